@@ -1,0 +1,109 @@
+"""ModelConfig: the shape of a model, for every architecture. Imports no torch, so that sizing tools start at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import InputError, nearest
+
+ARCHS = ("llama", "tnl", "hgrn2", "cosformer2")
+
+# The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
+# HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
+# affine LayerNorms; we default to SRMSNorm so that the linear models differ in their mixers alone (set norm="layer").
+DEFAULT_NORM = {"llama": "rms", "tnl": "srms", "hgrn2": "srms", "cosformer2": "srms"}
+NORMS = ("srms", "rms", "layer")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Everything that determines a model's parameters and its function.
+
+    `norm`, `gate_rank` and `tpe_dim` may be left None; `resolved` values are then filled in at construction, so a
+    ModelConfig never holds an unresolved field. Raises InputError for sizes that cannot work.
+    """
+
+    arch: str
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ffn: int
+    vocab_size: int = 100_280
+    context_length: int = 8192
+    tie_embeddings: bool = True
+    norm: str | None = None  # srms | rms | layer
+    norm_eps: float = 1e-6
+    init_std: float = 0.02
+    chunk_size: int = 64  # rows of a chunk in the linear mixers; LLaMA ignores it
+    rope_base: float = 10_000.0  # LLaMA
+    gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
+    tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
+    tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
+    residual_dtype: str = "auto"  # auto: the embedding's dtype under autocast is its compute dtype; fp32: always fp32
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHS:
+            raise InputError(f"unknown architecture {self.arch!r}{nearest(self.arch, list(ARCHS))}")
+        for name in ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                raise InputError(f"model.{name} must be a positive integer, not {value!r}")
+        if self.d_model % self.n_heads:
+            raise InputError(
+                f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
+                f"choose a head count that divides it"
+            )
+        if self.arch == "llama" and self.head_dim % 2:
+            raise InputError(f"model: rotary embedding needs an even head dimension, not {self.head_dim}")
+        if self.chunk_size & (self.chunk_size - 1):
+            raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
+        if self.residual_dtype not in ("auto", "fp32"):
+            raise InputError(f"model.residual_dtype must be 'auto' or 'fp32', not {self.residual_dtype!r}")
+        for name in ("norm_eps", "init_std", "rope_base"):
+            value = getattr(self, name)
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+                raise InputError(f"model.{name} must be a positive number, not {value!r}")
+        fill = object.__setattr__  # frozen: only here
+        if self.norm is None:
+            fill(self, "norm", DEFAULT_NORM[self.arch])
+        if self.norm not in NORMS:
+            raise InputError(f"unknown norm {self.norm!r}{nearest(str(self.norm), list(NORMS))}")
+        for name in ("gate_rank", "tpe_dim"):
+            if getattr(self, name) is None:
+                fill(self, name, self.head_dim)
+            if getattr(self, name) <= 0:
+                raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
+
+    @property
+    def head_dim(self) -> int:
+        """d_model / n_heads."""
+        return self.d_model // self.n_heads
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def replace(self, **changes: Any) -> ModelConfig:
+        """A copy with `changes`; fields derived from the head dimension are derived again unless given."""
+        fields = self.to_dict()
+        for name in ("gate_rank", "tpe_dim"):
+            if fields[name] == self.head_dim and name not in changes:
+                fields[name] = None
+        return ModelConfig.from_dict(fields | changes)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> ModelConfig:
+        """From plain data; an unknown key is an error with its name and the nearest valid one."""
+        valid = [field.name for field in dataclasses.fields(cls)]
+        for key in fields:
+            if key not in valid:
+                raise InputError(f"unknown model key {key!r}{nearest(key, valid)}")
+        missing = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in fields]
+        if missing:
+            raise InputError(f"model: missing {', '.join(missing)}")
+        return cls(**fields)
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(ModelConfig))

@@ -1,0 +1,16 @@
+"""The one error a user causes."""
+
+
+class InputError(ValueError):
+    """A bad input, told in one line: what is wrong, where, and what to do.
+
+    Command lines print the message on stderr and exit with code 2; nothing is half-written.
+    """
+
+
+def nearest(name: str, valid: list[str]) -> str:
+    """`" (did you mean 'x'?)"` for the valid name closest to `name`, or the list of valid names."""
+    import difflib
+
+    match = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    return f" (did you mean {match[0]!r}?)" if match else f" (valid: {', '.join(valid)})"

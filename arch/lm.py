@@ -1,0 +1,131 @@
+"""The language model itself: decoder, tied head, loss; built from a seed, saved and loaded as safetensors.
+
+Imports no transformers, which takes seconds: the trainer and the evaluations start many processes. arch/hf.py wraps
+the same parameters, names and files for the Hugging Face world.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from .config import FIELDS, ModelConfig
+from .errors import InputError
+from .model import Decoder
+
+MODEL_TYPE = "linear_scaling"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass
+class Output:
+    """logits [B, T, V]; loss in nats per token (fp32) where targets were given."""
+
+    logits: Tensor
+    loss: Tensor | None = None
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy in nats per token, in fp32 whatever autocast says. logits [B, T, V]; targets [B, T] hold the
+    next token of each position; -100 is ignored."""
+    with torch.autocast(logits.device.type, enabled=False):
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return nnf.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+class LanguageModel(nn.Module):
+    """A decoder with a language-model head, tied to the embedding unless the configuration says otherwise."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.model_config = config
+        self.decoder = Decoder(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        if config.tie_embeddings:
+            self.lm_head.weight = self.decoder.embedding.weight
+
+    def forward(
+        self, input_ids: Tensor, targets: Tensor | None = None, start: int = 0, form: str | None = None
+    ) -> Output:
+        """input_ids [B, T]; targets [B, T], already shifted; `start` is the position of the first token; `form` picks
+        the form of the sequence operations (None: the fast one)."""
+        logits = self.lm_head(self.decoder(input_ids, start, form))
+        return Output(logits, None if targets is None else next_token_loss(logits, targets))
+
+    def reset_parameters(self, seed: int) -> None:
+        """Initialise every parameter from `seed` alone."""
+        self.decoder.reset_parameters(seed)
+        if not self.model_config.tie_embeddings:
+            generator = torch.Generator().manual_seed(seed + 1)
+            with torch.no_grad():
+                self.lm_head.weight.normal_(0.0, self.model_config.init_std, generator=generator)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters excluded from weight decay."""
+        return {f"decoder.{name}" for name in self.decoder.no_weight_decay()}
+
+    def keep_fp32(self) -> set[str]:
+        """Names of parameters that artifacts keep in fp32."""
+        return {f"decoder.{name}" for name in self.decoder.keep_fp32()}
+
+    def save_pretrained(self, directory: Path | str, dtype: torch.dtype = torch.float32) -> None:
+        """Write config.json and model.safetensors, weights in `dtype` but for `keep_fp32`. A tied head is left out."""
+        from safetensors.torch import save_file
+
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        keep = self.keep_fp32()
+        weights = {
+            name: parameter.detach().to("cpu", torch.float32 if name in keep else dtype).contiguous()
+            for name, parameter in self.named_parameters()
+        }
+        save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
+        header: dict[str, Any] = {
+            "model_type": MODEL_TYPE,
+            "architectures": ["LinearScalingForCausalLM"],
+            "dtype": str(dtype).removeprefix("torch."),
+            "tie_word_embeddings": self.model_config.tie_embeddings,
+        }
+        (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
+
+
+def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
+    """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed."""
+    model = LanguageModel(config)
+    model.reset_parameters(seed)
+    return model
+
+
+def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """The model saved in `directory`, every weight in `dtype`, on the CPU.
+
+    Raises InputError where no model is, or where weights and configuration do not belong together.
+    """
+    from safetensors.torch import load_file
+
+    directory = Path(directory)
+    if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
+        raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
+    fields = json.loads((directory / "config.json").read_text())
+    if fields.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
+    model = LanguageModel(ModelConfig.from_dict({name: fields[name] for name in FIELDS if name in fields})).to(dtype)
+    weights = load_file(directory / WEIGHTS)
+    expected = dict(model.named_parameters())
+    for name in sorted(expected.keys() ^ weights.keys()):
+        raise InputError(f"{directory}/{WEIGHTS}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
+    for name, parameter in expected.items():
+        if parameter.shape != weights[name].shape:
+            raise InputError(
+                f"{directory}/{WEIGHTS}: tensor {name!r} has shape {list(weights[name].shape)}, "
+                f"the configuration needs {list(parameter.shape)}"
+            )
+        with torch.no_grad():
+            parameter.copy_(weights[name])
+    return model

@@ -1,0 +1,66 @@
+r"""cosFormer2: linear attention without decay, positions by cosines (LRPE) and one Toeplitz filter (Tpe).
+
+    q, k = silu(x W_q), silu(x W_k);  q'_t = [q_t cos(t theta), q_t sin(t theta)], k' likewise;  v = x W_v
+    S_t = S_{t-1} + k'_t^T v_t;  o_t = q'_t S_t;   y = (Norm(concat o) * sigmoid(x W_down W_up)) W_o
+
+Source: Scaling Laws for Linear Complexity LMs, eq. 16-17 (eq. 17 omits the position t). theta is learned per layer and
+head, starting from 10000^(-2 c / d) over all d channels, so that no two heads share a frequency. Tpe, applied once
+after the embedding, is `causal_filter` with poles fixed at time constants spaced from 1 to the context length.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+from ..norms import Norm
+from ..ops import causal_filter, decay_attention
+from ..positions import cosine_pairs, rotation
+from .base import LowRankGate, Mixer, Stream
+
+
+class CosFormer2Mixer(Mixer):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "key", "value"))
+        assert config.gate_rank is not None and config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.gate_rank)
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        self.theta = nn.Parameter(torch.empty(config.n_heads, config.head_dim))
+
+    def reset_own_parameters(self) -> None:
+        channels = torch.arange(self.config.d_model, dtype=torch.float64)
+        theta = 10_000.0 ** (-2 * channels / self.config.d_model)
+        with torch.no_grad():
+            self.theta.copy_(theta.reshape(self.theta.shape))
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        cos, sin = rotation(self.theta, stream.start, x.shape[1])
+        query = cosine_pairs(nnf.silu(self.heads(self.project["query"](x))), cos, sin)
+        key = cosine_pairs(nnf.silu(self.heads(self.project["key"](x))), cos, sin)
+        mixed, _ = decay_attention(
+            query, key, self.heads(self.project["value"](x)), chunk_size=self.config.chunk_size, form=stream.form
+        )
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x))
+
+
+class Tpe(nn.Module):
+    """x + causal_filter(x) (or the filter alone), once after the embedding; d x e parameters."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.tpe_dim is not None
+        self.config = config
+        self.mix = nn.Parameter(torch.empty(config.d_model, config.tpe_dim))
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        with torch.no_grad():
+            self.mix.normal_(0.0, 1 / self.mix.shape[1], generator=generator)
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        """[B, T, d] -> [B, T, d]."""
+        share = torch.linspace(0, 1, self.mix.shape[1], dtype=torch.float32, device=x.device)
+        log_decay = -(float(self.config.context_length) ** -share)  # lam_j = exp(-1 / tau_j), tau_j = 1 .. context
+        filtered, _ = causal_filter(x, self.mix, log_decay, chunk_size=self.config.chunk_size, form=stream.form)
+        return x + filtered if self.config.tpe_residual else filtered

@@ -1,0 +1,54 @@
+r"""HGRN2: a gated linear RNN whose state is expanded by an outer product.
+
+    q = silu(x W_q);  f = b + (1 - b) sigmoid(x W_f);  v = x W_v
+    S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t;   o_t = q_t S_t;   y = Norm(concat o) W_o
+
+b in [0, 1)^d is the layer's lower bound, learned for all layers together (`lower_bounds`), 0 in the first layer.
+Source: HGRN2, section 3 and eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13. Deviations: silu on the output
+gate q as in the authors' code (eq. 13 shows no activation); no second output gate (eq. 13 declares its matrices but
+neither uses nor counts them).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..norms import Norm
+from ..ops import gated_attention
+from ..ops.common import full_precision
+from .base import Mixer, Stream
+
+
+@full_precision
+def lower_bounds(gamma: Tensor) -> Tensor:
+    """Bounds [L, d] from gamma [L, d]: with P = softmax over layers, cumsum(P)[l] - P[0], so 0 <= b < 1 and the first
+    layer is unbounded.
+
+    HGRN, section 3. The 2024 paper drops the subtraction; its top layer would have f = 1 and k = 0.
+    """
+    shares = gamma.softmax(0)
+    return shares.cumsum(0) - shares[0]
+
+
+class HGRN2Mixer(Mixer):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "forget", "value"))
+        assert config.norm is not None
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        assert stream.bounds is not None
+        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
+        bound = self.heads(stream.bounds[self.layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps))
+        mixed, _ = gated_attention(
+            nnf.silu(self.heads(self.project["query"](x))),
+            None,
+            self.heads(self.project["value"](x)),
+            (self.heads(self.project["forget"](x)), bound),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+        )
+        return self.out(self.norm(mixed.flatten(2)))

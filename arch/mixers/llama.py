@@ -1,0 +1,33 @@
+r"""LLaMA: softmax attention with rotary positions, the quadratic baseline.
+
+    Q, K, V = x W_q, x W_k, x W_v;   O_i = softmax(rope(Q_i) rope(K_i)^T / sqrt(d/h)) V_i;   y = concat(O) W_o
+
+Source: Scaling Laws for Linear Complexity LMs, eq. 5. Attention runs through PyTorch's SDPA.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..positions import rotate_pairs, rotation
+from .base import Mixer, Stream
+
+
+class LlamaMixer(Mixer):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "key", "value"))
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        pairs = torch.arange(0, self.config.head_dim, 2, dtype=torch.float32, device=x.device)
+        theta = self.config.rope_base ** (-pairs / self.config.head_dim)
+        cos, sin = rotation(theta, stream.start, x.shape[1])
+        query = rotate_pairs(self.heads(self.project["query"](x)), cos, sin)
+        key = rotate_pairs(self.heads(self.project["key"](x)), cos, sin)
+        value = self.heads(self.project["value"](x))
+        mixed = nnf.scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
+        )
+        return self.out(mixed.transpose(1, 2).flatten(2))

@@ -1,0 +1,60 @@
+r"""TNL (TransNormerLLM): linear attention with a fixed decay per head and layer.
+
+    q, k = silu(x W_q), silu(x W_k);  v = x W_v;   S_t = lam S_{t-1} + k_t^T v_t;  o_t = q_t S_t
+    G = sigmoid(x W_down W_up);   y = (Norm(concat o) * G) W_o
+
+Source: Scaling Laws for Linear Complexity LMs, eq. 9. Deviations: the gate reads the normalised x, as the authors'
+code does (the paper writes the un-normalised one); W_o, declared but not written in eq. 9, is applied last. The norm
+is over all d channels, not per head, so any constant scale of q cancels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..norms import Norm
+from ..ops import decay_attention
+from .base import LowRankGate, Mixer, Stream
+
+
+def alibi_slopes(n_heads: int) -> list[float]:
+    """ALiBi's slopes: 2^(-8 (i+1) / h) for h a power of two; otherwise those of the next lower power of two,
+    followed by every second one of twice that power."""
+    power = 2 ** int(math.log2(n_heads))
+    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
+    if power < n_heads:
+        slopes += [2.0 ** (-8 * (i + 1) / (2 * power)) for i in range(2 * power)][0::2][: n_heads - power]
+    return slopes
+
+
+def log_decays(layer: int, n_layers: int, n_heads: int) -> list[float]:
+    """log lam of each head: -slope * (1 - layer / (n_layers - 1) + 1e-5); the last layer hardly decays."""
+    depth = layer / (n_layers - 1) if n_layers > 1 else 0.0
+    return [-slope * (1 - depth + 1e-5) for slope in alibi_slopes(n_heads)]
+
+
+class TNLMixer(Mixer):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "key", "value"))
+        assert config.gate_rank is not None and config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.gate_rank)
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        self.log_decay = log_decays(layer, config.n_layers, config.n_heads)
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
+        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
+        mixed, _ = decay_attention(
+            query,
+            key,
+            self.heads(self.project["value"](x)),
+            log_decay,
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+        )
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x))

@@ -1,0 +1,109 @@
+"""The decoder all architectures share: embedding -> [Tpe] -> layers of token and channel mixers -> norm."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from .config import ModelConfig
+from .mixers import MIXERS
+from .mixers.base import Stream
+from .mixers.cosformer2 import CosFormer2Mixer, Tpe
+from .mixers.hgrn2 import lower_bounds
+from .norms import Norm
+
+
+class ChannelMixer(nn.Module):
+    """W_down((x W_u) * act(x W_v)): silu in LLaMA (eq. 6), no activation in the linear models (eq. 10, 14, 18)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.activation = nnf.silu if config.arch == "llama" else None
+        self.up = nn.Linear(config.d_model, config.d_ffn, bias=False)
+        self.gate = nn.Linear(config.d_model, config.d_ffn, bias=False)
+        self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = self.gate(x)
+        return self.down(self.up(x) * (gate if self.activation is None else self.activation(gate)))
+
+
+class Layer(nn.Module):
+    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x))."""
+
+    def __init__(self, config: ModelConfig, index: int) -> None:
+        super().__init__()
+        assert config.norm is not None
+        self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
+        self.mixer = MIXERS[config.arch](config, index)
+        self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
+        self.channel = ChannelMixer(config)
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        x = x + self.mixer(self.mixer_norm(x), stream).to(x.dtype)
+        return x + self.channel(self.channel_norm(x)).to(x.dtype)
+
+
+class Decoder(nn.Module):
+    """Token ids [B, T] -> normalised hidden states [B, T, d]."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        assert config.norm is not None
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.tpe = Tpe(config) if config.arch == "cosformer2" else None
+        # HGRN2: gamma of `lower_bounds`
+        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.d_model)) if config.arch == "hgrn2" else None
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+
+    def forward(self, input_ids: Tensor, start: int = 0, form: str | None = None) -> Tensor:
+        x = self.embedding(input_ids)
+        if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        bounds = None if self.gamma is None else lower_bounds(self.gamma)
+        stream = Stream(start, form, bounds)
+        if self.tpe is not None:
+            x = self.tpe(x, stream)
+        for layer in self.layers:
+            x = layer(x, stream)
+        return self.norm(x)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Initialise every parameter from `seed` alone, on the CPU's generator so that devices agree.
+
+        Matrices normal(0, init_std), the two that write to the residual stream divided by sqrt(2 L); norms 1 and 0;
+        gamma 0 (bounds l / L); theta and Tpe as their modules say. Source: ARCHITECTURES.md's training table (the
+        papers do not state it).
+        """
+        generator = torch.Generator().manual_seed(seed)
+        std = self.config.init_std
+        residual = ("mixer.out.weight", "channel.down.weight")
+        for name, parameter in self.named_parameters():
+            with torch.no_grad():
+                if name.endswith(residual):
+                    parameter.normal_(0.0, std / math.sqrt(2 * self.config.n_layers), generator=generator)
+                elif name == "gamma" or name.endswith("bias"):
+                    parameter.zero_()
+                elif parameter.dim() >= 2:
+                    parameter.normal_(0.0, std, generator=generator)
+                else:
+                    parameter.fill_(1.0)
+        if self.tpe is not None:
+            self.tpe.reset_own_parameters(generator)
+        for module in self.modules():
+            if isinstance(module, CosFormer2Mixer):
+                module.reset_own_parameters()
+
+    def no_weight_decay(self) -> set[str]:
+        """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
+        names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(".theta")}
+        return names | ({"gamma"} if self.gamma is not None else set())
+
+    def keep_fp32(self) -> set[str]:
+        """Parameters an artifact must not round to bf16: the same ones, they set time scales."""
+        return self.no_weight_decay()

@@ -1,0 +1,35 @@
+"""The three norms of the models, over the last dimension, computed in fp32 and cast back."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from .ops.common import accumulator, full_precision
+
+
+class Norm(nn.Module):
+    """`srms`: x / sqrt(mean(x^2) + eps), no parameters; `rms`: that times a weight [d]; `layer`: LayerNorm, 2 d."""
+
+    def __init__(self, kind: str, width: int, eps: float) -> None:
+        super().__init__()
+        self.kind, self.eps = kind, eps
+        self.weight = nn.Parameter(torch.ones(width)) if kind in ("rms", "layer") else None
+        self.bias = nn.Parameter(torch.zeros(width)) if kind == "layer" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., d] -> [..., d] in x's dtype."""
+        return normalise(x, self.weight, self.bias, self.kind, self.eps)
+
+
+@full_precision
+def normalise(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float) -> Tensor:
+    wide = x.to(accumulator(x))
+    if kind == "layer":
+        out = nnf.layer_norm(wide, wide.shape[-1:], weight, bias, eps)
+    else:
+        out = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+        if weight is not None:
+            out = out * weight
+    return out.to(x.dtype)

@@ -1,0 +1,68 @@
+r"""A causal filter per channel, as a diagonal state space model with shared poles (cosFormer2's Tpe).
+
+    s_{t,c,j} = lam_j s_{t-1,c,j} + B_cj x_{t,c},    y_{t,c} = sum_j s_{t,c,j} = sum_{k<=t} K_c(k) x_{t-k,c}
+    K_c(k) = sum_j B_cj lam_j^k
+
+The paper (section 2.2, A.1.4) gives cost and parameter count of Tpe, not its form; this is the linear,
+shift-invariant one that fits both: d x e parameters, 4 n d e FLOPs for state read and update.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .common import accumulator, carry_states, choose_form, chunk_parts, full_precision
+
+
+@full_precision
+def causal_filter(
+    x: Tensor,
+    mix: Tensor,
+    log_decay: Tensor,
+    initial_state: Tensor | None = None,
+    chunk_size: int = 64,
+    form: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Outputs [B, T, d] in x's dtype and the final state [B, d, e] in fp32 (fp64 for fp64 inputs).
+
+    x: [B, T, d]; mix (B above): [d, e]; log_decay: [e], log lam_j <= 0; initial_state: [B, d, e] or None for zeros.
+    """
+    dtype = accumulator(x, mix, log_decay)
+    state = x.new_zeros(x.shape[0], *mix.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
+    inputs = (x.to(dtype), mix.to(dtype), log_decay.to(dtype), state)
+    if choose_form(form) == "naive":
+        out, state = naive(*inputs)
+    else:
+        out, state = chunk(*inputs, chunk_size)
+    return out.to(x.dtype), state
+
+
+def naive(x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrence, step by step."""
+    outputs = []
+    for t in range(x.shape[1]):
+        state = log_decay.exp() * state + mix * x[:, t, :, None]
+        outputs.append(state.sum(-1))
+    return torch.stack(outputs, 1) if outputs else torch.zeros_like(x), state
+
+
+def chunk(x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor, chunk_size: int) -> tuple[Tensor, Tensor]:
+    """A Toeplitz product per channel inside chunks; state read and update as matrix products with the powers."""
+    batch, _, width = x.shape
+    outputs = []
+    for size, (part,) in chunk_parts(chunk_size, x):
+        x_c = part.reshape(batch, -1, size, width)  # [B, N, C, d]
+        steps = torch.arange(size, dtype=x.dtype, device=x.device)
+        # where: lam = 0 (-inf) to the power 0 is 1
+        powers = torch.where(steps[:, None] > 0, steps[:, None] * log_decay, 0.0).exp()  # [C, e], lam^0 .. lam^(C-1)
+        kernel = mix @ powers.T  # [d, C]
+        lag = (steps[:, None] - steps[None, :]).long()
+        toeplitz = torch.where(lag >= 0, kernel[:, lag.clamp(min=0)], 0.0)  # [d, C, C]
+        inside = (toeplitz @ x_c.permute(3, 2, 0, 1).reshape(width, size, -1)).reshape(width, size, batch, -1)
+        updates = (x_c.transpose(-1, -2) @ powers.flip(0)) * mix  # [B, N, d, e]
+        whole = (size * log_decay).exp()
+        state, states = carry_states(state, [whole] * updates.shape[1], updates.unbind(1))
+        read = powers * log_decay.exp()  # lam^1 .. lam^C
+        outputs.append((inside.permute(2, 3, 1, 0) + read @ torch.stack(states, 1).transpose(-1, -2)).flatten(1, 2))
+    return torch.cat(outputs, 1) if outputs else torch.zeros_like(x), state

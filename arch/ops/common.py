@@ -1,0 +1,74 @@
+"""What the sequence operations share: the dtype they compute in, and the choice of a form."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import InputError
+
+FORMS = ("naive", "chunk")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def full_precision(function: F) -> F:
+    """Run `function` outside autocast: autocast would turn exp, cumsum and matmul of fp32 tensors into bf16."""
+
+    @functools.wraps(function)
+    def wrapped(first: Tensor, *args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(first.device.type, enabled=False):
+            return function(first, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def accumulator(*tensors: Tensor | None) -> torch.dtype:
+    """float64 where an input is float64, else float32: the dtype of gates, decays, states and sums."""
+    return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
+
+
+def choose_form(form: str | None) -> str:
+    """`form` or, when None, the fast one that runs on every device."""
+    if form is None:
+        return "chunk"
+    if form not in FORMS:
+        raise InputError(f"unknown form {form!r} of a sequence operation (valid: {', '.join(FORMS)})")
+    return form
+
+
+def to_chunks(x: Tensor, size: int) -> Tensor:
+    """[B, T, H, ...] with T a multiple of `size` -> [B, H, T/size, size, ...]."""
+    batch, length, heads = x.shape[:3]
+    return x.reshape(batch, length // size, size, heads, *x.shape[3:]).movedim(3, 1)
+
+
+def from_chunks(x: Tensor) -> Tensor:
+    """[B, H, N, C, D] -> [B, N C, H, D]."""
+    batch, heads, chunks, size, width = x.shape
+    return x.permute(0, 2, 3, 1, 4).reshape(batch, chunks * size, heads, width)
+
+
+def chunk_parts(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+    """Cut [B, T, ...] tensors along T into the part made of whole chunks and the shorter chunk left over, each with
+    its chunk's rows. Slices only where there are two parts: a slice's backward fills a whole tensor with zeros."""
+    length = tensors[0].shape[1]
+    whole = length // size * size
+    if whole == length or whole == 0:
+        if length:
+            yield min(size, length), tensors
+        return
+    yield size, tuple(x[:, :whole] for x in tensors)
+    yield length - whole, tuple(x[:, whole:] for x in tensors)
+
+
+def carry_states(state: Tensor, decays: Sequence[Tensor], updates: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """The recurrence over chunks, S <- decay * S + update: the last state and the state before each chunk."""
+    before = []
+    for decay, update in zip(decays, updates, strict=True):
+        before.append(state)
+        state = decay * state + update
+    return state, before

@@ -1,0 +1,102 @@
+r"""Linear attention with a scalar decay per head.
+
+    S_t = a_t S_{t-1} + k_t^T v_t,    o_t = q_t S_t        S_t in R^{d_k x d_v}, per head
+
+with a_t = 1 (cosFormer2), a constant per head (TNL: Scaling Laws for Linear Complexity LMs, eq. 9) or one number per
+step and head (Mamba2). No scaling of q and no denominator: a norm follows. Decays are given as logarithms, <= 0, and
+-inf (a decay of 0) is legal. Exponents are sums of log-decays outward from one row, never differences of two sums.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .common import accumulator, carry_states, choose_form, chunk_parts, from_chunks, full_precision, to_chunks
+
+
+@full_precision
+def decay_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    chunk_size: int = 64,
+    form: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
+
+    q, k: [B, T, H', d_k] with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
+    log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros.
+    """
+    dtype = accumulator(q, k, v, log_decay)
+    heads = v.shape[2]
+    if q.shape[2] != heads:
+        q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
+    q, k, wide = q.to(dtype), k.to(dtype), v.to(dtype)
+    log_decay = None if log_decay is None else log_decay.to(dtype)
+    state = v.new_zeros(v.shape[0], heads, k.shape[-1], v.shape[-1], dtype=dtype)
+    if initial_state is not None:
+        state = initial_state.to(dtype)
+    if choose_form(form) == "naive":
+        out, state = naive(q, k, wide, log_decay, state)
+    else:
+        out, state = chunk(q, k, wide, log_decay, state, chunk_size)
+    return out.to(v.dtype), state
+
+
+def naive(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrence, step by step."""
+    outputs = []
+    for t in range(v.shape[1]):
+        if log_decay is not None:
+            step = log_decay if log_decay.dim() == 1 else log_decay[:, t]
+            state = step.exp()[..., None, None] * state
+        state = state + k[:, t, :, :, None] * v[:, t, :, None, :]
+        outputs.append((q[:, t, :, None, :] @ state)[:, :, 0])
+    return torch.stack(outputs, 1) if outputs else torch.zeros_like(v), state
+
+
+def chunk(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor, chunk_size: int
+) -> tuple[Tensor, Tensor]:
+    """Matrix products inside chunks of `chunk_size` rows, a recurrence over the chunks' states."""
+    outputs = []
+    per_step = [log_decay] if log_decay is not None and log_decay.dim() == 3 else []
+    for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step):
+        q_c, k_c, v_c = (to_chunks(x, size) for x in (q_c, k_c, v_c))  # [B, H, N, C, D]
+        decays = _decays(to_chunks(rest[0], size) if rest else log_decay, size, q_c)
+        between, from_start, to_end, whole = decays
+        inside = (q_c @ k_c.transpose(-1, -2) * between) @ v_c
+        updates = (k_c * to_end).transpose(-1, -2) @ v_c  # [B, H, N, d_k, d_v]
+        chunks = updates.shape[2]
+        state, states = carry_states(state, whole.expand(-1, -1, chunks, -1, -1).unbind(2), updates.unbind(2))
+        outputs.append(from_chunks(inside + (q_c * from_start) @ torch.stack(states, 2)))
+    return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
+
+
+def _decays(log_decay: Tensor | None, size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For one chunk length: the decay between rows [.., C, C] (0 above the diagonal), from the chunk's start to each
+    row and from each row to the chunk's end [.., C, 1], and over the whole chunk [.., 1, 1]."""
+    causal = torch.ones(size, size, dtype=like.dtype, device=like.device).tril()
+    if log_decay is None:
+        ones = torch.ones(1, 1, 1, size, 1, dtype=like.dtype, device=like.device)
+        return causal, ones, ones, ones[..., :1, :]
+    if log_decay.dim() == 1:
+        rows = torch.arange(size, dtype=like.dtype, device=like.device)
+        per_head = log_decay[None, :, None, None, None]
+        steps = (rows[:, None] - rows[None, :]).clamp(min=0)
+        # where: a decay of 0 (-inf) over zero steps is 1, not 0 * -inf
+        between = torch.where(steps > 0, per_head * steps, 0.0).exp() * causal
+        from_start = (per_head * (rows + 1)[:, None]).exp()
+        left = (size - 1 - rows)[:, None]
+        to_end = torch.where(left > 0, per_head * left, 0.0).exp()
+        return between, from_start, to_end, (per_head * size).exp()
+    # per step: row t of the pairwise sums adds a_t to every s < t of row t - 1
+    pairs = log_decay[..., :, None].expand(*log_decay.shape, size).masked_fill(causal.tril(-1) == 0, 0.0)
+    between = pairs.cumsum(-2).masked_fill(causal == 0, float("-inf")).exp()
+    from_start = log_decay.cumsum(-1)
+    after = torch.cat([log_decay[..., 1:], torch.zeros_like(log_decay[..., :1])], -1)
+    to_end = after.flip(-1).cumsum(-1).flip(-1)
+    return between, from_start.exp()[..., None], to_end.exp()[..., None], from_start[..., -1:, None].exp()

@@ -1,0 +1,40 @@
+"""Angles t * theta that stay exact for long contexts: formed in float64, used in fp32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .ops.common import full_precision
+
+
+@full_precision
+def rotation(theta: Tensor, start: int, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of t * theta for t = start .. start + length - 1: [T, *theta.shape], fp32 (fp64 for fp64 theta).
+
+    In fp32 the product alone is off by 0.06 radians at t = 10^6.
+    """
+    steps = torch.arange(start, start + length, dtype=torch.float64, device=theta.device)
+    angles = steps.reshape(-1, *[1] * theta.dim()) * theta.double()
+    return angles.cos().to(theta.dtype), angles.sin().to(theta.dtype)
+
+
+@full_precision
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [B, T, H, p]: channel c of the first half turns with channel c of the second half.
+
+    cos, sin: [T, p/2]. The pairing is that of Hugging Face's LLaMA.
+    """
+    first, second = x.to(cos.dtype).chunk(2, -1)
+    cos, sin = cos[:, None], sin[:, None]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+@full_precision
+def cosine_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """LRPE-cosine (Scaling Laws for Linear Complexity LMs, eq. 17): [x cos(t theta), x sin(t theta)].
+
+    x: [B, T, H, p] -> [B, T, H, 2 p]; cos, sin: [T, H, p]. Then q'_t . k'_s = sum_c q_tc k_sc cos((t - s) theta_c).
+    """
+    wide = x.to(cos.dtype)
+    return torch.cat([wide * cos, wide * sin], -1).to(x.dtype)

@@ -1,0 +1,49 @@
+"""Named sizes: the paper's 24 models and the quickstart's tiny ones. Imports no torch."""
+
+from __future__ import annotations
+
+from .config import ARCHS, ModelConfig
+from .errors import InputError, nearest
+
+# Scaling Laws for Linear Complexity LMs, tables 2 and 7: layers, d_model, d_ffn. Head dimension 128 everywhere and
+# d_ffn 4096 at 1B: the printed 8/16 heads and g=5632 contradict the paper's own parameter counts.
+PAPER = {
+    "70m": (6, 512, 1536),
+    "160m": (12, 768, 2048),
+    "410m": (26, 1024, 2816),
+    "1b": (32, 1536, 4096),
+    "3b": (35, 2560, 6912),
+    "7b": (32, 4096, 11008),
+}
+PAPER_LAYERS = {("tnl", "410m"): 25, ("cosformer2", "410m"): 25}  # table 7: 25 layers, not 26
+
+# Two layers at every width, so that only the width scales; named by 4 l d^2 + 3 l d g. Layers, d_model, heads, d_ffn.
+TINY = {
+    "14k": (2, 24, 1, 64),
+    "25k": (2, 32, 1, 88),
+    "55k": (2, 48, 2, 128),
+    "98k": (2, 64, 2, 168),
+    "221k": (2, 96, 3, 256),
+    "393k": (2, 128, 4, 344),
+}
+SIZES = (*TINY, *PAPER)
+
+
+def preset(arch: str, size: str, **changes: object) -> ModelConfig:
+    """The configuration of `arch` at `size` (a name from SIZES), with `changes` to its fields.
+
+    Raises InputError for an unknown architecture or size.
+    """
+    if arch not in ARCHS:
+        raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(ARCHS))}")
+    if size in TINY:
+        layers, d_model, heads, d_ffn = TINY[size]
+        # byte-level vocabulary: 256 bytes and one end-of-text token
+        fields: dict[str, object] = {"vocab_size": 257, "context_length": 256, "chunk_size": 32}
+    elif size in PAPER:
+        layers, d_model, d_ffn = PAPER[size]
+        layers, heads, fields = PAPER_LAYERS.get((arch, size), layers), d_model // 128, {}
+    else:
+        raise InputError(f"unknown size {size!r}{nearest(size, list(SIZES))}")
+    shape = {"arch": arch, "d_model": d_model, "n_layers": layers, "n_heads": heads, "d_ffn": d_ffn}
+    return ModelConfig.from_dict(shape | fields | changes)

@@ -1,0 +1,80 @@
+"""A bigram model's loss: what a model reaches that sees one token back. Reports draw it as a reference line.
+
+Interpolated absolute discounting (Ney, Essen & Kneser 1994), the same rule at both orders:
+
+    p(w)     = (max(c(w) - D1, 0) + D1 * n * 1/V) / N              n distinct tokens, N tokens, V vocabulary
+    p(w | h) = (max(c(h, w) - D2, 0) + D2 * n(h) * p(w)) / c(h)    n(h) distinct successors of h; p(w) where h is new
+
+with D = n_1 / (n_1 + 2 n_2) from the number of events seen once and twice, kept within [0.1, 0.9].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data.shards import Tokens
+
+DENSE_VOCABULARY = 4096  # counts of all pairs in one array up to here (134 MB), sorted distinct pairs above
+BLOCK = 1 << 22  # tokens counted at a time
+
+
+def bigram_loss(
+    train_tokens: Tokens, validation_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None
+) -> float:
+    """Mean nats per token of validation_tokens[1:], each given the token before it.
+
+    `max_train_tokens` bounds how much of `train_tokens` is counted, from its start. Raises ValueError where there is
+    nothing to count or to predict.
+    """
+    n_train = len(train_tokens) if max_train_tokens is None else min(len(train_tokens), max_train_tokens)
+    if n_train < 2 or len(validation_tokens) < 2:
+        raise ValueError(f"bigram_loss needs two tokens of each, got {n_train} and {len(validation_tokens)}")
+    pairs, counts = _count_pairs(train_tokens, n_train, vocab_size)
+    first, second = np.divmod(pairs, vocab_size)
+
+    unigrams = np.bincount(second, weights=counts, minlength=vocab_size)
+    discount = _discount(unigrams[unigrams > 0])
+    spared = discount * np.count_nonzero(unigrams) / vocab_size
+    p_unigram = (np.maximum(unigrams - discount, 0) + spared) / unigrams.sum()
+
+    discount = _discount(counts)
+    seen = np.bincount(first, weights=counts, minlength=vocab_size)
+    successors = np.bincount(first, minlength=vocab_size)
+
+    nats = 0.0
+    for start in range(0, len(validation_tokens) - 1, BLOCK):
+        block = np.asarray(validation_tokens[start : start + BLOCK + 1], dtype=np.int64)
+        before, token = block[:-1], block[1:]
+        wanted = before * vocab_size + token
+        place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+        count = np.where(pairs[place] == wanted, counts[place], 0)
+        history = seen[before]
+        numerator = np.maximum(count - discount, 0) + discount * successors[before] * p_unigram[token]
+        p = np.where(history > 0, numerator / np.maximum(history, 1), p_unigram[token])
+        nats -= float(np.log(p).sum())
+    return nats / (len(validation_tokens) - 1)
+
+
+def _discount(counts: np.ndarray) -> float:
+    once, twice = int(np.count_nonzero(counts == 1)), int(np.count_nonzero(counts == 2))
+    return min(max(once / max(once + 2 * twice, 1), 0.1), 0.9)
+
+
+def _count_pairs(tokens: Tokens, n: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct pairs as first * vocab_size + second, ascending, and how often each occurs; both int64."""
+    dense = np.zeros(vocab_size**2, dtype=np.int64) if vocab_size <= DENSE_VOCABULARY else None
+    pairs, counts = np.empty(0, np.int64), np.empty(0, np.int64)
+    for start in range(0, n - 1, BLOCK):
+        block = np.asarray(tokens[start : min(start + BLOCK + 1, n)], dtype=np.int64)
+        codes, found = np.unique(block[:-1] * vocab_size + block[1:], return_counts=True)
+        if dense is not None:
+            dense[codes] += found
+            continue
+        pairs, where = np.unique(np.concatenate([pairs, codes]), return_inverse=True)
+        merged = np.zeros(len(pairs), np.int64)
+        np.add.at(merged, where, np.concatenate([counts, found]))
+        counts = merged
+    if dense is not None:
+        pairs = np.flatnonzero(dense)
+        counts = dense[pairs]
+    return pairs, counts

@@ -1,0 +1,112 @@
+"""Writes that either happened or did not: temp -> fsync -> rename, a directory's manifest last.
+
+A directory without a valid manifest does not exist. Every commit passes `kill_point`, where the fault tests stop the
+process group at a chosen write; it costs one dictionary look-up otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "manifest.json"
+_commits: dict[str, int] = {}
+
+
+def kill_point(kind: str) -> None:
+    """Die by SIGKILL, with the whole process group, at the n-th write of `kind` (environment KILL_AT_WRITE=kind:n)."""
+    wanted = os.environ.get("KILL_AT_WRITE")
+    if wanted is None:
+        return
+    _commits[kind] = _commits.get(kind, 0) + 1
+    if wanted == f"{kind}:{_commits[kind]}":
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+def fsync_dir(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, content: bytes, kind: str = "file") -> None:
+    """Replace `path` by `content`, or leave it as it was. `kind` names the write for the fault tests."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        kill_point(kind)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_dir(path.parent)
+
+
+def write_json(path: Path, value: Any, kind: str = "file") -> None:
+    write_bytes(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode(), kind)
+
+
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+@contextmanager
+def new_directory(path: Path, manifest: dict[str, Any], kind: str = "directory") -> Iterator[Path]:
+    """Fill a temporary directory, then put it at `path` with a manifest of `manifest` and the files' checksums.
+
+    The body may add keys to `manifest`. A leftover without a valid manifest at `path` is replaced.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        seal_directory(temporary, path, manifest, kind)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def seal_directory(temporary: Path, path: Path, manifest: dict[str, Any], kind: str = "directory") -> None:
+    """Checksum and fsync every file below `temporary`, write its manifest last, and rename it to `path`."""
+    files = {}
+    for file in sorted(p for p in temporary.rglob("*") if p.is_file()):
+        with open(file, "rb+") as handle:
+            os.fsync(handle.fileno())
+        files[str(file.relative_to(temporary))] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+    kill_point(kind)
+    write_json(temporary / MANIFEST, manifest | {"files": files}, kind=f"{kind}-manifest")
+    if path.exists():
+        shutil.rmtree(path)
+    os.replace(temporary, path)
+    fsync_dir(path.parent)
+
+
+def read_manifest(path: Path, verify: bool = True) -> dict[str, Any] | None:
+    """The manifest of directory `path`, or None where it is missing, unreadable or (with `verify`) does not match."""
+    try:
+        manifest = read_json(path / MANIFEST)
+        for name, expected in manifest["files"].items():
+            file = path / name
+            if file.stat().st_size != expected["bytes"] or (verify and sha256(file) != expected["sha256"]):
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return manifest

@@ -1,0 +1,202 @@
+"""Whole models: causality, batching, initialisation, forms, files."""
+
+import math
+
+import pytest
+import torch
+
+from arch.config import ARCHS, ModelConfig
+from arch.errors import InputError
+from arch.lm import build_model, load_model
+from arch.mixers.hgrn2 import lower_bounds
+from arch.mixers.tnl import alibi_slopes, log_decays
+from arch.presets import PAPER, SIZES, preset
+
+
+def tokens(config, rows=2, length=70, seed=0):
+    return torch.randint(0, config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("changed", [0, 31, 32, 50, 69])
+def test_causality(arch, changed):
+    """Changing token t changes no logit before t, and some logit from t on."""
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1).double()
+    ids = tokens(config)
+    other = ids.clone()
+    other[:, changed] = (other[:, changed] + 1) % config.vocab_size
+    difference = (model(input_ids=ids).logits - model(input_ids=other).logits).abs().amax((0, 2))
+    assert (difference[:changed] == 0).all()
+    assert difference[changed] > 0
+    if changed < 60:
+        assert (difference[changed + 1 :] > 0).any()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_batch_of_one_equals_a_row_of_a_batch(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1)
+    ids = tokens(config, rows=5)
+    together = model(input_ids=ids).logits
+    alone = torch.cat([model(input_ids=ids[i : i + 1]).logits for i in range(5)])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_forms_agree(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1).double()
+    ids = tokens(config)
+    torch.testing.assert_close(
+        model(input_ids=ids, form="naive").logits, model(input_ids=ids).logits, rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("size", ["25k", "393k", "70m"])
+def test_initial_loss(arch, size):
+    """ln V + sigma^2 d / 2 on random targets, for a tied head with sigma = 0.02 (2e-4 d); within 1%."""
+    config = preset(arch, size, n_layers=2, context_length=64, vocab_size=1024)
+    model = build_model(config, seed=0)
+    ids = tokens(config, rows=16, length=64)
+    targets = tokens(config, rows=16, length=64, seed=1)
+    loss = model(input_ids=ids, targets=targets).loss.item()
+    assert loss == pytest.approx(math.log(1024) + 2e-4 * config.d_model, rel=0.01)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_initialisation_by_group(arch):
+    config = preset(arch, "393k", n_layers=8)
+    model = build_model(config, seed=0)
+    for name, parameter in model.named_parameters():
+        if name.endswith(("mixer.out.weight", "channel.down.weight")):
+            assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(16), rel=0.05), name
+        elif name.endswith("gamma"):
+            bounds = lower_bounds(parameter)
+            torch.testing.assert_close(bounds[:, 0], torch.arange(8) / 8)
+        elif name.endswith("theta"):
+            flat = parameter.flatten()
+            assert flat[0] == 1 and flat[-1].item() == pytest.approx(10_000 ** (-2 * 127 / 128))
+        elif name.endswith("tpe.mix"):
+            assert parameter.std().item() == pytest.approx(1 / config.tpe_dim, rel=0.05)
+        elif name.endswith("norm.weight"):
+            assert (parameter == 1).all(), name
+        else:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
+            assert abs(parameter.mean().item()) < 2e-3, name
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_same_seed_same_bits(arch):
+    config = preset(arch, "14k")
+    first, second, other = build_model(config, 3), build_model(config, 3), build_model(config, 4)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+def test_every_parameter_has_a_gradient():
+    for arch in ARCHS:
+        config = preset(arch, "14k")
+        model = build_model(config, 0)
+        ids = tokens(config)
+        model(input_ids=ids, targets=ids).loss.backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+            # the lower bound of the first layer is 0 whatever gamma is, but the softmax couples all layers
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_weight_decay_leaves_vectors_and_time_scales_alone():
+    for arch in ARCHS:
+        model = build_model(preset(arch, "14k"), 0)
+        excluded, names = model.no_weight_decay(), dict(model.named_parameters())
+        assert excluded <= names.keys()
+        assert {name for name, p in names.items() if p.dim() < 2} <= excluded
+        assert {name for name in names if name.endswith(("theta", "gamma"))} <= excluded
+        assert not any("project" in name or "embedding" in name for name in excluded)
+
+
+def test_tnl_decays():
+    assert alibi_slopes(4) == [0.25, 0.0625, 0.015625, 0.00390625]
+    assert alibi_slopes(6) == [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]
+    assert alibi_slopes(12)[8:] == pytest.approx([0.7071, 0.3536, 0.1768, 0.0884], abs=1e-4)
+    assert log_decays(0, 4, 4)[0] == pytest.approx(-0.25 * (1 + 1e-5))
+    assert log_decays(3, 4, 4)[0] == pytest.approx(-0.25e-5)
+    assert all(math.isfinite(x) for x in log_decays(0, 1, 4))
+
+
+def test_theta_does_not_turn_the_result_at_large_positions():
+    """cosFormer2 depends on position differences alone, also at t = 10^6."""
+    config = preset("cosformer2", "55k")
+    model = build_model(config, 0)
+    ids = tokens(config)
+    torch.testing.assert_close(
+        model(input_ids=ids).logits, model(input_ids=ids, start=1_000_000).logits, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_autocast_keeps_the_loss_in_fp32(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, 0)
+    ids = tokens(config)
+    full = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(full.item(), rel=1e-2) and mixed.item() != full.item()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_save_and_load(arch, tied, tmp_path):
+    config = preset(arch, "14k", tie_embeddings=tied)
+    model = build_model(config, 0)
+    model.save_pretrained(tmp_path)
+    ids = tokens(config)
+    assert torch.equal(load_model(tmp_path)(input_ids=ids).logits, model(input_ids=ids).logits)
+    model.save_pretrained(tmp_path, torch.bfloat16)
+    rounded = load_model(tmp_path)
+    for name, parameter in model.named_parameters():
+        expected = parameter if name in model.keep_fp32() else parameter.bfloat16().float()
+        assert torch.equal(dict(rounded.named_parameters())[name], expected), name
+
+
+def test_load_names_the_first_mismatch(tmp_path):
+    with pytest.raises(InputError, match="no model here"):
+        load_model(tmp_path)
+    build_model(preset("tnl", "14k"), 0).save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"d_ffn": 64', '"d_ffn": 72'))
+    with pytest.raises(InputError, match=r"channel\.up\.weight.*\[64, 24\].*\[72, 24\]"):
+        load_model(tmp_path)
+
+
+def test_every_preset_can_be_built():
+    """On the meta device, so that 7B fits."""
+    for arch in ARCHS:
+        for size in SIZES:
+            with torch.device("meta"):
+                from arch.lm import LanguageModel
+
+                model = LanguageModel(preset(arch, size))
+            if size in PAPER:
+                assert model.model_config.head_dim == 128
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"d_model": 100}, "not divisible by model.n_heads"),
+        ({"n_layers": 0}, "n_layers must be a positive integer"),
+        ({"d_ffn": -4}, "d_ffn must be a positive integer"),
+        ({"norm": "rmss"}, "did you mean 'rms'"),
+        ({"arch": "hgrn3"}, "did you mean 'hgrn2'"),
+        ({"chunk_size": 48}, "power of two"),
+        ({"d_mdel": 96}, "did you mean 'd_model'"),
+    ],
+)
+def test_bad_configurations(changes, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig.from_dict(preset("hgrn2", "221k").to_dict() | changes)

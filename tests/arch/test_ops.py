@@ -1,0 +1,173 @@
+"""Each operation's chunk form against its naive recurrence: outputs, final states and all gradients."""
+
+import math
+
+import pytest
+import torch
+
+from arch.ops import causal_filter, decay_attention, gated_attention
+from arch.ops.gated_attention import forget_gate
+
+LENGTHS = [1, 2, 7, 16, 33, 50, 129]
+# relative error of a tensor's norm; float32's covers sums over a few hundred terms
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-6}
+
+
+def randn(*shape, dtype, seed):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def compare(run, inputs, dtype):
+    """Outputs, state and gradients of `run(form)` on float64-exact inputs, chunk against naive."""
+    results = {}
+    for form in ("naive", "chunk"):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        out, state = run(form, *leaves)
+        weight = randn(*out.shape, dtype=dtype, seed=99)
+        weight_state = randn(*state.shape, dtype=dtype, seed=98)
+        grads = torch.autograd.grad((out * weight).sum() + (state * weight_state).sum(), leaves)
+        results[form] = [out.detach(), state.detach(), *grads]
+    for index, (reference, fast) in enumerate(zip(results["naive"], results["chunk"], strict=True)):
+        assert torch.isfinite(fast).all(), f"tensor {index} is not finite"
+        scale = reference.norm().clamp(min=1e-30)
+        error = ((fast - reference).norm() / scale).item()
+        assert error < TOLERANCE[dtype] or (fast - reference).norm() < 1e-12, f"tensor {index}: {error:.2e}"
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("decay", ["none", "head", "step", "zero", "near_one"])
+def test_decay_attention(length, decay, dtype):
+    q, k = (randn(2, length, 2, 6, dtype=dtype, seed=seed) for seed in (0, 1))
+    v = randn(2, length, 2, 10, dtype=dtype, seed=2)
+    state = randn(2, 2, 6, 10, dtype=dtype, seed=3)
+    log_decay = {
+        "none": [],
+        "head": [torch.tensor([-0.3, -4.0], dtype=dtype)],
+        "step": [-randn(2, length, 2, dtype=dtype, seed=4).abs()],
+        "zero": [torch.tensor([-math.inf, -1e-9], dtype=dtype)],
+        "near_one": [-1e-6 * randn(2, length, 2, dtype=dtype, seed=4).abs()],
+    }[decay]
+
+    def run(form, q, k, v, state, *log_decay):
+        return decay_attention(q, k, v, *log_decay, initial_state=state, chunk_size=16, form=form)
+
+    compare(run, [q, k, v, state, *log_decay], dtype)
+
+
+def test_decay_attention_shares_query_heads():
+    q, k = (randn(1, 20, 1, 4, dtype=torch.float64, seed=seed) for seed in (0, 1))
+    v = randn(1, 20, 3, 5, dtype=torch.float64, seed=2)
+    shared, _ = decay_attention(q, k, v, chunk_size=8)
+    expanded, _ = decay_attention(q.expand(-1, -1, 3, -1), k.expand(-1, -1, 3, -1), v, chunk_size=8)
+    assert torch.equal(shared, expanded)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("gate", ["random", "strong", "near_one", "shut", "logits"])
+def test_gated_attention(length, gate, dtype):
+    q, k = (randn(2, length, 2, 6, dtype=dtype, seed=seed) for seed in (0, 1))
+    v = randn(2, length, 2, 10, dtype=dtype, seed=2)
+    state = randn(2, 2, 6, 10, dtype=dtype, seed=3)
+    noise = randn(2, length, 2, 6, dtype=dtype, seed=4)
+    if gate == "logits":
+        bound = torch.rand(2, 6, generator=torch.Generator().manual_seed(5)).to(dtype)
+        bound[0] = 0.0
+
+        def run(form, q, v, state, logits, bound):
+            return gated_attention(q, None, v, (logits, bound), initial_state=state, chunk_size=16, form=form)
+
+        return compare(run, [q, v, state, 4 * noise, bound], dtype)
+    log_f = {
+        "random": -noise.abs(),
+        "strong": -50 * noise.abs(),
+        "near_one": -1e-6 * noise.abs(),
+        "shut": torch.where(noise > 0, -0.1, -math.inf).to(dtype),
+    }[gate]
+
+    def run(form, q, k, v, state, log_f):
+        return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, form=form)
+
+    compare(run, [q, k, v, state, log_f], dtype)
+
+
+def test_gate_of_zero_forgets_exactly_and_has_no_gradient():
+    log_f = torch.full((1, 12, 1, 3), -0.2, dtype=torch.float64)
+    log_f[:, 5] = -math.inf
+    log_f.requires_grad_()
+    q, k, v = (randn(1, 12, 1, 3, dtype=torch.float64, seed=seed) for seed in (0, 1, 2))
+    out, _ = gated_attention(q, k, v, log_f, chunk_size=8)
+    alone, _ = gated_attention(q[:, 5:], k[:, 5:], v[:, 5:], log_f[:, 5:].clamp(min=-1.0), chunk_size=8)
+    torch.testing.assert_close(out[:, 5:], alone, rtol=1e-12, atol=1e-12)
+    (grad,) = torch.autograd.grad(out.sum(), log_f)
+    assert (grad[:, 5] == 0).all() and (grad[:, 4] != 0).any()
+
+
+def test_forget_gate_keeps_small_numbers():
+    """Against float64 formulas that do not cancel, from saturated to saturated."""
+    logits = torch.linspace(-60, 60, 241)
+    for bound in (0.0, 0.25, 0.96, 1 - 1e-4):
+        log_f, complement = forget_gate(logits, torch.tensor(bound))
+        wide, b = logits.double(), torch.tensor(bound).double()
+        exact = (1 - b) * torch.sigmoid(-wide)
+        exact_log = torch.where(exact < 0.5, torch.log1p(-exact), torch.log(b + (1 - b) * torch.sigmoid(wide)))
+        if bound == 0.0:
+            exact_log = torch.nn.functional.logsigmoid(wide)
+        torch.testing.assert_close(complement.double(), exact, rtol=1e-6, atol=1e-37)
+        torch.testing.assert_close(log_f.double(), exact_log, rtol=1e-6, atol=1e-37)
+        extreme, _ = forget_gate(torch.tensor([-1e4, 1e4]), torch.tensor(bound))
+        assert not extreme.isnan().any() and (extreme <= 0).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_causal_filter(length, dtype):
+    x = randn(2, length, 6, dtype=dtype, seed=0)
+    mix = randn(6, 5, dtype=dtype, seed=1)
+    log_decay = torch.tensor([-math.inf, -3.0, -0.1, -1e-3, 0.0], dtype=dtype)
+    state = randn(2, 6, 5, dtype=dtype, seed=2)
+
+    def run(form, x, mix, log_decay, state):
+        return causal_filter(x, mix, log_decay, initial_state=state, chunk_size=16, form=form)
+
+    compare(run, [x, mix, log_decay, state], dtype)
+
+
+def test_state_carries_a_sequence_across_calls():
+    q, _, v, logits = (randn(2, 70, 2, 4, dtype=torch.float64, seed=seed) for seed in range(4))
+    gates = (logits, torch.tensor(0.3))
+    whole, last = gated_attention(q, None, v, gates, chunk_size=16)
+    first, middle = gated_attention(q[:, :41], None, v[:, :41], (logits[:, :41], gates[1]), chunk_size=16)
+    second, end = gated_attention(
+        q[:, 41:], None, v[:, 41:], (logits[:, 41:], gates[1]), initial_state=middle, chunk_size=16
+    )
+    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(end, last, rtol=1e-12, atol=1e-12)
+
+
+def test_long_sequences_do_not_overflow():
+    """16,384 tokens with gates near 0 and near 1, bf16 inputs."""
+    shape = (1, 16_384, 1, 4)
+    q, k, v = (randn(*shape, dtype=torch.bfloat16, seed=seed) for seed in range(3))
+    logits = torch.where(randn(*shape, dtype=torch.float32, seed=4) > 0, 30.0, -30.0)
+    out, state = gated_attention(q, None, v, (logits, torch.tensor(0.0)))
+    assert torch.isfinite(out).all() and torch.isfinite(state).all() and state.dtype == torch.float32
+    out, state = decay_attention(q, k, v, torch.tensor([-1e-7]))
+    assert torch.isfinite(out).all() and torch.isfinite(state).all() and out.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["decay", "gated", "filter"])
+def test_autocast_changes_no_bit(name):
+    q, k, v, g = (randn(1, 40, 2, 8, dtype=torch.bfloat16, seed=seed) for seed in range(4))
+    run = {
+        "decay": lambda: decay_attention(q, k, v, torch.tensor([-0.1, -0.5]), chunk_size=16),
+        "gated": lambda: gated_attention(q, None, v, (g, torch.tensor(0.5)), chunk_size=16),
+        "filter": lambda: causal_filter(
+            q[:, :, 0], randn(8, 3, dtype=torch.float32, seed=5), torch.tensor([-0.1, -1.0, -2.0]), chunk_size=16
+        ),
+    }[name]
+    outside = run()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = run()
+    assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(outside, inside, strict=True))

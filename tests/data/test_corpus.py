@@ -1,0 +1,207 @@
+import itertools
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from data.corpus import CorpusSettings, allowed_windows, open_corpus, prepare, require_tokens
+from data.tokenizer import get_tokenizer
+
+SYNTHETIC = CorpusSettings(source="synthetic:0:100000", validation_fraction=0.2)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"{i:02d}.txt").write_text(f"document {i} says é {i * i}\n" * (i + 1))
+    return folder
+
+
+def documents_of(corpus, split: str) -> list[str]:
+    starts = corpus.document_starts(split).tolist()
+    tokens = getattr(corpus, split)
+    decode = get_tokenizer("bytes").decode
+    return [decode(tokens[a : b - 1]) for a, b in itertools.pairwise(starts)]
+
+
+def test_every_document_is_in_one_split_once(tmp_path: Path, texts: Path) -> None:
+    (texts / "copy.txt").write_text((texts / "07.txt").read_text())
+    (texts / "image.png").write_bytes(b"\x89PNG\x00\x00")
+    (texts / "latin.txt").write_bytes(b"\xe9t\xe9")
+    (texts / "void.txt").touch()
+    corpus = prepare(CorpusSettings(source=str(texts), validation_fraction=0.3), tmp_path / "corpus")
+    train, validation = documents_of(corpus, "train"), documents_of(corpus, "validation")
+    expected = sorted((texts / f"{i:02d}.txt").read_text() for i in range(40))
+    assert sorted(train + validation) == expected and len(train) > len(validation) > 0
+    assert corpus.manifest["counts"] == {
+        "documents": 40, "duplicates": 1, "binary": 1, "invalid_utf8": 1, "invalid_records": 0, "empty": 1,
+    }  # fmt: skip
+    for split, found in (("train", train), ("validation", validation)):
+        n_bytes = sum(len(text.encode()) for text in found)
+        record = corpus.manifest["splits"][split]
+        assert (record["documents"], record["bytes"], record["tokens"]) == (len(found), n_bytes, n_bytes + len(found))
+        assert corpus.bytes_per_token[split] == n_bytes / (n_bytes + len(found))
+    assert np.count_nonzero(np.asarray(corpus.train) == 256) == len(train)
+
+
+def test_split_depends_on_seed_not_on_place(tmp_path: Path, texts: Path) -> None:
+    def held_out(source: Path, seed: int, name: str) -> list[str]:
+        settings = CorpusSettings(source=str(source), validation_fraction=0.3, seed=seed)
+        return documents_of(prepare(settings, tmp_path / name), "validation")
+
+    here = held_out(texts, 0, "a")
+    moved = texts.rename(tmp_path / "elsewhere")
+    assert held_out(moved, 0, "b") == here != held_out(moved, 1, "c")
+
+
+def test_same_corpus_twice_same_fingerprint_whatever_the_order_of_work(tmp_path: Path) -> None:
+    one, two = prepare(SYNTHETIC, tmp_path / "one"), prepare(SYNTHETIC, tmp_path / "two")
+    assert one.fingerprint == two.fingerprint and len(one.fingerprint) == 64
+    small = prepare(SYNTHETIC, tmp_path / "three", shard_tokens=1000)
+    assert np.array_equal(np.asarray(small.train), np.asarray(one.train))
+    assert len(small.manifest["splits"]["train"]["shards"]) > 50
+    assert prepare(CorpusSettings(source="synthetic:1:100000"), tmp_path / "four").fingerprint != one.fingerprint
+
+
+def test_synthetic_corpus_is_frozen(tmp_path: Path) -> None:
+    corpus = prepare(SYNTHETIC, tmp_path / "corpus")
+    assert corpus.fingerprint == "85b88c6c7fbd85ce899f91cd58971e4ff1a6045490c5c522671440ed74229a32"
+
+
+def test_prepare_returns_at_once_and_repairs_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "corpus"
+    first = prepare(SYNTHETIC, directory)
+    before = os.stat(directory / "train_00000.bin").st_ino
+    prepare(SYNTHETIC, directory, progress=lambda *_: pytest.fail("worked again"))
+    assert os.stat(directory / "train_00000.bin").st_ino == before
+    with open(directory / "train_00000.bin", "r+b") as handle:
+        handle.write(b"\xff\xff")
+    with pytest.raises(InputError, match="damaged"):
+        open_corpus(directory, verify=True)
+    assert prepare(SYNTHETIC, directory).fingerprint == first.fingerprint
+    open_corpus(directory, verify=True)
+    assert [path.name for path in directory.parent.iterdir()] == ["corpus"]
+
+
+def test_other_settings_are_refused_with_both_hashes(tmp_path: Path) -> None:
+    prepare(SYNTHETIC, tmp_path / "corpus")
+    other = CorpusSettings(source="synthetic:0:100000", validation_fraction=0.2, seed=5)
+    with pytest.raises(InputError) as caught:
+        prepare(other, tmp_path / "corpus")
+    assert SYNTHETIC.hash in str(caught.value) and other.hash in str(caught.value) and "seed" in str(caught.value)
+    open_corpus(tmp_path / "corpus", verify=True)
+
+
+def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path, texts: Path) -> None:
+    with pytest.raises(InputError, match="holds other files"):
+        prepare(SYNTHETIC, texts)
+    assert len(list(texts.iterdir())) == 40
+
+
+def test_max_bytes_cuts_between_characters(tmp_path: Path, texts: Path) -> None:
+    settings = CorpusSettings(source=str(texts), validation_fraction=0.3, max_bytes=2_000)
+    corpus = prepare(settings, tmp_path / "corpus")
+    total = sum(split["bytes"] for split in corpus.manifest["splits"].values())
+    assert 1_996 < total <= 2_000
+
+
+def test_progress_reaches_the_end(tmp_path: Path, texts: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    settings = CorpusSettings(source=str(texts), validation_fraction=0.3)
+    prepare(settings, tmp_path / "corpus", progress=lambda done, total, message: seen.append((done, total)))
+    size = sum(path.stat().st_size for path in texts.iterdir())
+    assert seen[-1] == (size, size)
+
+
+def test_no_usable_text(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.bin").write_bytes(b"\0\0")
+    (tmp_path / "texts" / "b.txt").write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"no usable text in .*1 binary, 1 invalid utf8"):
+        prepare(CorpusSettings(source=str(tmp_path / "texts")), tmp_path / "corpus")
+    assert [path.name for path in tmp_path.iterdir()] == ["texts"]
+
+
+def test_empty_validation_split(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("a single document")
+    with pytest.raises(InputError, match=r"corpus.validation_fraction: the validation split is empty \(1 documents"):
+        prepare(CorpusSettings(source=str(tmp_path / "one.txt")), tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+    for fraction in (0.0, 1.0, -0.1):
+        with pytest.raises(InputError, match="validation_fraction"):
+            CorpusSettings(validation_fraction=fraction)
+
+
+def test_missing_source_and_missing_corpus(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        prepare(CorpusSettings(source=str(tmp_path / "nowhere")), tmp_path / "out" / "corpus")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match="does not exist"):
+        open_corpus(tmp_path / "corpus")
+
+
+def test_full_disk_leaves_nothing(tmp_path: Path) -> None:
+    code = (
+        "import errno, resource, signal, sys\n"
+        "from data.corpus import CorpusSettings, prepare\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try: prepare(CorpusSettings(source='synthetic:0:400000'), sys.argv[1])\n"
+        "except OSError as error: sys.exit(70 + (error.errno == errno.EFBIG))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "corpus")], capture_output=True, text=True)
+    assert done.returncode == 71, done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_killed_while_it_is_written(tmp_path: Path) -> None:
+    code = (
+        "import sys; from data.corpus import CorpusSettings, prepare\n"
+        "prepare(CorpusSettings(source='synthetic:0:100000', validation_fraction=0.2), sys.argv[1])\n"
+    )
+    environment = os.environ | {"KILL_AT_WRITE": "corpus:1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "corpus")], env=environment, start_new_session=True
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "corpus").exists()
+    assert prepare(SYNTHETIC, tmp_path / "corpus").fingerprint == prepare(SYNTHETIC, tmp_path / "other").fingerprint
+
+
+def test_require_tokens_says_what_is_missing_and_its_own_remedy_works(tmp_path: Path) -> None:
+    corpus = prepare(SYNTHETIC, tmp_path / "corpus")
+    windows = (len(corpus.train) - 1) // 64
+    require_tokens(corpus, windows // 8 * 8 * 64, 1.0, 64, 8)
+    with pytest.raises(InputError) as caught:
+        require_tokens(corpus, (windows + 9) * 64, 1.0, 64, 1)
+    message = str(caught.value)
+    assert f"{9 * 64:,} tokens short" in message
+    epochs = float(message.rsplit("corpus.epochs: ", 1)[1])
+    require_tokens(corpus, (windows + 9) * 64, epochs, 64, 1)
+    with pytest.raises(InputError, match="longer than the whole split"):
+        require_tokens(corpus, 10**6, 1.0, 10**6, 1)
+
+
+def test_allowance_is_of_the_decimal_that_was_written() -> None:
+    assert int(1.15 * 100) == 114 and allowed_windows(100, 1.15) == 115
+    assert [allowed_windows(10, epochs) for epochs in (0.05, 0.1, 1, 2.55)] == [0, 1, 10, 25]
+
+
+def test_manifest_records_the_settings(tmp_path: Path) -> None:
+    settings = CorpusSettings(source=("stdlib:",), max_bytes=200_000, validation_fraction=0.3)
+    corpus = prepare(settings, tmp_path / "corpus")
+    manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
+    assert manifest["python"] == platform.python_version()
+    assert manifest["settings"] == settings.to_dict() and manifest["settings_hash"] == settings.hash
+    assert manifest["tokenizer"] == {"name": "bytes", "vocab_size": 257, "eot_id": 256}
+    assert set(manifest["files"]) == {"train_00000.bin", "train.idx", "validation_00000.bin", "validation.idx"}
+    assert corpus.fingerprint == manifest["fingerprint"]

@@ -1,0 +1,62 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data.files import MANIFEST, new_directory, read_json, read_manifest, write_bytes, write_json
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_write_replaces_and_leaves_no_temporary(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"x": 1})
+    write_json(tmp_path / "a.json", {"x": 2})
+    assert read_json(tmp_path / "a.json") == {"x": 2} and names(tmp_path) == ["a.json"]
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert read_json(tmp_path / "a.json") == {"x": 2} and names(tmp_path) == ["a.json"]
+
+
+def test_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    with pytest.raises(RuntimeError, match="half way"), new_directory(target, {}) as temporary:
+        (temporary / "part").write_text("1")
+        raise RuntimeError("half way")
+    assert names(tmp_path) == []
+    manifest: dict = {"a": 1}
+    with new_directory(target, manifest) as temporary:
+        (temporary / "part").write_text("1")
+        manifest["b"] = 2
+        assert not target.exists()
+    found = read_manifest(target)
+    assert found is not None and (found["a"], found["b"], list(found["files"])) == (1, 2, ["part"])
+    assert names(tmp_path) == ["made"]
+
+
+def test_manifest_is_refused_where_a_file_differs(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "d", {}) as temporary:
+        (temporary / "part").write_text("12")
+    (tmp_path / "d" / "part").write_text("13")
+    assert read_manifest(tmp_path / "d") is None and read_manifest(tmp_path / "d", verify=False) is not None
+    (tmp_path / "d" / "part").write_text("123")
+    assert read_manifest(tmp_path / "d", verify=False) is None
+    (tmp_path / "d" / MANIFEST).write_text("{")
+    assert read_manifest(tmp_path / "d") is None and read_manifest(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize("kill", [1, 2, 3])
+def test_killed_at_a_commit_the_old_content_stays(tmp_path: Path, kill: int) -> None:
+    write_bytes(tmp_path / "a", b"0")
+    code = (
+        "import sys; from pathlib import Path; from data.files import write_bytes\n"
+        "for i in (1, 2): write_bytes(Path(sys.argv[1]), str(i).encode(), kind='thing')\n"
+    )
+    environment = os.environ | {"KILL_AT_WRITE": f"thing:{kill}"}
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], env=environment, start_new_session=True)
+    assert done.returncode == (0 if kill == 3 else -signal.SIGKILL)
+    assert (tmp_path / "a").read_bytes() == str(kill - 1).encode()

@@ -1,0 +1,120 @@
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from arch.errors import InputError
+from data.sources import NAMED_FILE_PIECE, Counts, check_source, read_documents, source_bytes
+
+
+def write_jsonl(path: Path, texts: list[str], key: str = "text") -> bytes:
+    content = "".join(json.dumps({key: text}) + "\n" for text in texts).encode()
+    path.write_bytes(content)
+    return content
+
+
+def test_folder_in_sorted_order_with_relative_ids(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("b/x.txt", "a.txt", ".hidden", ".git/config"):
+        (tmp_path / name).write_text(f"text of {name}")
+    assert list(read_documents(str(tmp_path))) == [("a.txt", "text of a.txt"), ("b/x.txt", "text of b/x.txt")]
+    assert source_bytes(str(tmp_path)) == sum(len(text) for _, text in read_documents(str(tmp_path)))
+
+
+def test_jsonl_plain_and_compressed_give_the_same_documents(tmp_path: Path) -> None:
+    texts = ["erste Zeile\nzweite", "naïve ☃", "third"]
+    content = write_jsonl(tmp_path / "a.jsonl", texts, "body")
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "a.jsonl.xz").write_bytes(lzma.compress(content))
+    for name in ("a.jsonl", "a.jsonl.gz", "a.jsonl.xz"):
+        documents = list(read_documents(str(tmp_path / name), "body"))
+        assert documents == [(f"{name}:{i}", text) for i, text in enumerate(texts, start=1)]
+    assert source_bytes(str(tmp_path / "a.jsonl.xz")) is None
+
+
+def test_several_sources_in_the_order_given(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("one")
+    write_jsonl(tmp_path / "two.jsonl", ["two"])
+    both = [str(tmp_path / "two.jsonl"), str(tmp_path / "one.txt")]
+    assert [text for _, text in read_documents(both)] == ["two", "one"]
+
+
+def test_unusable_text_is_counted_never_a_crash(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"\x00\x01\x02 elf")
+    (tmp_path / "b.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "c.txt").write_text(" \n\t")
+    (tmp_path / "d.txt").write_bytes(b"")
+    (tmp_path / "e.txt").write_text("good")
+    (tmp_path / "f.jsonl").write_bytes(
+        b'{"text": "fine"}\n{"text": "cut\n[1]\n{"text": null}\n{"other": 1}\n{"text": "\xff"}\n'
+        b'{"text": "\\ud800"}\n{"text": ""}\n\n' + b"[" * 100_000 + b"\n"
+    )
+    counts = Counts()
+    assert [text for _, text in read_documents(str(tmp_path), counts=counts)] == ["good", "fine"]
+    assert (counts.binary, counts.invalid_utf8, counts.empty, counts.invalid_records) == (1, 3, 3, 5)
+    assert counts.read_bytes == source_bytes(str(tmp_path))
+
+
+@pytest.mark.parametrize("line", ["plain ascii\n", "日本語のテキスト\n", "日" * 50_000, "a" * 200_000])
+def test_a_named_text_file_is_cut_without_loss(tmp_path: Path, line: str) -> None:
+    text = line * (300_000 // len(line) + 1)
+    (tmp_path / "big.txt").write_text(text)
+    documents = list(read_documents(str(tmp_path / "big.txt")))
+    assert len(documents) > 1 and len({doc_id for doc_id, _ in documents}) == len(documents)
+    assert "".join(piece for _, piece in documents) == text
+    assert max(len(piece.encode()) for _, piece in documents) <= 2 * NAMED_FILE_PIECE + 3
+    if line.endswith("\n"):
+        assert all(piece.endswith("\n") for _, piece in documents)
+    assert [piece for _, piece in read_documents(str(tmp_path))] == [text]  # in a folder: one document
+
+
+def test_stdlib_is_real_source_without_tests() -> None:
+    documents = list(read_documents("stdlib:"))
+    ids = [doc_id for doc_id, _ in documents]
+    assert ids == sorted(ids) and "stdlib:json/decoder.py" in ids
+    assert not [i for i in ids if "/test/" in i or "/tests/" in i or "site-packages" in i or "sysconfigdata" in i]
+    assert sum(len(text) for _, text in documents) > 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("no/such/path", "does not exist"),
+        ("stdlb:", "did you mean 'stdlib:'"),
+        ("synthetic:1", "synthetic:<seed>:<n_bytes>"),
+        ("synthetic:x:100", "synthetic:<seed>:<n_bytes>"),
+        ("synthetic:1:0", "synthetic:<seed>:<n_bytes>"),
+        ([], "empty list"),
+    ],
+)
+def test_bad_source_is_one_line(source: str | list[str], message: str) -> None:
+    with pytest.raises(InputError, match=r"^corpus\.source") as caught:
+        check_source(source)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_empty_file_and_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "void.txt").touch()
+    with pytest.raises(InputError, match="is empty"):
+        check_source(str(tmp_path / "void.txt"))
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    with pytest.raises(InputError, match="is empty"):
+        check_source(str(tmp_path / "folder"))
+
+
+def test_damaged_archive_names_the_file(tmp_path: Path) -> None:
+    whole = lzma.compress(b'{"text": "abc"}\n' * 10_000)
+    (tmp_path / "cut.jsonl.xz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "not.jsonl.gz").write_bytes(b"no gzip at all")
+    for name in ("cut.jsonl.xz", "not.jsonl.gz"):
+        with pytest.raises(InputError, match=f"cannot read .*{name}"):
+            list(read_documents(str(tmp_path / name)))
+
+
+def test_wrong_text_key_names_the_nearest(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", ["x"], "content")
+    with pytest.raises(InputError, match=r"corpus.text_key: a.jsonl line 1 .*did you mean 'content'"):
+        list(read_documents(str(tmp_path / "a.jsonl"), "contents"))
