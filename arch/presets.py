@@ -19,8 +19,10 @@ PAPER_LAYERS = {("tnl", "410m"): 25, ("cosformer2", "410m"): 25}  # table 7: 25 
 
 # Two layers at every width, so that only the width scales; named by 4 l d^2 + 3 l d g. Layers, d_model, heads, d_ffn.
 TINY = {
+    "10k": (2, 20, 1, 56),
     "14k": (2, 24, 1, 64),
     "25k": (2, 32, 1, 88),
+    "39k": (2, 40, 1, 108),
     "55k": (2, 48, 2, 128),
     "98k": (2, 64, 2, 168),
     "221k": (2, 96, 3, 256),

@@ -10,6 +10,8 @@ with D = n_1 / (n_1 + 2 n_2) from the number of events seen once and twice, kept
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from data.shards import Tokens
@@ -21,14 +23,14 @@ BLOCK = 1 << 22  # tokens counted at a time
 def bigram_loss(
     train_tokens: Tokens, validation_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None
 ) -> float:
-    """Mean nats per token of validation_tokens[1:], each given the token before it.
+    """Mean nats per token of validation_tokens[1:], each given the token before it; of every row's, where it is [n, T].
 
     `max_train_tokens` bounds how much of `train_tokens` is counted, from its start. Raises ValueError where there is
     nothing to count or to predict.
     """
     n_train = len(train_tokens) if max_train_tokens is None else min(len(train_tokens), max_train_tokens)
-    if n_train < 2 or len(validation_tokens) < 2:
-        raise ValueError(f"bigram_loss needs two tokens of each, got {n_train} and {len(validation_tokens)}")
+    if n_train < 2 or _length(validation_tokens) < 2:
+        raise ValueError(f"bigram_loss needs two tokens of each, got {n_train} and {_length(validation_tokens)}")
     pairs, counts = _count_pairs(train_tokens, n_train, vocab_size)
     first, second = np.divmod(pairs, vocab_size)
 
@@ -41,10 +43,8 @@ def bigram_loss(
     seen = np.bincount(first, weights=counts, minlength=vocab_size)
     successors = np.bincount(first, minlength=vocab_size)
 
-    nats = 0.0
-    for start in range(0, len(validation_tokens) - 1, BLOCK):
-        block = np.asarray(validation_tokens[start : start + BLOCK + 1], dtype=np.int64)
-        before, token = block[:-1], block[1:]
+    nats, n_scored = 0.0, 0
+    for before, token in _steps(validation_tokens):
         wanted = before * vocab_size + token
         place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
         count = np.where(pairs[place] == wanted, counts[place], 0)
@@ -52,7 +52,24 @@ def bigram_loss(
         numerator = np.maximum(count - discount, 0) + discount * successors[before] * p_unigram[token]
         p = np.where(history > 0, numerator / np.maximum(history, 1), p_unigram[token])
         nats -= float(np.log(p).sum())
-    return nats / (len(validation_tokens) - 1)
+        n_scored += len(token)
+    return nats / n_scored
+
+
+def _length(tokens: Tokens) -> int:
+    """Tokens of a stream, or of each row."""
+    return int(tokens.shape[1]) if isinstance(tokens, np.ndarray) and tokens.ndim == 2 else len(tokens)
+
+
+def _steps(tokens: Tokens) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Blocks of (token before, token), int64 [n], of a stream or of every row of [rows, T]."""
+    if isinstance(tokens, np.ndarray) and tokens.ndim == 2:
+        rows = tokens.astype(np.int64)
+        yield rows[:, :-1].ravel(), rows[:, 1:].ravel()
+        return
+    for start in range(0, len(tokens) - 1, BLOCK):
+        block = np.asarray(tokens[start : start + BLOCK + 1], dtype=np.int64)
+        yield block[:-1], block[1:]
 
 
 def _discount(counts: np.ndarray) -> float:

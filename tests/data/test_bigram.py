@@ -76,3 +76,12 @@ def test_shards_and_the_bound_on_training_tokens() -> None:
 def test_nothing_to_count() -> None:
     with pytest.raises(ValueError, match="two tokens"):
         bigram_loss(np.zeros(1, np.uint16), np.zeros(5, np.uint16), 257)
+
+
+def test_rows_are_scored_one_by_one():
+    """Two rows: no pair across their border."""
+    train = np.array([0, 1, 2, 0, 1, 2, 0, 2, 1, 0], dtype=np.uint16)
+    rows = np.array([[0, 1, 2], [2, 0, 1]])
+    apart = [bigram_loss(train, row, 3) for row in rows]
+    assert bigram_loss(train, rows, 3) == pytest.approx(sum(apart) / 2)
+    assert bigram_loss(train, rows.ravel(), 3) != pytest.approx(sum(apart) / 2)

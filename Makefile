@@ -1,0 +1,44 @@
+# make study: set up .venv if needed, then the quickstart study. make test: the same set-up, then the tests.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup study test test-slow lint clean
+
+help:
+	@echo 'make study      set up .venv if needed, then run scaling/studies/quickstart.yaml'
+	@echo 'make test       the same set-up, then the fast tests'
+	@echo 'make test-slow  the long campaigns: fault injection, whole studies'
+	@echo 'make lint       ruff and mypy'
+	@echo 'make clean      remove build outputs and caches (keeps .venv and out)'
+	@echo 'PYTHON=python3.12 make ... sets up with another Python (3.11 to 3.13)'
+
+setup: $(READY)
+
+# torch first and with its pin: unpinned, the newest would come with several GB of CUDA packages.
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo 'installing into .venv (a few minutes the first time)'
+	@$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)" "$$(grep '^setuptools==' constraints.txt)"
+	@$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+study: $(READY)
+	$(BIN)/scaling run scaling/studies/quickstart.yaml
+
+test: $(READY)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

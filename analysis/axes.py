@@ -1,0 +1,54 @@
+"""Logarithmic axes a reader can read: ticks at round numbers, SI suffixes for counts, powers of ten for FLOP."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+FINE, COARSE, POWERS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0), (1.0, 2.0, 5.0), (1.0,)
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers inside [low, high]: every power of ten, or 1-2-5, or finer, so that a few fit."""
+    decades = math.log10(high / low)
+    steps = FINE if decades < 0.8 else COARSE if decades < 2.2 else POWERS
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = [step * 10.0**exponent for exponent in exponents for step in steps]
+    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+
+
+def si(value: float) -> str:
+    """250000 -> 250k; four significant digits."""
+    for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit * (1 - 1e-9):
+            return f"{value / limit:.4g}{suffix}"
+    return f"{value:.4g}"
+
+
+def power_of_ten(value: float) -> str:
+    """1e12 -> 10¹²; 2e12 -> 2·10¹²; three significant digits."""
+    exponent = math.floor(math.log10(value) + 1e-9)
+    mantissa = value / 10.0**exponent
+    power = f"10{str(exponent).translate(SUPERSCRIPT)}"
+    return power if abs(mantissa - 1) < 5e-3 else f"{mantissa:.3g}·{power}"
+
+
+def minus(value: float) -> str:
+    """Three decimals with a real minus sign."""
+    return f"{value:.3f}".replace("-", "−")
+
+
+def log_axis(low: float, high: float, title: str, kind: str = "plain") -> dict[str, Any]:
+    """A plotly axis over [low, high]; kind is plain, si or flop."""
+    write = {"plain": lambda v: f"{v:.3g}", "si": si, "flop": power_of_ten}[kind]
+    values = ticks(low, high)
+    if kind == "flop" and math.log10(high / low) >= 0.8:
+        values = [value for value in values if abs(math.log10(value) - round(math.log10(value))) < 1e-9] or values
+    return {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": values,
+        "ticktext": [write(value) for value in values],
+        "title": {"text": title, "standoff": 6},
+    }

@@ -1,0 +1,49 @@
+"""The reference line of the report: a bigram model's loss on the very windows that the checkpoints are scored on."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data.files import read_json, write_json
+
+from .loss import LossSettings, windows
+
+VERSION = 2
+MAX_TRAIN_TOKENS = 100_000_000
+
+
+def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, settings: LossSettings) -> dict[str, Any]:
+    """The baseline at `path`, computed where it is missing or belongs to another corpus or other windows."""
+    from data.corpus import open_corpus
+
+    corpus = open_corpus(corpus_dir)
+    key = {
+        "version": VERSION,
+        "corpus_fingerprint": corpus.fingerprint,
+        "context_length": context_length,
+        "validation_tokens": settings.validation_tokens,
+    }
+    try:
+        stored = dict(read_json(path))
+    except (OSError, ValueError):
+        stored = {}
+    if key.items() <= stored.items():
+        return stored
+    from data.bigram import bigram_loss
+
+    held_out = np.concatenate(list(windows(corpus.validation, context_length, settings)))
+    loss = bigram_loss(corpus.train, held_out, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS)
+    n_bytes = len(corpus.tokenizer.decode_bytes(held_out[:, 1:].ravel().tolist()))
+    result = key | {
+        "model": "bigram",
+        "loss": loss,
+        "bits_per_byte": loss / math.log(2) * held_out[:, 1:].size / n_bytes,
+        "train_tokens": min(len(corpus.train), MAX_TRAIN_TOKENS),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, result, kind="eval")
+    return result

@@ -1,0 +1,95 @@
+"""The lower envelope of one architecture's training curves over compute, and who owns each point of it.
+
+At each C of a log-spaced grid the owner is the size with the lowest loss among those whose curve covers C (Hoffmann et
+al. 2022, approach 1). An owned point says something about N_opt only where a better size could have shown itself; every
+other point is censored, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fits.smooth import read_at
+
+# What a point's code means; 0 is an uncensored point.
+REASONS = (
+    None,
+    "owned by the smallest size",
+    "owned by the largest size",
+    "inside warm-up",
+    "a smaller size was still ahead when its run ended",
+    "no curve covers this compute",
+)
+SMALLEST, LARGEST, WARMUP, ENDED, UNCOVERED = 1, 2, 3, 4, 5
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """One size's smoothed curve, its seeds averaged in log loss. C in FLOP of one convention; loss in nats a token."""
+
+    size: str
+    n_params: int
+    flops_per_token: float
+    warmup_tokens: int
+    n_seeds: int
+    log_c: np.ndarray
+    log_loss: np.ndarray
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Envelopes of r replicates on a grid of g points: log loss (inf: uncovered), owner and code, each [r, g]."""
+
+    log_c: np.ndarray
+    log_loss: np.ndarray
+    owner: np.ndarray
+    code: np.ndarray
+
+
+def average_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean log loss of several (log C, log loss) curves over the stretch that all of them cover."""
+    if len(curves) == 1:
+        return curves[0]
+    start, end = max(c[0][0] for c in curves), min(c[0][-1] for c in curves)
+    base = curves[0][0]
+    grid = base[(base >= start) & (base <= end)]
+    return grid, np.mean([np.interp(grid, *curve) for curve in curves], axis=0)
+
+
+def extract(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray | None = None) -> Envelope:
+    """The envelope of `curves`, smallest size first, on the grid log_c [g]; shifts [r, sizes] move each log loss."""
+    shifts = np.zeros((1, len(curves))) if shifts is None else shifts
+    table = np.stack([read_at(curve.log_c, curve.log_loss, log_c) for curve in curves])  # [sizes, g]
+    moved = table[None] + shifts[:, :, None]
+    owner, log_loss = moved.argmin(1), moved.min(1)
+
+    rank = np.arange(len(curves))
+    warm_until = np.log([max(curve.warmup_tokens, 1e-300) * curve.flops_per_token for curve in curves])
+    code = np.zeros(owner.shape, dtype=int)
+    code[owner == rank[-1]] = LARGEST
+    code[owner == 0] = SMALLEST
+    code[(code == 0) & _ended_ahead(curves, log_c, shifts, owner)] = ENDED
+    code[(log_c[None] <= warm_until[owner]) & np.isfinite(log_loss)] = WARMUP
+    code[~np.isfinite(log_loss)] = UNCOVERED
+    return Envelope(log_c, log_loss, owner, code)
+
+
+def _ended_ahead(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray, owner: np.ndarray) -> np.ndarray:
+    """[r, g]: whether some size smaller than the owner ended before this C while still better than the owner.
+
+    Two curves of one architecture cross once, so a smaller size that was already behind when it ended stays behind; one
+    that was ahead might still be, had it gone on.
+    """
+    end = np.array([curve.log_c[-1] if len(curve.log_c) else -np.inf for curve in curves])
+    censored = np.zeros(owner.shape, dtype=bool)
+    for larger, curve in enumerate(curves):
+        for smaller in range(larger):
+            if not np.isfinite(end[smaller]):
+                continue
+            own = read_at(curve.log_c, curve.log_loss, end[smaller : smaller + 1])[0]
+            lead = own + shifts[:, larger] - (curves[smaller].log_loss[-1] + shifts[:, smaller])  # > 0: smaller ahead
+            censored |= (owner == larger) & (log_c > end[smaller])[None] & (lead > 0)[:, None]
+    return censored

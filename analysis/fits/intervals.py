@@ -1,0 +1,97 @@
+"""Intervals from seed noise: a parametric bootstrap over re-drawn seeds.
+
+A study has a handful of runs an architecture, too few to resample runs. What it can measure is how far two seeds of
+one size lie apart. That standard deviation s of log smoothed loss, pooled over all sizes with replicate seeds, is all
+that enters: each replicate draws s^2 from its scaled inverse chi-square (so few degrees of freedom widen the
+interval), moves every size's curve by N(0, s^2 / seeds), extracts the envelope again and fits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fits.envelope import Envelope, SizeCurve, extract
+from analysis.fits.powerlaw import fit_lines
+
+METHOD = "seed-noise parametric bootstrap, percentile interval"
+ESTIMAND = "the envelope law of these sizes under re-drawn seeds; sizes, data and learning rates fixed"
+NO_SEEDS = "none: no replicate seeds"
+MIN_SIZES = 3  # sizes that must own an uncensored point before N_opt and D_opt are laws at all
+
+
+@dataclass(frozen=True)
+class SeedNoise:
+    """Between-seed standard deviation of log smoothed loss, its degrees of freedom, and what it was pooled from."""
+
+    s: float
+    df: int
+    groups: tuple[dict[str, object], ...]
+
+
+# Slope, intercept and centre of r lines in log-log, [r] each; nan: not identified.
+Lines = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Replicates:
+    """Refitted laws of r replicates; None where there were none."""
+
+    loss: Lines | None
+    n_opt: Lines | None
+    d_opt: Lines | None
+
+
+def pool_seed_noise(groups: Sequence[tuple[str, str, np.ndarray]]) -> SeedNoise | None:
+    """Pool (arch, size, log loss [seeds, points]) groups; None where no group has two seeds and a common point.
+
+    At each point the variance between seeds has seeds - 1 degrees of freedom; points along one curve are not
+    independent, so a group's variance is their mean and its degrees of freedom stay seeds - 1.
+    """
+    found: list[dict[str, object]] = []
+    total, df = 0.0, 0
+    for arch, size, table in groups:
+        common = table[:, np.isfinite(table).all(0)]
+        if len(common) > 1 and common.shape[1]:
+            variance = float(common.var(0, ddof=1).mean())
+            total, df = total + (len(common) - 1) * variance, df + len(common) - 1
+            found.append({"arch": arch, "size": size, "n_seeds": len(common), "s": variance**0.5})
+    return SeedNoise((total / df) ** 0.5, df, tuple(found)) if df else None
+
+
+def fit_envelopes(curves: Sequence[SizeCurve], envelope: Envelope) -> Replicates:
+    """The three laws of every replicate: L over all covered points, N_opt and D_opt over the uncensored ones."""
+    x = envelope.log_c
+    covered = np.isfinite(envelope.log_loss)
+    log_n = np.log([float(curve.n_params) for curve in curves])[envelope.owner]
+    log_d = x[None] - np.log([curve.flops_per_token for curve in curves])[envelope.owner]
+    free = envelope.code == 0
+    owners = np.stack([(free & (envelope.owner == rank)).any(1) for rank in range(len(curves))]).sum(0)
+    free &= (owners >= MIN_SIZES)[:, None]
+    return Replicates(
+        fit_lines(x, np.where(covered, envelope.log_loss, 0.0), covered),
+        fit_lines(x, log_n, free),
+        fit_lines(x, log_d, free),
+    )
+
+
+def bootstrap(
+    curves: Sequence[SizeCurve], log_c: np.ndarray, noise: SeedNoise, n_replicates: int, seed: Sequence[int]
+) -> Replicates:
+    """Laws of `n_replicates` studies with re-drawn seed noise, on the same grid."""
+    rng = np.random.default_rng(list(seed))
+    s = noise.s * np.sqrt(noise.df / rng.chisquare(noise.df, size=n_replicates))
+    seeds = np.array([curve.n_seeds for curve in curves])
+    shifts = rng.standard_normal((n_replicates, len(curves))) * s[:, None] / np.sqrt(seeds)
+    return fit_envelopes(curves, extract(curves, log_c, shifts))
+
+
+def percentiles(values: np.ndarray, level: float) -> list[float] | None:
+    """The central `level` interval of the finite values [r]; None where fewer than half are finite."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < max(2, len(values) / 2):
+        return None
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    return [float(low), float(high)]

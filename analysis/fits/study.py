@@ -1,0 +1,217 @@
+"""Fits of a whole study, as versioned JSON: the only place where law constants live.
+
+Every figure and table is drawn from what `fit_study` returns. It names the compute convention, the parameter count and
+the loss it used, the interval's method and estimand, and the hash of every metrics.jsonl that went in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.envelope import SizeCurve, average_seeds
+from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS, SeedNoise, pool_seed_noise
+from analysis.fits.laws import fit_arch, owner_at_ends
+from analysis.fits.smooth import read_at, smooth
+from analysis.runs import CONVENTIONS, Tables
+from data.files import read_json
+
+SCHEMA = 1
+LAWS = ("loss", "n_opt", "d_opt")
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """What a fit depends on besides the runs; the first five are the study file's `fit` section."""
+
+    loss: str = "train_smoothed"  # or "validation"
+    smoothing_tokens: int = 50_000
+    flops: str = "exact"  # the convention of C, and of `range`
+    range: Mapping[str, Sequence[float]] = field(
+        default_factory=dict
+    )  # FLOP by architecture; absent: all after warm-up
+    grid_points: int = 40
+    n_replicates: int = 1000
+    level: float = 0.95
+    seed: int = 0
+
+    @property
+    def loss_name(self) -> str:
+        if self.loss == "validation":
+            return "held-out loss (nats/token)"
+        return f"training loss, centred mean over {self.smoothing_tokens:,} tokens (nats/token)"
+
+
+def stored_settings(study_dir: Path) -> FitSettings:
+    """The settings of the study's stored fit, the defaults where it has none."""
+    path = study_dir / "results" / "fits.json"
+    return FitSettings(**read_json(path)["settings"]) if path.exists() else FitSettings()
+
+
+def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Fit every architecture of `tables`; `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is.
+
+    Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
+    reason.
+    """
+    groups = _run_curves(tables, settings)
+    archs = [arch for arch in dict.fromkeys(tables.runs["arch"]) if isinstance(arch, str)]
+    fitted: dict[str, dict[str, Any]] = {}
+    by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
+    noise = {name: _seed_noise(groups, settings, name) for name in CONVENTIONS}
+    for arch in archs:
+        curves = {name: _size_curves(groups.get(arch, {}), name) for name in CONVENTIONS}
+        result = _describe(tables.runs, arch, curves[settings.flops])
+        reason = _unusable(curves[settings.flops], settings)
+        if reason is None:
+            stretches = _stretches(curves, arch, settings)
+            for name, stretch in stretches.items():
+                seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
+                one = fit_arch(
+                    curves[name],
+                    stretch,
+                    settings.grid_points,
+                    noise[name],
+                    settings.n_replicates,
+                    settings.level,
+                    seed,
+                )
+                by_convention[name][arch] = {"range": one["range"], **{law: _short(one["laws"][law]) for law in LAWS}}
+                if name == settings.flops:
+                    result |= one
+        fitted[arch] = {"fitted": reason is None, "reason": reason, **result}
+    return {
+        "schema": SCHEMA,
+        "conventions": {
+            "C": settings.flops,
+            "unit_C": "FLOP",
+            "N": "non-embedding parameters",
+            "L": settings.loss_name,
+        },
+        "settings": asdict(settings) | {"range": {k: list(v) for k, v in settings.range.items()}},
+        "interval": _interval(noise[settings.flops], settings),
+        "archs": fitted,
+        "by_convention": by_convention,
+        "inputs": dict(inputs or {}),
+    }
+
+
+def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.ndarray, np.ndarray]:
+    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token."""
+    source = tables.evals if settings.loss == "validation" else tables.curves
+    rows = source[source["run_id"] == run_id].sort_values("n_tokens")
+    tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
+    return (tokens, loss) if settings.loss == "validation" else smooth(tokens, loss, settings.smoothing_tokens)
+
+
+# {arch: {size: [(row of the runs table, log tokens, log loss), ...]}}, runs that are done and long enough
+_Groups = dict[str, dict[str, list[tuple[Any, np.ndarray, np.ndarray]]]]
+
+
+def _run_curves(tables: Tables, settings: FitSettings) -> _Groups:
+    groups: _Groups = {}
+    for row in tables.runs.itertuples():
+        if row.state != "done":
+            continue
+        tokens, loss = smoothed(tables, settings, str(row.run_id))
+        if len(tokens) > 1:
+            groups.setdefault(str(row.arch), {}).setdefault(str(row.size), []).append(
+                (row, np.log(tokens), np.log(loss))
+            )
+    return groups
+
+
+def _size_curves(sizes: dict[str, list[tuple[Any, np.ndarray, np.ndarray]]], convention: str) -> list[SizeCurve]:
+    """The curves of one architecture over compute, smallest size first, seeds averaged."""
+    curves = []
+    for size, runs in sizes.items():
+        row = runs[0][0]
+        per_token = float(getattr(row, f"flops_per_token_{convention}"))
+        log_c, log_loss = average_seeds([(log_tokens + np.log(per_token), loss) for _, log_tokens, loss in runs])
+        if len(log_c) > 1:
+            n_params, warmup = int(row.n_params_non_embedding), int(row.warmup_tokens)
+            curves.append(SizeCurve(size, n_params, per_token, warmup, len(runs), log_c, log_loss))
+    return sorted(curves, key=lambda curve: curve.n_params)
+
+
+def _unusable(curves: list[SizeCurve], settings: FitSettings) -> str | None:
+    if not curves:
+        what = "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
+        return f"no usable run: none is done and has {what}"
+    return None
+
+
+def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:
+    """The range of C by convention: as stated under the study's own, the same points of the same runs elsewhere."""
+    own = curves[settings.flops]
+    if arch in settings.range:
+        low, high = settings.range[arch]
+    else:
+        start = [max(c.log_c[0], np.log(max(c.warmup_tokens, 1) * c.flops_per_token)) for c in own]
+        low, high = float(np.exp(min(start))), float(np.exp(max(c.log_c[-1] for c in own)))
+    first, last = owner_at_ends(own, (low, high))
+    return {
+        name: (
+            low * others[first].flops_per_token / own[first].flops_per_token,
+            high * others[last].flops_per_token / own[last].flops_per_token,
+        )
+        for name, others in curves.items()
+    }
+
+
+def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> SeedNoise | None:
+    """Noise between the seeds of each size that has several, after warm-up and inside the architecture's range."""
+    found = []
+    for arch, sizes in groups.items():
+        for size, runs in sizes.items():
+            row = runs[0][0]
+            if len(runs) < 2:
+                continue
+            own = np.log(float(getattr(row, f"flops_per_token_{settings.flops}")))
+            low, high = (np.log(v) for v in settings.range.get(arch, (1e-300, 1e300)))
+            warm = np.log(max(int(row.warmup_tokens), 1))
+            start = max(low - own, warm, *(tokens[0] for _, tokens, _ in runs))
+            end = min(high - own, *(tokens[-1] for _, tokens, _ in runs))
+            if start < end:
+                at = np.linspace(start, end, settings.grid_points)
+                found.append((arch, size, np.stack([read_at(tokens, loss, at) for _, tokens, loss in runs])))
+    return pool_seed_noise(found)
+
+
+def _describe(runs: pd.DataFrame, arch: str, curves: list[SizeCurve]) -> dict[str, Any]:
+    mine = runs[runs["arch"] == arch]
+    left = mine[mine["state"] != "done"]
+    return {
+        "n_runs": int((mine["state"] == "done").sum()),
+        "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
+        "left_out": [
+            {"run_id": str(row["run_id"]), "state": str(row["state"]), "reason": _text(row["reason"])}
+            for row in left.to_dict("records")
+        ],
+    }
+
+
+def _text(value: Any) -> str:
+    return "" if value is None or pd.isna(value) else str(value)
+
+
+def _short(law: dict[str, Any]) -> dict[str, Any]:
+    return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")}
+
+
+def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
+    if noise is None:
+        return {"method": NO_SEEDS, "estimand": None, "level": None, "replicates": 0, "seed_noise": None}
+    return {
+        "method": METHOD,
+        "estimand": ESTIMAND,
+        "level": settings.level,
+        "replicates": settings.n_replicates,
+        "seed": settings.seed,
+        "seed_noise": {"s": noise.s, "df": noise.df, "groups": list(noise.groups)},
+    }

@@ -1,0 +1,38 @@
+"""Figures as PNG files, where a Chrome is installed: one browser for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+SCALE = 1.5
+TIMEOUT_S = 30
+
+
+def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
+    """Write <directory>/<name>.png for each figure; returns why there are none, None where they were written."""
+    import kaleido
+
+    directory.mkdir(parents=True, exist_ok=True)
+    specs = [
+        {
+            "fig": figure.to_dict(),
+            "path": directory / f"{name}.png",
+            "opts": {"format": "png", "width": figure.layout.width, "height": figure.layout.height, "scale": SCALE},
+        }
+        for name, figure in figures.items()
+    ]
+    try:  # mathjax would be fetched from the network
+        kaleido.write_fig_from_object_sync(specs, kopts={"timeout": TIMEOUT_S, "mathjax": False})
+    except Exception as error:  # a browser fails in as many ways as there are browsers; the report stands without it
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
+        if type(error).__name__ == "ChromeNotFoundError":
+            return "no Chrome or Chromium found"
+        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    return None

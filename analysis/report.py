@@ -1,0 +1,206 @@
+"""report/index.html: the whole study on one page that needs no network, drawn from its fits and tables only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from analysis.axes import si
+from analysis.fits.study import FitSettings, smoothed
+from analysis.plots import figure_one, name_of, validation_figure
+from analysis.runs import Tables
+from analysis.tables import (
+    HEADINGS,
+    conventions_table,
+    diagnostics_table,
+    extrapolation_text,
+    interval_text,
+    laws_table,
+    notes,
+)
+
+STYLE = """
+body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#222;max-width:1340px;margin:32px auto;padding:0 20px}
+h1{margin-bottom:0} h2{margin-top:44px;border-bottom:1px solid #ddd;padding-bottom:4px} .lead{color:#555;margin-top:4px}
+table{border-collapse:collapse;font-size:13px;margin:10px 0} td,th{padding:4px 10px;text-align:left;vertical-align:top}
+th{border-bottom:2px solid #999;font-weight:600} td{border-bottom:1px solid #eee} tr.bad td{background:#fff3ee}
+td.n{text-align:right;font-variant-numeric:tabular-nums} .wide{overflow-x:auto} li{margin:2px 0} code{font-size:13px}
+"""
+
+
+def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
+    """The report's figures by file name."""
+    found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(tables, baseline)}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def page(
+    name: str,
+    fits: dict[str, Any],
+    tables: Tables,
+    drawn: Mapping[str, Any],
+    baseline: dict[str, Any] | None = None,
+    corpus: dict[str, Any] | None = None,
+    provenance: Mapping[str, str] | None = None,
+) -> str:
+    """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value."""
+    from plotly.offline import get_plotlyjs
+
+    parts = [
+        f"<h1>{escape(name)}</h1><p class=lead>{escape(_lead(fits, tables))}</p>",
+        "<h2>Laws</h2>",
+        _table([{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)], names=True),
+        _list([f"C: {_convention(fits)}. L: {fits['conventions']['L']}.", *notes(fits), extrapolation_text(fits)]),
+        "<h2>Training curves, envelope and laws</h2>",
+        _figure(drawn["figure1"]),
+        "<p>Curves are smoothed losses (dotted: runs left out of the fits); points are the lowest loss at each "
+        "compute, coloured by the size that owns it. Hollow points are censored and left out of N<sub>opt</sub> and "
+        "D<sub>opt</sub>. Brackets: interval of the exponent. Shaded: the range of compute of the fit.</p>",
+        "<h2>Exponents under every FLOP convention</h2>",
+        _table(conventions_table(fits), names=True),
+        "<h2>When not to believe them</h2>",
+        _table(diagnostics_table(fits), names=True),
+        _list(_DIAGNOSTICS),
+        "<h2>Held-out loss</h2>",
+        _figure(drawn["validation"]) if "validation" in drawn else "<p>No checkpoint has been evaluated.</p>",
+        f"<p>{escape(_baseline_text(baseline))}</p>" if baseline else "",
+        "<details open><summary>Every evaluated checkpoint: nats a token at tokens seen</summary>",
+        _table(_checkpoints(tables)),
+        "</details><h2>Runs</h2>",
+        _table(_runs(fits, tables), bad=lambda row: row["state"] != "done"),
+        "<h2>Corpus</h2>",
+        _table(_corpus(corpus)) if corpus else "<p>No corpus manifest.</p>",
+        "<h2>Methods</h2>",
+        *(f"<p>{escape(text)}</p>" for text in _methods(fits)),
+        "<h2>Provenance</h2>",
+        _table([{"what": key, "value": value} for key, value in (provenance or {}).items()]),
+    ]
+    head = f"<meta charset=utf-8><title>{escape(name)}: scaling laws</title><style>{STYLE}</style>"
+    script = f"<script>{get_plotlyjs()}</script>"
+    return f"<!doctype html><html lang=en><head>{head}{script}</head><body>{''.join(parts)}</body></html>\n"
+
+
+_DIAGNOSTICS = (
+    "a p + b = 1 holds exactly where N_opt and D_opt lie on the same points and FLOP per token grow as N^p; p = 1 "
+    "for C = 6 N D, so a + b = 1 there.",
+    "A censored point is owned by the smallest or largest size, lies inside warm-up, or belongs to a size whose "
+    "smaller rival was still ahead when its run ended: in each case a better size may exist that was not run.",
+    "The last column is how far N may stray at no visible cost: the ratio of the largest to the smallest size within "
+    "0.5% of the minimal loss, median over the uncensored points.",
+)
+
+
+def _convention(fits: dict[str, Any]) -> str:
+    named = fits["conventions"]
+    return f"training FLOP, convention '{named['C']}'; N: {named['N']}; D: training tokens"
+
+
+def _lead(fits: dict[str, Any], tables: Tables) -> str:
+    states = tables.runs["state"].value_counts().to_dict()
+    counted = ", ".join(f"{count} {state}" for state, count in states.items())
+    archs = ", ".join(name_of(arch) for arch in fits["archs"])
+    return f"{archs}. {len(tables.runs)} runs ({counted})."
+
+
+def _methods(fits: dict[str, Any]) -> list[str]:
+    settings = fits["settings"]
+    return [
+        f"C is {_convention(fits)}. Loss: {fits['conventions']['L']}; the seeds of a size are averaged in log loss.",
+        f"At each of {settings['grid_points']} log-spaced C in the stated range the envelope is the lowest loss among "
+        "the sizes whose curve covers C. L = beta C^alpha is an ordinary least-squares line in log-log through all "
+        "covered points; N_opt = coefficient C^a and D_opt = coefficient C^b are lines through the uncensored points. "
+        "Fewer than three sizes with an uncensored point: not identified.",
+        f"{interval_text(fits)}. Each replicate draws the noise's variance from its scaled inverse chi-square, moves "
+        "every size's curve by an independent normal draw in log loss, extracts the envelope and fits again. No "
+        "bootstrap over runs is claimed.",
+    ]
+
+
+def _baseline_text(baseline: dict[str, Any]) -> str:
+    return (
+        f"Reference line: a bigram model with interpolated absolute discounting, counted on "
+        f"{baseline['train_tokens']:,} training tokens, has {baseline['loss']:.4f} nats/token "
+        f"({baseline['bits_per_byte']:.4f} bits/byte) on the whole held-out "
+        f"split ({baseline['validation_tokens']:,} tokens)."
+    )
+
+
+def _runs(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
+    best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(tables.evals) else pd.DataFrame()
+    settings = FitSettings(**fits["settings"])
+    rows = []
+    for run in tables.runs.to_dict("records"):
+        curve = smoothed(tables, settings, str(run["run_id"]))[1]
+        held_out = best.loc[run["run_id"]] if run["run_id"] in best.index else {}
+        rows.append(
+            {
+                "run": str(run["run_id"]),
+                "state": str(run["state"]),
+                "parameters (non-embedding)": _value(run["n_params_non_embedding"], ",.0f"),
+                "all parameters": _value(run["n_params"], ",.0f"),
+                "tokens": _value(run["n_tokens"], ",.0f"),
+                "learning rate": _value(run["lr"], "g"),
+                "last loss (smoothed)": f"{curve[-1]:.4f}" if len(curve) else "",
+                "best held-out loss": _value(held_out.get("loss"), ".4f"),
+                "bits/byte": _value(held_out.get("bits_per_byte"), ".4f"),
+                "time (s)": _value(run["time_s"], ".1f"),
+                "tokens/s": _value(run["tokens_per_s"], ",.0f"),
+                "why": "" if pd.isna(run["reason"]) else str(run["reason"]),
+                "rows skipped": str(run["skipped_rows"]),
+            }
+        )
+    return rows
+
+
+def _checkpoints(tables: Tables) -> list[dict[str, str]]:
+    rows = []
+    for run_id, evals in tables.evals.groupby("run_id", sort=False):
+        rising = evals.sort_values("step")
+        cells = [f"{loss:.4f} @ {si(n)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
+        rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
+    return rows
+
+
+def _corpus(manifest: dict[str, Any]) -> list[dict[str, str]]:
+    rows = [{"what": "source", "value": ", ".join(manifest["settings"]["source"])}]
+    rows.append({"what": "tokenizer", "value": manifest["tokenizer"]["name"]})
+    for split, found in manifest["splits"].items():
+        text = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
+        rows.append({"what": split, "value": text})
+    for name, count in manifest["counts"].items():
+        rows.append({"what": name.replace("_", " "), "value": f"{count:,}"})
+    return [*rows, {"what": "fingerprint", "value": manifest["fingerprint"]}]
+
+
+def _value(value: Any, form: str) -> str:
+    return "" if value is None or pd.isna(value) else format(value, form)
+
+
+def _figure(figure: Any) -> str:
+    config = {"displaylogo": False, "responsive": False}
+    return f"<div class=wide>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</div>"
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def _table(rows: list[dict[str, str]], bad: Any = None, names: bool = False) -> str:
+    """Rows as HTML; columns in order of appearance; `names`: the first column holds architectures."""
+    if not rows:
+        return "<p>None.</p>"
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = []
+    for row in rows:
+        cells = []
+        for i, column in enumerate(columns):
+            text = row.get(column, "")
+            number = text.replace(",", "").replace(".", "").replace("-", "").replace("e", "").isdigit()
+            shown = name_of(text) if names and i == 0 else text
+            cells.append(f"<td{' class=n' if number else ''}>{escape(shown)}</td>")
+        body.append(f"<tr{' class=bad' if bad and bad(row) else ''}>{''.join(cells)}</tr>")
+    return f"<div class=wide><table><tr>{head}</tr>{''.join(body)}</table></div>"

@@ -1,0 +1,181 @@
+"""The study's last stages: fit and report. Each does only what is missing.
+
+Fits and report carry the hash of everything they were made from; while it is unchanged they are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from data.files import new_directory, read_json, read_manifest, sha256, write_bytes, write_json
+
+if TYPE_CHECKING:
+    from analysis.fits.study import FitSettings
+    from analysis.runs import Tables
+    from scaling.spec import RunSpec, StudySpec
+
+FIT_VERSION = 1  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 1  # of the page
+TABLES = ("curves", "evals", "runs")
+
+
+class Fitted(NamedTuple):
+    """The fits, and whether they were made now (False: found up to date)."""
+
+    fits: dict[str, Any]
+    fresh: bool
+
+
+class Reported(NamedTuple):
+    """The page, whether it was made now, and why there are no pictures beside it (None: there are)."""
+
+    path: Path
+    fresh: bool
+    no_pictures: str | None
+
+
+def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
+    """results/fits.json and the tables, from these runs' metrics and evaluations."""
+    results = study.directory / "results"
+    settings = _fit_settings(study)
+    inputs = {"version": FIT_VERSION, "settings": _plain(settings), "files": _input_files(study, runs)}
+    wanted = _hash(inputs)
+    stored = _read(results / "fits.json")
+    if stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
+        return Fitted(stored, False)
+
+    from analysis.fits.study import fit_study
+    from analysis.runs import load_tables
+
+    tables = load_tables(study.directory, [run.run_id for run in runs])
+    metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
+    hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
+    fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    results.mkdir(parents=True, exist_ok=True)
+    for name in TABLES:
+        buffer = io.BytesIO()
+        getattr(tables, name).to_parquet(buffer, index=False)
+        write_bytes(results / f"{name}.parquet", buffer.getvalue(), kind="results")
+    write_json(results / "fits.json", fits, kind="results")
+    return Fitted(fits, True)
+
+
+def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+    from analysis.evals.baseline import ensure_baseline
+    from analysis.evals.loss import LossSettings
+
+    settings = LossSettings(study.evaluation.validation_tokens, study.evaluation.batch_rows)
+    context_length = max(run.context_length for run in runs)
+    return ensure_baseline(
+        study.directory / "corpus", study.directory / "results/bigram.json", context_length, settings
+    )
+
+
+def report(study: StudySpec, runs: Sequence[RunSpec]) -> Reported:
+    """report/index.html, and report/figures/*.png where Chrome is installed, from results/. Fits first if need be."""
+    fits, _ = fit(study, runs)
+    directory, results = study.directory / "report", study.directory / "results"
+    corpus = read_manifest(study.directory / "corpus", verify=False)
+    baseline = _baseline(study, runs) if corpus else None
+    wanted = _hash(
+        {
+            "version": REPORT_VERSION,
+            "fits": fits["inputs_hash"],
+            "corpus": corpus["fingerprint"] if corpus else None,
+            "baseline": baseline,
+        }
+    )
+    manifest = read_manifest(directory, verify=False)
+    if manifest is not None and manifest.get("inputs_hash") == wanted:
+        return Reported(directory / "index.html", False, manifest["no_pictures"])
+
+    from analysis.pictures import write_pictures
+    from analysis.report import figures, page
+
+    tables = read_tables(results)
+    drawn = figures(fits, tables, baseline)
+    content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
+    with new_directory(directory, content, kind="report") as temporary:
+        html = page(study.name, fits, tables, drawn, baseline, corpus, _provenance(study, runs, fits))
+        (temporary / "index.html").write_text(html, encoding="utf-8")
+        content["no_pictures"] = write_pictures(drawn, temporary / "figures")
+    return Reported(directory / "index.html", True, content["no_pictures"])
+
+
+def read_tables(results: Path) -> Tables:
+    """The tables as `fit` stored them."""
+    import pandas as pd
+
+    from analysis.runs import Tables
+
+    return Tables(*(pd.read_parquet(results / f"{name}.parquet") for name in ("curves", "runs", "evals")))
+
+
+def _fit_settings(study: StudySpec) -> FitSettings:
+    from analysis.fits.study import FitSettings
+
+    chosen = study.fit
+    return FitSettings(
+        loss=chosen.loss,
+        smoothing_tokens=chosen.smoothing_tokens,
+        flops=chosen.flops,
+        range={arch: tuple(pair) for arch, pair in chosen.range.items()},
+        grid_points=chosen.grid_points,
+    )
+
+
+def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
+    """Every file a fit reads, by its path in the study: a hash of its content, null where it is not there."""
+    found: dict[str, str | None] = {}
+    for run in runs:
+        directory = study.directory / "runs" / run.run_id
+        files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
+        for path in [*files, *sorted(directory.glob("evals/*/validation.json"))]:
+            found[str(path.relative_to(study.directory))] = sha256(path) if path.exists() else None
+    return found
+
+
+def _provenance(study: StudySpec, runs: Sequence[RunSpec], fits: dict[str, Any]) -> dict[str, str]:
+    records = [_read(study.directory / "runs" / run.run_id / "run.json") or {} for run in runs]
+
+    def all_of(key: str) -> str:
+        return ", ".join(sorted({str(record[key]) for record in records if record.get(key)})) or "unknown"
+
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for package, version in record.get("versions", {}).items():
+            versions.setdefault(package, set()).add(str(version))
+    return {
+        "study file": str(study.path),
+        "changes (--set)": ", ".join(study.sets) or "none",
+        "git commit": all_of("git_commit"),
+        "versions": ", ".join(f"{package} {'/'.join(sorted(found))}" for package, found in versions.items()),
+        "corpus fingerprint": all_of("corpus_fingerprint"),
+        "hash of the fit's inputs": str(fits["inputs_hash"]),
+        "run spec hashes": ", ".join(f"{run.run_id} {run.spec_hash}" for run in runs),
+    }
+
+
+def _tables_exist(results: Path) -> bool:
+    return all((results / f"{name}.parquet").exists() for name in TABLES)
+
+
+def _plain(settings: FitSettings) -> dict[str, Any]:
+    return asdict(settings) | {"range": {arch: list(pair) for arch, pair in settings.range.items()}}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return dict(read_json(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,142 @@
+"""The fits as rows of text: for the terminal and for the report. Rounded here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.axes import power_of_ten
+
+HEADINGS = {
+    "arch": "architecture",
+    "alpha": "alpha (L exponent)",
+    "beta": "beta (L at C = 1 FLOP)",
+    "a": "a (N_opt exponent)",
+    "b": "b (D_opt exponent)",
+    "r2": "R^2 of L",
+    "decades": "decades of C",
+}
+
+
+def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """One row an architecture, keys of HEADINGS: L = beta C^alpha, N_opt ~ C^a, D_opt ~ C^b, with [low, high]."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            rows.append({"arch": arch} | dict.fromkeys(list(HEADINGS)[1:], "not fitted"))
+            continue
+        laws = one["laws"]
+        r2 = laws["loss"]["r2"]
+        rows.append(
+            {
+                "arch": arch,
+                "alpha": estimate(laws["loss"], "exponent"),
+                "beta": estimate(laws["loss"], "coef"),
+                "a": estimate(laws["n_opt"], "exponent"),
+                "b": estimate(laws["d_opt"], "exponent"),
+                "r2": "" if r2 is None else f"{r2:.4f}",
+                "decades": f"{one['diagnostics']['decades']:.2f}",
+            }
+        )
+    return rows
+
+
+def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """Exponents and coefficients under every FLOP convention, a row for each (architecture, convention)."""
+    return [
+        {
+            "architecture": arch,
+            "C": convention,
+            "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
+            "alpha": estimate(one["loss"], "exponent"),
+            "beta": estimate(one["loss"], "coef"),
+            "a": estimate(one["n_opt"], "exponent"),
+            "N_opt at C = 1": estimate(one["n_opt"], "coef"),
+            "b": estimate(one["d_opt"], "exponent"),
+            "D_opt at C = 1": estimate(one["d_opt"], "coef"),
+        }
+        for arch in fits["archs"]
+        for convention, archs in fits["by_convention"].items()
+        if (one := archs.get(arch)) is not None
+    ]
+
+
+def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """What says when not to believe a law, a row an architecture."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            continue
+        found = one["diagnostics"]
+        owners = [f"{o['size']} {o['n_uncensored']}/{o['n_points']}" for o in found["owners"] if o["n_points"]]
+        censored, flat, ends = found["fraction_censored"], found["flatness"], found["compute_identity"]
+        rows.append(
+            {
+                "architecture": arch,
+                "runs": str(one["n_runs"]),
+                "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
+                "loss falls over": f"{found.get('falling_decades', 0):.2f} decades",
+                "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
+                "censored": "" if censored is None else f"{censored:.0%}",
+                "owners: uncensored/points": ", ".join(owners),
+                "a + b": _number(found["a_plus_b"]),
+                "a p + b - 1": _number(found["cost_identity"], "+.1e"),
+                "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
+                "N within 0.5% of min loss": "" if flat is None else f"x {flat:.2f}",
+            }
+        )
+    return rows
+
+
+def notes(fits: dict[str, Any]) -> list[str]:
+    """Lines that belong under the table of laws: the interval's method, and why something is not a number."""
+    lines = [interval_text(fits)]
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            lines.append(f"{arch}: not fitted: {one['reason']}")
+            continue
+        for law, name in (("loss", "alpha, beta"), ("n_opt", "a, b")):
+            if not one["laws"][law]["identified"]:
+                lines.append(f"{arch}: {name} not identified: {one['laws'][law]['reason']}")
+        lost, total = (one["laws"]["n_opt"].get(key) for key in ("replicates_not_identified", "replicates"))
+        if lost:
+            what = "the interval is of the others" if one["laws"]["n_opt"]["interval"] else "too many for an interval"
+            lines.append(f"{arch}: a, b were not identified in {lost} of {total} replicates; {what}")
+        for run in one["left_out"]:
+            lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
+    return lines
+
+
+def interval_text(fits: dict[str, Any]) -> str:
+    interval = fits["interval"]
+    if interval["seed_noise"] is None:
+        return f"intervals: {interval['method']}"
+    noise = interval["seed_noise"]
+    return (
+        f"intervals: {interval['level']:.0%}, {interval['method']}, {interval['replicates']} replicates; estimand: "
+        f"{interval['estimand']}; seed noise {noise['s']:.2%} of the loss with {noise['df']} degrees of freedom"
+    )
+
+
+def extrapolation_text(fits: dict[str, Any]) -> str:
+    fitted = [one["range"] for one in fits["archs"].values() if one["fitted"]]
+    if not fitted:
+        return "nothing was fitted"
+    low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)
+    return (
+        f"the laws rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP; every number outside, coefficients at "
+        f"C = 1 FLOP included, is an extrapolation, and an interval over seeds does not cover its error"
+    )
+
+
+def estimate(law: dict[str, Any], what: str) -> str:
+    """`exponent` or `coef` of a law with its interval, or `not identified`."""
+    if not law["identified"]:
+        return "not identified"
+    form = ".4g" if what == "coef" else ".4f"
+    interval = law["interval"]
+    tail = f" [{interval[what][0]:{form}}, {interval[what][1]:{form}}]" if interval else ""
+    return f"{law[what]:{form}}{tail}"
+
+
+def _number(value: float | None, form: str = ".4f") -> str:
+    return "" if value is None else format(value, form)

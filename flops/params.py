@@ -1,0 +1,57 @@
+"""Parameters of a configuration, module by module, equal to the instantiated model's. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from arch.config import ModelConfig
+
+from .mixers import ENTRIES, norm_size
+
+EMBEDDING = ("embedding", "head")
+
+
+@dataclass(frozen=True)
+class ParamCount:
+    """Numbers of parameters; `by_module` sums each module over the layers.
+
+    `embedding` holds the embedding and, where it is not tied, the head; `non_embedding` is everything else.
+    """
+
+    by_module: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_module.values())
+
+    @property
+    def embedding(self) -> int:
+        return sum(self.by_module.get(name, 0) for name in EMBEDDING)
+
+    @property
+    def non_embedding(self) -> int:
+        return self.total - self.embedding
+
+
+def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
+    """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg. No biases."""
+    channel = cfg.d_model * cfg.d_ffn
+    return ENTRIES[cfg.arch].matrices(cfg) | {"ffn.gate": channel, "ffn.up": channel, "ffn.down": channel}
+
+
+def count_params(cfg: ModelConfig) -> ParamCount:
+    """Parameters of the model that `cfg` describes, exactly.
+
+    Embedding V d (tied; the untied head adds V d); a layer has its token mixer (mixers.py), the channel mixer 3 d g
+    and two norms; one final norm. Fixed decays and other buffers are not parameters.
+    """
+    entry = ENTRIES[cfg.arch]
+    modules = {"embedding": cfg.vocab_size * cfg.d_model}
+    if not cfg.tie_embeddings:
+        modules["head"] = cfg.vocab_size * cfg.d_model
+    modules |= entry.once(cfg)
+    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": 2 * norm_size(cfg)}
+    modules |= {name: cfg.n_layers * size for name, size in layer.items() if size}
+    if norm_size(cfg):
+        modules["final_norm"] = norm_size(cfg)
+    return ParamCount(modules)

@@ -1,0 +1,136 @@
+"""Tasks on this machine: one process each, at most `parallel` at once, none outliving the parent.
+
+Children stay in the parent's process group, so that Ctrl-C and a kill of the group reach them. A `kill -9` of the
+parent alone reaches nobody by itself: each child therefore asks the kernel (Linux' PR_SET_PDEATHSIG, which survives
+exec) to be killed when the parent's thread dies. On other systems only the group's signals stop them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+POLL_S = 0.05
+GRACE_S = 5.0  # after Ctrl-C, which the children heard too: they may be saving their state
+PATIENCE_S = 10.0  # for a terminated child to end by itself
+
+
+@dataclass(frozen=True)
+class Task:
+    """A command: `argv`, changes to the environment, and the file its output is appended to."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened: "started", "finished" (with exit code; negative: killed by that signal) or "tick"."""
+
+    kind: str
+    task: Task | None = None
+    exit_code: int | None = None
+
+
+def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Generator[Event, None, None]:
+    """Run `tasks` in the order given, `parallel` at a time, and yield what happens; a tick at least every `tick_s`.
+
+    Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
+    exception or Ctrl-C on either side then ends the children before it goes on.
+    """
+    waiting = list(reversed(tasks))
+    slots = core_slots(parallel)
+    free = list(reversed(range(parallel)))
+    active: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
+    ticked = time.monotonic()
+    try:
+        while waiting or active:
+            while waiting and free:
+                slot, task = free.pop(), waiting.pop()
+                active[slot] = (task, _start(task, slots[slot]))
+                yield Event("started", task)
+            for slot, (task, process) in list(active.items()):
+                code = process.poll()
+                if code is not None:
+                    del active[slot]
+                    free.append(slot)
+                    yield Event("finished", task, code)
+            if time.monotonic() - ticked >= tick_s:
+                ticked = time.monotonic()
+                yield Event("tick")
+            time.sleep(POLL_S)
+    except (KeyboardInterrupt, GeneratorExit):
+        _wait([process for _, process in active.values()], GRACE_S)
+        raise
+    finally:
+        _end([process for _, process in active.values()])
+
+
+def core_slots(parallel: int) -> list[set[int] | None]:
+    """The cores of each of `parallel` workers: equal, disjoint shares of this process's; None where there are fewer."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [None] * parallel
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // parallel
+    if not share:
+        return [None] * parallel
+    return [set(cores[slot * share : (slot + 1) * share]) for slot in range(parallel)]
+
+
+def _start(task: Task, cores: set[int] | None) -> subprocess.Popen[bytes]:
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(task.log, "ab") as log:
+        return subprocess.Popen(
+            list(task.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=os.environ | dict(task.env),
+            preexec_fn=_in_child(cores),
+        )
+
+
+def _in_child(cores: set[int] | None) -> Callable[[], None]:
+    """What a child does before its exec. Libraries are loaded here, in the parent: a forked child must not."""
+    parent = os.getpid()
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before the line above
+                os._exit(1)
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+    return prepare
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Terminate, wait, then kill."""
+    left = _wait(processes, 0.0)
+    for process in left:
+        process.terminate()
+    for process in _wait(left, PATIENCE_S):
+        process.kill()
+        process.wait()
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[subprocess.Popen[bytes]]:
+    """Those still running after `seconds`, or none as soon as all have ended."""
+    deadline = time.monotonic() + seconds
+    left = [process for process in processes if process.poll() is None]
+    while left and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        left = [process for process in left if process.poll() is None]
+    return left

@@ -1,0 +1,317 @@
+"""The stages of a study, in the order in which `scaling run` takes them. Each does only what is missing.
+
+Heavy imports happen inside the stages that need them: a study where all is done never loads torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from arch.errors import InputError
+from data.files import read_manifest
+from flops import cost_table
+
+from .lock import study_lock
+from .plan import plan, short, text_table
+from .progress import Progress, Watched, clock
+from .rundir import RunDir, check_run, package_versions, prepare_run
+from .spec import RunSpec, StudySpec
+from .worklist import EXIT_INPUT, expected_work, is_trained, reason_of, thread_environment
+
+if TYPE_CHECKING:
+    from analysis.evals.loss import LossSettings, Pending
+    from data.corpus import Corpus
+    from jobs.local import Task
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line: the study, the runs of it, and where lines for people go."""
+
+    study: StudySpec
+    only: str | None = None
+    stream: TextIO = sys.stdout
+
+    @property
+    def runs(self) -> list[RunSpec]:
+        return self.study.runs(self.only)
+
+    @property
+    def corpus_directory(self) -> Path:
+        return self.study.directory / "corpus"
+
+    def say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def rundir(self, run: RunSpec) -> RunDir:
+        return RunDir(self.study.run_directory(run))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Alone in the study's directory, and only where no run of another spec is in the way."""
+        for run in self.runs:
+            check_run(self.rundir(run), run)
+        with study_lock(self.study.directory):
+            try:
+                yield
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                raise InputError(
+                    f"{error.filename or self.study.directory}: {error.strerror}: free some space and run it again "
+                    f"(what was whole is kept, the write that failed left nothing)"
+                ) from None
+
+
+def run_study(request: Request) -> dict[str, Any]:
+    """Everything that is missing, stage by stage.
+
+    Returns {"trained": run ids, "failed": {run id: reason}, "warnings", "fits", "report": path}; fits and report are
+    None for variants made with --set, which lie beside the study's own runs and are not among them.
+    """
+    with request.writing():
+        corpus = data_stage(request)
+        trained, failed = train_stage(request, corpus)
+        result: dict[str, Any] = {"trained": trained, "failed": failed, "warnings": eval_stage(request)}
+        if request.study.suffix:
+            request.say("fit, report: left alone (they are of the study's own runs, not of --set variants)")
+            return result | {"fits": None, "report": None}
+        fits = fit_stage(request)
+        return result | {"fits": fits, "report": str(report_stage(request))}
+
+
+def data_stage(request: Request) -> Corpus:
+    """The corpus, made where it is missing, and large enough for every run asked for."""
+    from data.corpus import CorpusSettings, prepare, require_tokens
+
+    wanted = request.study.corpus
+    settings = CorpusSettings(
+        source=wanted.source[0] if len(wanted.source) == 1 else tuple(wanted.source),
+        tokenizer=wanted.tokenizer,
+        text_key=wanted.text_key,
+        validation_fraction=wanted.validation_fraction,
+        max_bytes=wanted.max_bytes,
+        seed=wanted.seed,
+    )
+    shown = time.monotonic()
+
+    def progress(done: int, total: int | None, message: str) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
+            shown = time.monotonic()
+            share = f"{done / total:.0%}" if total else short(done, "B")
+            _line(request, f"corpus: {share} read, {message}", True)
+
+    corpus = prepare(settings, request.corpus_directory, progress)
+    for run in request.runs:
+        rows = run.training.batch_tokens // run.context_length
+        require_tokens(corpus, run.n_tokens, wanted.epochs, run.context_length, rows)
+    _line(request, describe_corpus(corpus), False)
+    return corpus
+
+
+def describe_corpus(corpus: Corpus) -> str:
+    """One line: sizes, what was left out, and the fingerprint."""
+    splits, counts = corpus.manifest["splits"], corpus.manifest["counts"]
+    left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name != "documents"]
+    return (
+        f"corpus: {counts['documents']:,} documents, {splits['train']['tokens']:,} tokens to train on, "
+        f"{splits['validation']['tokens']:,} held out"
+        + (f" (left out: {', '.join(left_out)})" if left_out else "")
+        + f"; {corpus.fingerprint[:16]}"
+    )
+
+
+def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
+    """Every run's directory with its run.json."""
+    versions = package_versions()
+    return [
+        prepare_run(request.study.run_directory(run), run, cost_table(run.config), corpus.fingerprint, versions)
+        for run in request.runs
+    ]
+
+
+def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
+    """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
+
+    A run that fails does not stop the others. One that failed before (its loss is no number) is not tried again: the
+    same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
+    """
+    from jobs.local import run_tasks
+
+    failed: dict[str, str] = {}
+    refused: list[str] = []
+    todo: list[Watched] = []
+    for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
+        status = rundir.status()
+        if status["state"] == "failed":
+            failed[run.run_id] = f"{status['reason']} (earlier; remove {rundir.path} to try again)"
+        elif not is_trained(run, rundir):
+            todo.append(Watched(run, rundir, expected_work(run)))
+    done = len(request.runs) - len(todo) - len(failed)
+    request.say(f"train: {len(todo)} of {len(request.runs)} runs to do, {done} done, {len(failed)} failed before")
+    todo.sort(key=lambda item: -item.weight)
+    tasks = [train_task(item.run, item.rundir, request.study.jobs.processes) for item in todo]
+    if tasks:
+        parallel = request.study.jobs.parallel
+        with Progress(todo, request.stream) as progress, closing(run_tasks(tasks, parallel)) as events:
+            for event in events:
+                if event.task is None:
+                    progress.tick()
+                elif event.kind == "started":
+                    progress.started(event.task.name)
+                else:
+                    reason = reason_of(event.exit_code or 0, request.study.directory / "runs" / event.task.name)
+                    if reason:
+                        failed[event.task.name] = reason
+                        refused += [reason] if event.exit_code == EXIT_INPUT else []
+                    progress.finished(event.task.name, "failed" if reason else "done", reason)
+    if refused:
+        raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
+    return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
+
+
+def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
+    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
+    from jobs.local import Task
+
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    argv = [*launcher, "-m", "scaling.train_run", str(rundir.path)]
+    return Task(run.run_id, argv, rundir.log, thread_environment(run.training.threads))
+
+
+def eval_stage(request: Request) -> list[str]:
+    """Evaluate every checkpoint that has no valid result; returns a line for each that was skipped."""
+    from data.corpus import open_corpus
+    from jobs.local import Task, run_tasks
+
+    study, log = request.study, request.study.directory / "eval.log"
+    corpus = open_corpus(request.corpus_directory)
+    pending, warnings = pending_evaluations(request, corpus)
+    request.say(f"eval: {len(pending)} checkpoints to do")
+    workers = min(study.jobs.parallel, len(pending))
+    sets = [option for change in study.sets for option in ("--set", change)]
+    command = [sys.executable, "-m", "scaling.cli", "eval", study.path, "--out", study.out, *sets]
+    environment = thread_environment(max(run.training.threads for run in request.runs))
+    tasks = []
+    for i in range(workers):
+        share = [option for one in pending[i::workers] for option in ("--checkpoint", _name(one))]
+        tasks.append(Task(f"eval worker {i}", [*command, *share], log, environment))
+    if not tasks:
+        return warnings
+    begun = shown = time.monotonic()
+    with closing(run_tasks(tasks, workers)) as events:
+        for event in events:
+            now = time.monotonic()
+            if event.kind == "tick" and now - shown >= (1.0 if request.stream.isatty() else 10.0):
+                shown, done = now, len(pending) - len(pending_evaluations(request, corpus)[0])
+                left = f", {clock((now - begun) * (len(pending) - done) / done)} left" if done else ""
+                _line(request, f"eval: {done}/{len(pending)} checkpoints{left}", True)
+    left_over, _ = pending_evaluations(request, corpus)
+    damaged = [one for one in left_over if read_manifest(one.checkpoint) is None]
+    if len(damaged) < len(left_over):
+        number = len(left_over) - len(damaged)
+        raise InputError(f"eval: {number} checkpoints could not be evaluated; the reason is in {log}")
+    _line(request, f"eval: done, {clock(time.monotonic() - begun)}", False)
+    return [*warnings, *(f"{_name(one)}: wrong checksum; skipped" for one in damaged)]
+
+
+def eval_worker(request: Request, names: Sequence[str]) -> None:
+    """Evaluate the named checkpoints ("run_id/step") in this process, which `eval_stage` started."""
+    import torch
+
+    from analysis.evals.loss import Pending, evaluate_runs
+
+    torch.set_num_threads(max(run.training.threads for run in request.runs))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for run in request.runs:
+        rundir = request.rundir(run)
+        steps = [int(name.rpartition("/")[2]) for name in names if name.rpartition("/")[0] == run.run_id]
+        mine = [Pending(run.run_id, rundir.checkpoint(step), rundir.evaluation(step)) for step in steps]
+        for line in evaluate_runs(mine, request.corpus_directory, loss_settings(request.study, run), device):
+            print(line, flush=True)
+
+
+def pending_evaluations(request: Request, corpus: Corpus) -> tuple[list[Pending], list[str]]:
+    """Checkpoints to evaluate, the largest models first, and warnings about directories that are no checkpoints."""
+    from analysis.evals.loss import missing
+
+    pending: list[Pending] = []
+    warnings: list[str] = []
+    for run in sorted(request.runs, key=expected_work, reverse=True):
+        settings = loss_settings(request.study, run)
+        found, lines = missing(request.study.directory / "runs", [run.run_id], corpus.fingerprint, settings)
+        pending += found
+        warnings += lines
+    return pending, warnings
+
+
+def loss_settings(study: StudySpec, run: RunSpec) -> LossSettings:
+    from analysis.evals.loss import LossSettings
+
+    settings = study.evaluation
+    return LossSettings(settings.validation_tokens, settings.batch_rows, run.training.precision == "bf16")
+
+
+def _name(one: Pending) -> str:
+    return f"{one.run_id}/{one.checkpoint.name}"
+
+
+def fit_stage(request: Request) -> dict[str, Any]:
+    """The laws of the whole study, from the runs that are done."""
+    from analysis.stage import fit
+
+    result = fit(request.study, request.study.runs())
+    request.say("fit: done" if result.fresh else "fit: nothing to do")
+    return result.fits
+
+
+def report_stage(request: Request) -> Path:
+    """report/index.html of the whole study."""
+    from analysis.stage import report
+
+    result = report(request.study, request.study.runs())
+    request.say("report: drawn" if result.fresh else "report: nothing to do")
+    if result.no_pictures:
+        request.say(f"report: no PNGs ({result.no_pictures})")
+    return result.path
+
+
+def show_laws(fits: dict[str, Any]) -> str:
+    """The table of laws, and what belongs under it."""
+    from analysis.tables import HEADINGS, laws_table, notes
+
+    rows = [list(row.values()) for row in laws_table(fits)]
+    named = fits["conventions"]
+    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}"
+    return "\n".join([text_table(list(HEADINGS.values()), rows), where, *notes(fits)])
+
+
+def _line(request: Request, text: str, passing: bool) -> None:
+    """A line that the next one replaces on a terminal while it is `passing`."""
+    on_terminal = request.stream.isatty()
+    text = f"\r\x1b[K{text}" if on_terminal else text
+    print(text, end="" if on_terminal and passing else "\n", file=request.stream, flush=True)
+
+
+def outstanding(request: Request) -> list[str]:
+    """The ids of the runs that `scaling train` would train now."""
+    todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
+    return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
+
+
+def headline(request: Request) -> str:
+    table = plan(request.study, request.runs)["totals"]
+    return (
+        f"{request.study.name}: {table['n_runs']} runs, {short(table['n_tokens'])} tokens, "
+        f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/"
+    )

@@ -1,0 +1,100 @@
+"""The kinds of values a study file holds, as strict pydantic types that read numbers however YAML spells them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from arch.config import ARCHS
+from arch.errors import nearest
+from arch.presets import SIZES
+
+
+def _number(value: Any) -> Any:
+    """YAML 1.1 reads 3e-4 and 1e6 as text; study files may write them."""
+    if isinstance(value, str) and value[:1] in "+-.0123456789":
+        try:
+            return float(value.replace("_", ""))
+        except ValueError:
+            return value
+    return value
+
+
+def as_integer(value: Any) -> Any:
+    """A whole number however it was written: 1e6, 1.0e+6; anything else unchanged."""
+    value = _number(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def one_of(kind: str, valid: tuple[str, ...]) -> AfterValidator:
+    """A name from `valid`; another is told with the nearest one."""
+
+    def check(name: str) -> str:
+        if name not in valid:
+            raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}")
+        return name
+
+    return AfterValidator(check)
+
+
+def distinct(values: list[Any]) -> list[Any]:
+    """A list of at least one value, none twice."""
+    if not values:
+        raise ValueError("must name at least one")
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"names {value!r} twice")
+    return values
+
+
+def _run_key(key: str) -> str:
+    arch, _, size = key.partition("/")
+    for kind, name, valid in (("architecture", arch, ARCHS), ("size", size, SIZES)):
+        if name not in valid:
+            raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}; write arch/size")
+    return key
+
+
+def _ascending(values: list[int]) -> list[int]:
+    if not values or values != sorted(set(values)):
+        raise ValueError("must be a list of token counts, each larger than the one before")
+    return values
+
+
+def _pair(values: list[float]) -> list[float]:
+    if len(values) != 2 or not values[0] < values[1]:
+        raise ValueError(f"must be [smallest, largest] compute in FLOP, not {values}")
+    return values
+
+
+def _betas(values: list[float]) -> list[float]:
+    if len(values) != 2:
+        raise ValueError(f"must be two numbers, not {len(values)}")
+    return values
+
+
+def _sources(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _ranges(value: Any) -> Any:
+    """One pair stands for every architecture."""
+    return dict.fromkeys(ARCHS, value) if isinstance(value, list) else value
+
+
+Arch = Annotated[str, one_of("architecture", ARCHS)]
+Size = Annotated[str, one_of("size", SIZES)]
+Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0)]
+Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[Number, Field(gt=0)]
+Beta = Annotated[Number, Field(ge=0, lt=1)]
+Distinct = AfterValidator(distinct)
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Sources = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_sources), Distinct]
+Betas = Annotated[list[Beta], AfterValidator(_betas)]
+TokenCounts = Annotated[list[Count], AfterValidator(_ascending)]
+RunKey = Annotated[str, AfterValidator(_run_key)]
+Range = Annotated[list[Positive], AfterValidator(_pair)]
+Ranges = Annotated[dict[Arch, Range], BeforeValidator(_ranges)]

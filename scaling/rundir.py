@@ -1,0 +1,193 @@
+"""A run's directory: where its files are, and readers that take only what is whole. Imports no torch.
+
+run.json               what the run is (prepare_run)       metrics.jsonl      one row a logged step
+status.json            how far it came                     checkpoints/<step> artifacts, with manifest
+state/<step>           DeepSpeed's state, for resume       evals/<step>/<task>.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from data.files import read_json, read_manifest, write_json
+
+from .spec import RunSpec
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A directory that counts: `path`, the 1-based `step` it was written after, and its manifest."""
+
+    step: int
+    path: Path
+    manifest: dict[str, Any]
+
+
+class RunDir:
+    """The directory of one run, by path; it need not exist yet."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.run_json = self.path / "run.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.status_json = self.path / "status.json"
+        self.log = self.path / "train.log"
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+    @property
+    def study(self) -> Path:
+        """The study's directory, which holds the corpus."""
+        return self.path.parent.parent
+
+    def checkpoint(self, step: int) -> Path:
+        return self.path / "checkpoints" / f"{step:08d}"
+
+    def state(self, step: int) -> Path:
+        return self.path / "state" / f"{step:08d}"
+
+    def evaluation(self, step: int, task: str = "validation") -> Path:
+        return self.path / "evals" / f"{step:08d}" / f"{task}.json"
+
+    def record(self) -> dict[str, Any]:
+        """run.json. Raises InputError where there is none."""
+        try:
+            return dict(read_json(self.run_json))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.run_json}: not a readable run ({error}); prepare it with `scaling run`") from None
+
+    def spec(self) -> RunSpec:
+        return RunSpec.model_validate(self.record()["spec"])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
+        try:
+            text = self.metrics.read_bytes()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
+
+    def last_row(self) -> dict[str, Any] | None:
+        """The last whole row, without reading the rest."""
+        try:
+            with open(self.metrics, "rb") as handle:
+                size = handle.seek(0, os.SEEK_END)
+                handle.seek(max(0, size - 4096))
+                lines = handle.read().split(b"\n")
+        except FileNotFoundError:
+            return None
+        try:
+            return dict(json.loads(lines[-2])) if len(lines) > 1 else None  # what follows the last newline is torn
+        except ValueError:
+            return None
+
+    def status(self) -> dict[str, Any]:
+        """status.json, or the state "waiting" where the run has not begun."""
+        try:
+            return dict(read_json(self.status_json))
+        except (FileNotFoundError, ValueError):
+            return {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
+
+    def checkpoints(self, verify: bool = True) -> list[Snapshot]:
+        """Artifacts with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""
+        return _snapshots(self.path / "checkpoints", verify)
+
+    def states(self, verify: bool = True) -> list[Snapshot]:
+        """Resumable states with a valid manifest, by step."""
+        return _snapshots(self.path / "state", verify)
+
+
+def _snapshots(folder: Path, verify: bool) -> list[Snapshot]:
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in sorted(p for p in folder.iterdir() if p.name.isdigit()):
+        manifest = read_manifest(path, verify)
+        if manifest is not None:
+            found.append(Snapshot(int(path.name), path, manifest))
+    return found
+
+
+def prepare_run(
+    directory: str | Path, run: RunSpec, cost: dict[str, Any], corpus_fingerprint: str, versions: dict[str, str]
+) -> RunDir:
+    """Write run.json, or accept the one that is there if it describes this very run.
+
+    `cost` is flops.cost_table of the model; `versions` the packages' versions. Raises InputError, and changes nothing,
+    where the directory belongs to a run with another spec or another corpus.
+    """
+    rundir = RunDir(directory)
+    if check_run(rundir, run, corpus_fingerprint):
+        return rundir
+    rundir.path.mkdir(parents=True, exist_ok=True)
+    record = {
+        "schema": SCHEMA,
+        "run_id": run.run_id,
+        "study": run.study,
+        "spec": run.model_dump(mode="json"),
+        "spec_hash": run.spec_hash,
+        "model": run.model,
+        "cost": cost,
+        "corpus_fingerprint": corpus_fingerprint,
+        "versions": versions,
+        "git_commit": git_commit(),
+        "tokenizer": run.corpus.tokenizer,
+    }
+    write_json(rundir.run_json, record, kind="run")
+    return rundir
+
+
+def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:
+    """Whether run.json is there already; raises InputError where it was written for another spec or corpus."""
+    if not rundir.run_json.exists():
+        return False
+    record = rundir.record()
+    for key, value in (("spec_hash", run.spec_hash), ("corpus_fingerprint", corpus_fingerprint)):
+        if value is not None and record.get(key) != value:
+            raise InputError(
+                f"{rundir.path}: was written with {key} {record.get(key)}, this study asks for {value}: "
+                f"remove the directory, or give another --out"
+            )
+    return True
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of what decides the numbers, without importing any of it."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version()}
+    for name in ("linear-scaling", "torch", "deepspeed", "transformers", "numpy", "tiktoken"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_commit() -> str | None:
+    """The commit of the source tree this package runs from, with "+changes" where it differs; None outside of git."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists() or shutil.which("git") is None:
+        return None
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return (commit + ("+changes" if changed else "")) if commit else None

@@ -1,0 +1,186 @@
+"""StudySpec and RunSpec: what a study file may say, and the runs that follow from it.
+
+Every key is checked: an unknown one, a wrong type or an impossible size is an error that names file, key and remedy
+(study_file.py turns pydantic's findings into that one line). A RunSpec holds everything that decides a run's numbers,
+resolved, and its hash; where results go and how many runs go at once is not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from arch.config import ModelConfig
+from arch.errors import InputError, nearest
+from arch.presets import preset
+
+from .fields import Arch, Index, Size
+from .sections import VOCABULARY, Corpus, ModelChanges, Section, StudyFile, Training
+from .study_file import find_study, read_study
+
+CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
+
+
+class RunSpec(Section):
+    """One run, resolved: everything that decides its numbers."""
+
+    study: str
+    run_id: str
+    arch: Arch
+    size: Size
+    seed: Index
+    model: dict[str, Any]  # ModelConfig.to_dict()
+    corpus: Corpus
+    training: Training
+    sets: list[str] = []  # noqa: RUF012 (the --set changes that made this variant, for the reader)
+
+    @property
+    def spec_hash(self) -> str:
+        """16 hex digits over what decides the numbers: not over names, output paths, evaluation or fit."""
+        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "model", "corpus", "training"})
+        canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def config(self) -> ModelConfig:
+        return ModelConfig.from_dict(self.model)
+
+    @property
+    def context_length(self) -> int:
+        return int(self.model["context_length"])
+
+    @property
+    def n_steps(self) -> int:
+        """Optimizer steps: the planned tokens rounded up to whole batches, fewer under max_steps."""
+        assert self.training.n_tokens is not None
+        steps = math.ceil(self.training.n_tokens / self.training.batch_tokens)
+        return min(steps, self.training.max_steps or steps)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens this run trains on: n_steps whole batches."""
+        return self.n_steps * self.training.batch_tokens
+
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """1-based steps after which an artifact is written, ascending; the last step is always one of them."""
+        assert self.training.checkpoint_tokens is not None
+        steps = {math.ceil(tokens / self.training.batch_tokens) for tokens in self.training.checkpoint_tokens}
+        return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
+
+
+def _checked(training: Training, context_length: int, where: str) -> Training:
+    """`training` with its checkpoint token counts filled in. Raises InputError where sizes do not go together."""
+    if training.n_tokens is None:
+        raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
+    if training.batch_tokens % context_length:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is not a multiple of "
+            f"model.context_length={context_length}: a batch holds whole sequences"
+        )
+    micro = training.micro_batch_tokens or training.batch_tokens
+    if training.batch_tokens % micro or micro % context_length:
+        raise InputError(
+            f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
+            f"a multiple of model.context_length={context_length}"
+        )
+    tokens = training.checkpoint_tokens
+    if tokens is None:
+        count, end = training.n_checkpoints, training.n_tokens
+        wanted = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
+        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*wanted, end]})
+    elif tokens[-1] > training.n_tokens:
+        raise InputError(
+            f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "
+            f"n_tokens={training.n_tokens}: remove it or train longer"
+        )
+    return training.model_copy(update={"checkpoint_tokens": tokens})
+
+
+class StudySpec(StudyFile):
+    """A study file with the changes of the command line. Made by load_study."""
+
+    path: str
+    sets: tuple[str, ...] = ()
+    set_model: ModelChanges = ModelChanges()
+    set_training: Training = Training()
+    suffix: str = ""  # of every run_id, from the changes of model and training
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.out) / self.name
+
+    def run_directory(self, run: RunSpec) -> Path:
+        return self.directory / "runs" / run.run_id
+
+    def runs(self, only: str | None = None) -> list[RunSpec]:
+        """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
+
+        Raises InputError where nothing matches, or where a run's settings do not go together.
+        """
+        runs = [self._run(*cell) for cell in self.grid.cells()]
+        if only:
+            for key, names in parse_only(only, runs).items():
+                runs = [run for run in runs if str(getattr(run, key)) in names]
+            if not runs:
+                raise InputError(f"--only {only}: no run of {self.path} has all of these")
+        return runs
+
+    def _run(self, arch: str, size: str, seed: int) -> RunSpec:
+        training: dict[str, Any] = self.training.model_dump(exclude_unset=True)
+        for change in (*self.overrides.of(arch, size), self.set_training):
+            training |= change.model_dump(exclude_unset=True)
+        vocabulary = VOCABULARY[self.corpus.tokenizer]
+        changes = {"vocab_size": vocabulary} | self.model.model_dump(exclude_unset=True)
+        changes |= self.set_model.model_dump(exclude_unset=True)
+        try:
+            if changes["vocab_size"] < vocabulary:
+                raise InputError(
+                    f"model.vocab_size={changes['vocab_size']} is smaller than the {vocabulary} tokens of "
+                    f"{self.corpus.tokenizer}: leave it out"
+                )
+            config = preset(arch, size, **changes)
+            resolved = _checked(Training(**training), config.context_length, f"{arch}/{size}")
+        except InputError as error:
+            raise InputError(f"{' --set '.join((self.path, *self.sets))}: {error}") from None
+        return RunSpec(
+            study=self.name,
+            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{self.suffix}",
+            arch=arch,
+            size=size,
+            seed=seed,
+            model=config.to_dict(),
+            corpus=self.corpus,
+            training=resolved,
+            sets=[change for change in self.sets if change.startswith(("training.", "model."))],
+        )
+
+
+def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
+    """{"arch": ["hgrn2", "tnl"], ...} of "arch=hgrn2|tnl,...". Raises InputError naming what exists."""
+    wanted: dict[str, list[str]] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in ("arch", "size", "seed") or not equals:
+            raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
+        existing = list(dict.fromkeys(str(getattr(run, key)) for run in runs))
+        wanted[key] = [name.strip() for name in value.split("|")]
+        for name in wanted[key]:
+            if name not in existing:
+                raise InputError(f"--only {text}: no run with {key}={name} (this study has {', '.join(existing)})")
+    return wanted
+
+
+def load_study(path: str | Path, sets: list[str] | None = None, out: str | Path | None = None) -> StudySpec:
+    """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`.
+
+    Changes of training and model come after all overrides and name their runs (`-lr0.001`); changes of corpus,
+    evaluation, fit, grid and jobs replace what the file says. Raises InputError, one line, for anything wrong,
+    including settings of single runs that do not go together.
+    """
+    study = StudySpec.model_construct(**read_study(find_study(path), list(sets or []), out))
+    study.runs()
+    return study

@@ -1,0 +1,121 @@
+"""DeepSpeed's full state under <run>/state/<step>/: saved whole or not at all, and found again.
+
+The engine writes into a temporary directory, every rank its part; after a barrier rank 0 adds checksums and the
+manifest and renames. DeepSpeed's own `latest` file is not used: it can be left empty by a kill.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import read_manifest, seal_directory
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
+
+
+def state_path(directory: Path, step: int) -> Path:
+    return directory / f"{step:08d}"
+
+
+def steps_on_disk(directory: Path) -> list[int]:
+    """The steps of all state directories, complete or not, ascending."""
+    return sorted(int(path.name) for path in directory.glob("[0-9]*") if path.name.isdigit())
+
+
+def save_state(engine: Engine, directory: Path, step: int, manifest: dict[str, Any], keep: int) -> None:
+    """Save the state after `step`, then remove all but the newest `keep`. Every rank must call it."""
+    path = state_path(directory, step)
+    temporary = path.with_name(f".{path.name}.tmp")  # the same name on every rank
+    first = engine.ranks.rank == 0
+    with disk_full_named(directory):
+        if first:
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+        engine.barrier()
+        engine.save(temporary)
+        engine.barrier()
+        if first:
+            more = {"step": step, "world_size": engine.ranks.world, "zero_stage": engine.stage}
+            seal_directory(temporary, path, manifest | more, kind="state")
+            for old in steps_on_disk(directory)[:-keep]:
+                shutil.rmtree(state_path(directory, old))
+        engine.barrier()
+
+
+@contextmanager
+def disk_full_named(directory: Path) -> Iterator[None]:
+    """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC.
+
+    What is unfinished in `directory` is removed, so that nothing half-written keeps the disk full.
+    """
+    try:
+        yield
+    except Exception as error:
+        full = os.strerror(errno.ENOSPC) in str(error) or shutil.disk_usage(directory).free < LITTLE_SPACE
+        remove_unfinished(directory)
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
+        raise
+
+
+def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
+    """The step of the newest intact state of this spec (0: none), and a warning for each damaged one passed over.
+
+    Raises InputError for an intact state of another spec.
+    """
+    warnings: list[str] = []
+    for step in reversed(steps_on_disk(directory)):
+        path = state_path(directory, step)
+        manifest = read_manifest(path)
+        if manifest is None:
+            warnings.append(f"warning: {path} is damaged (no manifest, or a wrong checksum) and is not used")
+        elif manifest["spec_hash"] != spec_hash:
+            raise InputError(
+                f"{path} was written by spec {manifest['spec_hash']}, this run's is {spec_hash}: "
+                f"remove the run directory or use another name"
+            )
+        else:
+            return step, warnings
+    return 0, warnings
+
+
+def load_state(engine: Engine, directory: Path, step: int) -> None:
+    """Continue `engine` from the state after `step`. Raises InputError at another stage or, sharded, world size."""
+    path = state_path(directory, step)
+    manifest = read_manifest(path, verify=False)  # rank 0 has checked it
+    assert manifest is not None
+    saved, now = (manifest["zero_stage"], manifest["world_size"]), (engine.stage, engine.ranks.world)
+    if saved[0] != now[0] or (now[0] and saved != now):
+        raise InputError(
+            f"{path} was saved at ZeRO stage {saved[0]} by {saved[1]} processes, this run has stage {now[0]} and "
+            f"{now[1]}: continue with {saved[1]} processes"
+        )
+    engine.load(path)
+
+
+def remove_after(directory: Path, step: int) -> None:
+    """Remove what lies after `step` (damaged states) and unfinished writes."""
+    remove_unfinished(directory)
+    for later in steps_on_disk(directory):
+        if later > step:
+            shutil.rmtree(state_path(directory, later))
+
+
+def remove_unfinished(*directories: Path) -> None:
+    """Remove the temporary files and directories of writes that a kill cut short."""
+    for directory in directories:
+        for path in directory.glob(".*.tmp"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()

@@ -1,0 +1,178 @@
+"""Reading a study file, with the changes of --set: every mistake becomes one line with file, key and remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from arch.errors import InputError, nearest
+
+from .fields import as_integer
+from .sections import ModelChanges, StudyFile, Training
+
+PACKAGED = Path(__file__).parent / "studies"
+SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error, not the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
+        raise InputError(f"{where}:{line} {error.problem}; correct the YAML") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def find_study(name: str | Path) -> Path:
+    """The path of a study file; a bare name that is no file here is one that comes with the package."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
+    if path.name in packaged and str(path) == path.name:
+        return PACKAGED / f"{path.name}.yaml"
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a study file")
+    raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+
+
+def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str, Any]:
+    """The fields of a StudySpec: those of the file with `sets` and `out`, and what came from the command line.
+
+    Raises InputError, one line, for anything wrong in the file or the changes.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read as UTF-8 text: {error}") from None
+    raw = _parse(text, str(file))
+    if not isinstance(raw, dict):
+        raise InputError(f"{file}: holds no study: write keys and values (name, corpus, grid, training, ...)")
+    changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
+    for change in sets:
+        keys, value = _parse_set(change)
+        if keys[0] in changes:
+            changes[keys[0]][keys[1]] = value
+        else:
+            _assign(raw, keys, value, change)
+    if out is not None:
+        raw["out"] = str(out)
+    checked = _validate(StudyFile, raw, str(file), sets)
+    return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
+        "path": str(file),
+        "sets": tuple(sets),
+        "set_model": _validate(ModelChanges, changes["model"], "--set", sets, "model."),
+        "set_training": _validate(Training, changes["training"], "--set", sets, "training."),
+        "suffix": _suffix(changes["training"] | changes["model"]),
+    }
+
+
+def _validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+    try:
+        return schema.model_validate(raw)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        key = ".".join(str(part) for part in _location(found[0]["loc"]))
+        for change in sets:  # the value came from the command line, not from the file
+            if f"{prefix}{key}.".startswith(change.partition("=")[0].strip() + "."):
+                where = "--set"
+        raise InputError(f"{where}: {_tell(schema, found[0], prefix)}{more}") from None
+
+
+def _location(loc: tuple[int | str, ...]) -> list[int | str]:
+    return [part for part in loc if part != "[key]"]
+
+
+def _tell(schema: Any, error: Any, prefix: str) -> str:
+    """One of pydantic's findings in this project's words."""
+    loc = _location(error["loc"])
+    key = prefix + ".".join(str(part) for part in loc)
+    if error["type"] == "extra_forbidden":
+        valid = _keys_at(schema, loc[:-1])
+        return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
+    if error["type"] == "missing":
+        return f"key {key!r} is missing: add it"
+    if error["type"] == "value_error":
+        message = str(error["ctx"]["error"])
+        return f"{key}: {message}" if key else message
+    message = error["msg"].replace("Input should be", "must be")
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        message = "must be keys and values"
+    value = error["input"]
+    remedy = nearest(value, re.findall(r"'([^']+)'", message)) if error["type"] == "literal_error" else ""
+    remedy = remedy if isinstance(value, str) and "did you mean" in remedy else ""
+    return f"{key}: {message}, not {value!r}{remedy}"
+
+
+def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:
+    """The keys that `schema` allows at a location in it."""
+    for part in loc:
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            schema = schema.model_fields[str(part)].annotation
+        else:
+            schema = typing.get_args(schema)[-1]
+        while typing.get_origin(schema) is typing.Annotated:
+            schema = typing.get_args(schema)[0]
+    return list(schema.model_fields) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+
+
+def _parse_set(change: str) -> tuple[list[str], Any]:
+    """(keys, value) of "training.lr=1e-3". Raises InputError for a path that is no field of a study file."""
+    path, equals, text = change.partition("=")
+    keys = path.strip().split(".")
+    if not equals:
+        raise InputError(f"--set {change}: write it as section.key=value, for example training.lr=1e-3")
+    if keys[0] not in SETTABLE:
+        raise InputError(f"--set {change}: unknown section {keys[0]!r}{nearest(keys[0], list(SETTABLE))}")
+    section = StudyFile.model_fields[keys[0]].annotation
+    assert isinstance(section, type) and issubclass(section, BaseModel)
+    if len(keys) < 2 or keys[1] not in section.model_fields:
+        name = keys[1] if len(keys) > 1 else ""
+        raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, list(section.model_fields))}")
+    nested = (("grid", "extra_seeds"), ("fit", "range"))
+    if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
+        raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
+    return keys, _parse(text, f"--set {change}")
+
+
+def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:
+    for key in keys[:-1]:
+        raw = raw.setdefault(key, {})
+        if not isinstance(raw, dict):
+            raise InputError(f"--set {change}: {key} holds no keys in the study file: give the whole value")
+    raw[keys[-1]] = value
+
+
+def _suffix(changes: dict[str, Any]) -> str:
+    """Readable and safe in file names: -lr0.001-n_tokens20000. context_length is part of every run_id already."""
+
+    parts = []
+    for key, value in sorted(changes.items()):
+        if key == "context_length":
+            continue
+        text = re.sub(r"[^A-Za-z0-9.+]+", "_", str(as_integer(value))).strip("_")
+        if len(text) > 24:
+            text = hashlib.sha256(text.encode()).hexdigest()[:8]
+        parts.append(f"-{key}{text}")
+    return "".join(parts)

@@ -1,0 +1,100 @@
+"""The process that trains one run: `python -m scaling.train_run RUN_DIR`, alone or under torchrun or srun.
+
+Exit codes: 0 done, 2 bad input (one line on stderr), 3 the run failed (its loss or gradient is no number), 75 stopped
+by a signal after saving its state. A finished run is recognised before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+import time
+from pathlib import Path
+
+from arch.errors import InputError
+
+from .rundir import RunDir
+
+STARTED = time.perf_counter()
+BAD_INPUT, FAILED = 2, 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train the run of the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m scaling.train_run", description="Train one prepared run.")
+    parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
+    options = parser.parse_args(arguments)
+    try:
+        return _train(RunDir(options.run_dir), options.device, options.retry)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _train(rundir: RunDir, device: str, retry: bool) -> int:
+    run, recorded = rundir.spec(), rundir.record()["spec_hash"]
+    if run.spec_hash != recorded:
+        raise InputError(
+            f"{rundir.run_json}: spec_hash {recorded} is not that of its spec, {run.spec_hash}: "
+            f"the file was changed; remove the run directory and plan it again"
+        )
+    status = rundir.status()
+    if status["state"] == "failed" and not retry:
+        last = status["last_checkpoint"] or "none"
+        print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
+        return FAILED
+    if status["state"] == "done" and _complete(rundir):
+        return 0
+    _set_threads(run.training.threads)
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
+    _set_numerics(device, run.training.threads)
+    from .trainer import StopRequest, Trainer
+
+    stop = StopRequest()
+    stop.listen()
+    try:
+        return Trainer(rundir, torch.device(device), STARTED, stop).train()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _complete(rundir: RunDir) -> bool:
+    """Whether the last artifact, which is written before the run counts as done, is intact."""
+    run, found = rundir.spec(), rundir.checkpoints()
+    return bool(found) and found[-1].step == run.n_steps and found[-1].manifest["spec_hash"] == run.spec_hash
+
+
+def _set_threads(threads: int) -> None:
+    """Before torch is imported: the run's own number of threads, since it changes bits."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def _set_numerics(device: str, threads: int) -> None:
+    """The same bits from the same spec on the same machine, where that costs nothing."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if device == "cpu":
+        torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
+    else:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Which runs are left to train, in what order, and why one ended: what the stages ask about a run's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.files import read_manifest
+from flops import cost_table
+
+from .rundir import RunDir
+from .spec import RunSpec
+
+EXIT_FAILED, EXIT_INPUT, EXIT_STOPPED = 3, 2, 75  # of scaling.train_run
+VERIFIED_PARAMS = 100_000_000  # a finished run's last artifact is checksummed again up to this size
+
+# What a token of each architecture costs beside its FLOP, as measured on one CPU thread: a guess that orders the runs
+# and weighs them in the time left, nothing else.
+MIXER_FACTOR = {"llama": 1.0, "tnl": 1.0, "hgrn2": 1.5, "cosformer2": 1.2}
+OVERHEAD_FLOP = 400_000.0
+
+
+def expected_work(run: RunSpec) -> float:
+    """FLOP, weighted by what else a token costs: orders the runs, longest first, and shares out the time left."""
+    per_token = float(cost_table(run.config)["flops_per_token_train"]["exact"])
+    return run.n_tokens * (per_token + OVERHEAD_FLOP) * MIXER_FACTOR[run.arch]
+
+
+def is_trained(run: RunSpec, rundir: RunDir) -> bool:
+    """Whether the run is done and its last artifact, written before it counts as done, is there."""
+    small = cost_table(run.config)["n_params"] <= VERIFIED_PARAMS
+    return rundir.status()["state"] == "done" and read_manifest(rundir.checkpoint(run.n_steps), small) is not None
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+
+
+def reason_of(exit_code: int, path: Path) -> str | None:
+    """Why a run's process ended other than well; None where it is done."""
+    if exit_code == 0:
+        return None
+    rundir = RunDir(path)
+    status = rundir.status()
+    if exit_code in (EXIT_FAILED, EXIT_STOPPED):
+        last = f"; last good checkpoint: {status['last_checkpoint'] or 'none'}" if exit_code == EXIT_FAILED else ""
+        return f"{status['reason']}{last}"
+    lines = [line for line in rundir.log.read_text(errors="replace").splitlines() if line.strip()]
+    if exit_code == EXIT_INPUT and lines:
+        return lines[-1].removeprefix("error: ")
+    how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    return f"its process {how}; run it again to continue, see {rundir.log}"

@@ -1,0 +1,142 @@
+"""Fits of whole studies on disk: exponents of a known world, refusals with their reason, and what a result says."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.fits.study import FitSettings, fit_study
+from analysis.runs import load_tables
+from analysis.tables import conventions_table, diagnostics_table, extrapolation_text, laws_table, notes
+
+from .synthetic import BATCH, SIZES, power_world, write_evals, write_run, write_study
+
+RANGE = (5e10, 5e12)
+BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
+
+
+def settings(**changes: object) -> FitSettings:
+    fields = {"range": {"llama": RANGE, "tnl": RANGE}, "n_replicates": 200, "smoothing_tokens": 20_000}
+    return FitSettings(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
+    """L = (N/N0)^-0.3 + (D/D0)^-0.3: alpha -0.15, a = b = 0.5; a and b from four interior sizes only."""
+    runs = write_study(tmp_path, tokens=BUDGETS, seed_noise=0.001)
+    fits = fit_study(load_tables(tmp_path, runs), settings(), {runs[0]: "abc"})
+    for arch in ("llama", "tnl"):
+        one = fits["archs"][arch]
+        laws = one["laws"]
+        assert laws["loss"]["exponent"] == pytest.approx(-0.15, abs=0.003)
+        assert laws["loss"]["r2"] > 0.999
+        assert laws["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.06)
+        assert laws["n_opt"]["exponent"] + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-12)
+        assert one["diagnostics"]["compute_identity"] == pytest.approx([1, 1])
+        assert abs(one["diagnostics"]["cost_identity"]) < 1e-12
+        assert one["diagnostics"]["falling_decades"] == pytest.approx(2)
+        low, high = laws["loss"]["interval"]["exponent"]
+        assert low < laws["loss"]["exponent"] < high
+    assert fits["interval"]["seed_noise"]["df"] == 4
+    assert fits["inputs"] == {runs[0]: "abc"}
+    json.dumps(fits, allow_nan=False)
+
+
+def test_envelope_points_are_the_minima_of_the_curves(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    points = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["envelope"]
+    for c, loss, size, n_tokens in zip(points["c"], points["loss"], points["size"], points["n_tokens"], strict=True):
+        reach = {s: c / 6 / n for s, n in SIZES.items() if 40_000 < c / 6 / n < BUDGETS[s] - 20_000}
+        best = min(reach, key=lambda s: float(power_world(SIZES[s], np.array(reach[s]))))
+        assert power_world(SIZES[size], np.array(n_tokens)) == pytest.approx(loss, rel=2e-3)
+        assert loss == pytest.approx(float(power_world(SIZES[best], np.array(reach[best]))), rel=2e-3)
+
+
+def test_cost_that_grows_faster_than_parameters(tmp_path: Path) -> None:
+    """fpt ~ N^1.1: a 1.1 + b = 1, so a + b falls short of 1."""
+    runs = []
+    for size, n in SIZES.items():
+        cost = 6 * 50_000 * (n / 50_000) ** 1.1
+        runs.append(write_run(tmp_path, "tnl", size, int(min(6e6, 7e12 / cost)), per_token=cost))
+    found = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]
+    laws = found["laws"]
+    assert laws["n_opt"]["exponent"] * 1.1 + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
+    assert abs(found["diagnostics"]["cost_identity"]) < 1e-9
+    assert found["diagnostics"]["a_plus_b"] < 0.97
+
+
+def test_fewer_than_three_interior_sizes_are_not_identified(tmp_path: Path) -> None:
+    budgets = {size: BUDGETS[size] for size in ("14k", "25k", "55k", "393k")}
+    runs = write_study(tmp_path, archs=("tnl",), tokens=budgets)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    laws = fits["archs"]["tnl"]["laws"]
+    assert laws["loss"]["identified"]
+    for name in ("n_opt", "d_opt"):
+        assert laws[name]["exponent"] is None and laws[name]["coef"] is None and laws[name]["interval"] is None
+        assert "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed" in laws[name]["reason"]
+    row = laws_table(fits)[0]
+    assert row["a"] == row["b"] == "not identified"
+    assert any("a, b not identified: 2 interior" in line for line in notes(fits))
+    assert {entry["a"] for entry in conventions_table(fits)} == {"not identified"}
+
+
+def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert fits["interval"]["method"] == "none: no replicate seeds"
+    assert fits["archs"]["tnl"]["laws"]["loss"]["interval"] is None
+    assert "[" not in laws_table(fits)[0]["alpha"]
+
+
+def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
+    runs.append(write_run(tmp_path, "tnl", "393k", BUDGETS["393k"], state="failed", reason="loss is nan at step 9"))
+    only = write_run(tmp_path, "hgrn2", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 2")
+    fits = fit_study(load_tables(tmp_path, [*runs, only, "llama-14k-c256-s0"]), settings())
+    one = fits["archs"]["tnl"]
+    assert [entry["size"] for entry in one["sizes"]] == list(SIZES)[:-1]
+    assert one["left_out"] == [{"run_id": runs[-1], "state": "failed", "reason": "loss is nan at step 9"}]
+    for arch in ("hgrn2", "llama"):
+        assert not fits["archs"][arch]["fitted"]
+        assert "no usable run" in fits["archs"][arch]["reason"]
+    told = "\n".join(notes(fits))
+    assert f"{runs[-1]}: left out, failed: loss is nan at step 9" in told
+    assert "hgrn2: not fitted: no usable run" in told
+    assert laws_table(fits)[-1]["alpha"] == "not fitted"
+
+
+def test_a_range_that_no_curve_reaches_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings(range={"tnl": (1e20, 1e21)}))
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert not loss["identified"]
+    assert "0 points of the range lie on a curve" in loss["reason"]
+    json.dumps(fits, allow_nan=False)
+    assert diagnostics_table(fits)[0]["censored"] == ""
+
+
+def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path) -> None:
+    """Here paper = 7/6 of exact: exponents agree, ranges differ by 7/6."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    exact, paper = fits["by_convention"]["exact"]["tnl"], fits["by_convention"]["paper"]["tnl"]
+    assert np.array(paper["range"]) == pytest.approx(np.array(exact["range"]) * 7 / 6)
+    assert paper["n_opt"]["exponent"] == pytest.approx(exact["n_opt"]["exponent"])
+    assert fits["conventions"]["C"] == "exact"
+    assert fits["conventions"]["N"] == "non-embedding parameters"
+    assert "20,000 tokens" in fits["conventions"]["L"]
+    assert [row["C"] for row in conventions_table(fits)] == ["exact", "paper", "6nd"]
+    assert "5·10¹⁰ to 5·10¹²" in extrapolation_text(fits)
+
+
+def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    for run in runs:
+        size = run.split("-")[1]
+        steps = np.unique(np.geomspace(10, BUDGETS[size] // BATCH, 12).astype(int)).tolist()
+        write_evals(tmp_path, run, steps, (1.1 * power_world(SIZES[size], np.array(steps) * float(BATCH))).tolist())
+    fits = fit_study(load_tables(tmp_path, runs), settings(loss="validation"))
+    law = fits["archs"]["tnl"]["laws"]["loss"]
+    assert law["exponent"] == pytest.approx(-0.15, abs=0.005)
+    assert fits["archs"]["tnl"]["envelope"]["loss"][0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
+    assert "held-out" in fits["conventions"]["L"]

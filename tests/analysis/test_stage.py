@@ -1,0 +1,169 @@
+"""Fit and report of a study on disk: files, what the page holds, and that nothing is done twice."""
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import analysis.pictures
+from analysis import stage
+from analysis.plots import figure_one
+from analysis.runs import load_tables
+from data.corpus import CorpusSettings, prepare
+from data.files import read_json
+from scaling.spec import StudySpec, load_study
+
+from .synthetic import BATCH, SIZES, power_world, write_evals, write_run
+
+BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudySpec:
+    """Two architectures: TNL whole, HGRN2 with three sizes (a, b not identified) and a failed one."""
+    text = tmp_path / "text"
+    text.mkdir()
+    for i in range(12):
+        (text / f"{i:02d}.txt").write_text(f"document {i}: " + "the cat sat on the mat. " * (3 + i))
+    (tmp_path / "s.yaml").write_text(
+        "name: demo\n"
+        f"out: {tmp_path}/out\n"
+        f"corpus: {{source: '{text}', validation_fraction: 0.5}}\n"
+        "grid: {archs: [tnl, hgrn2], sizes: [14k, 25k, 55k, 98k, 221k, 393k], extra_seeds: {55k: [1, 2]}}\n"
+        "training: {n_tokens: 1000000, warmup_tokens: 20480}\n"
+        "fit: {range: [5.0e+10, 5.0e+12], smoothing_tokens: 20000}\n"
+    )
+    spec = load_study(tmp_path / "s.yaml")
+    prepare(CorpusSettings(source=str(text), validation_fraction=0.5), spec.directory / "corpus")
+    for run in spec.runs():
+        if run.arch == "hgrn2" and run.size in ("98k", "221k"):
+            continue
+        failed = run.arch == "hgrn2" and run.size == "393k"
+        state = {"state": "failed", "reason": "loss is nan at step 12"} if failed else {}
+        shift = 0.002 * run.seed
+        write_run(spec.directory, run.arch, run.size, BUDGETS[run.size], seed=run.seed, shift=shift, **state)
+        steps = [10, BUDGETS[run.size] // BATCH]
+        losses = [float(power_world(SIZES[run.size], pd.Series([step * BATCH]).to_numpy())[0]) for step in steps]
+        write_evals(spec.directory, run.run_id, steps, losses)
+    return spec
+
+
+@pytest.fixture
+def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are tested on their own; a browser takes seconds."""
+    monkeypatch.setattr(analysis.pictures, "write_pictures", lambda figures, directory: "not asked for")
+
+
+def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
+    runs = study.runs()
+    fits, fresh = stage.fit(study, runs)
+    assert fresh
+    results = study.directory / "results"
+    assert json.loads((results / "fits.json").read_text()) == fits
+    stored = stage.read_tables(results)
+    assert len(stored.runs) == len(runs) == 16
+    assert set(stored.curves["run_id"]) == set(fits["inputs"])
+    assert len(stored.evals) == 28
+
+    before = {path: path.stat().st_mtime_ns for path in results.iterdir()}
+    assert not stage.fit(study, runs).fresh
+    assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
+    metrics = study.directory / "runs" / runs[0].run_id / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
+    assert stage.fit(study, runs).fresh
+    (results / "runs.parquet").unlink()
+    assert stage.fit(study, runs).fresh
+
+
+def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> None:
+    runs = study.runs()
+    path, fresh, no_pictures = stage.report(study, runs)
+    assert fresh and no_pictures == "not asked for"
+    html = path.read_text()
+    held_out = read_json(study.directory / "corpus" / "manifest.json")["splits"]["validation"]
+    for run in runs:
+        assert run.run_id in html
+    assert html.count("<script src") == html.count("<link") == 0
+    assert not re.search(r"<(script|img|iframe)[^>]*(src|href)\s*=", html)
+    for text in (
+        "not identified: 1 interior size owns an uncensored stretch (25k), 3 are needed",
+        "loss is nan at step 12",
+        "training compute C (FLOP, exact)",
+        "non-embedding parameters",
+        "centred mean over 20,000 tokens",
+        "seed-noise parametric bootstrap",
+        "the envelope law of these sizes under re-drawn seeds",
+        "bigram",
+        f"{held_out['documents']} documents, {held_out['bytes']:,} bytes, {held_out['tokens']:,} tokens",
+        runs[0].spec_hash,
+        "torch 2.13.0",
+    ):
+        assert text in html, text
+    assert not stage.report(study, runs).fresh
+
+
+def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_browser: None) -> None:
+    runs = study.runs()
+    stage.report(study, runs)
+    status = study.directory / "runs" / runs[0].run_id / "status.json"
+    status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "running"}))
+    assert stage.report(study, runs).fresh
+    (study.directory / "report" / "index.html").write_text("damaged")
+    assert stage.report(study, runs).fresh
+
+
+def test_a_study_without_runs_has_a_report(tmp_path: Path, no_browser: None) -> None:
+    (tmp_path / "s.yaml").write_text(
+        f"name: demo\nout: {tmp_path}/out\ncorpus: {{source: 'stdlib:'}}\n"
+        "grid: {archs: [tnl], sizes: [14k]}\ntraining: {n_tokens: 100000}\n"
+    )
+    study = load_study(tmp_path / "s.yaml")
+    page = stage.report(study, study.runs()).path.read_text()
+    assert "tnl-14k-c256-s0" in page and "waiting" in page and "no usable run" in page
+
+
+def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
+    runs = [run.run_id for run in study.runs()]
+    fits = stage.fit(study, study.runs()).fits
+    figure = figure_one(fits, load_tables(study.directory, runs), {"loss": 2.5})
+    axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
+    assert len(axes) == 9
+    assert {axis.title.text for axis in axes} == {"training compute C (FLOP, exact)"}
+    points = [trace for trace in figure.data if trace.mode == "markers" and trace.text is not None]
+    envelope = fits["archs"]["hgrn2"]["envelope"]
+    hollow = [trace for trace in points if trace.text[0].startswith(envelope["size"][0])][-1]
+    assert [color == "white" for color in hollow.marker.color] == [why is not None for why in envelope["censored"]]
+    assert any(color == "white" for color in hollow.marker.color)
+    assert max(len(trace.x) for trace in figure.data) <= 300
+    texts = [note.text for note in figure.layout.annotations]
+    assert sum(text == "bigram 2.50" for text in texts) == 3
+    assert any(text == "not identified: HGRN2" for text in texts)
+    named = [trace.name for trace in figure.data if trace.showlegend is not False]
+    assert len(named) == len(set(named))
+
+
+def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import plotly.graph_objects as go
+    from choreographer.browsers.chromium import ChromeNotFoundError
+
+    def without(*args: object, **kwargs: object) -> None:
+        raise ChromeNotFoundError("none here")
+
+    monkeypatch.setattr("kaleido.write_fig_from_object_sync", without)
+    figure = go.Figure(layout={"width": 300, "height": 200})
+    assert analysis.pictures.write_pictures({"a": figure}, tmp_path / "figures") == "no Chrome or Chromium found"
+    assert not (tmp_path / "figures").exists()
+
+
+def test_pictures_are_written_where_a_browser_is(tmp_path: Path) -> None:
+    import plotly.graph_objects as go
+
+    figures = {name: go.Figure(go.Scatter(x=[1, 2], y=[1, 2]), {"width": 300, "height": 200}) for name in ("a", "b")}
+    reason = analysis.pictures.write_pictures(figures, tmp_path / "figures")
+    if reason == "no Chrome or Chromium found":
+        pytest.skip(reason)
+    assert reason is None
+    for name in figures:
+        assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,22 @@
+"""Set before any test imports torch: one thread (the number of threads changes bits), and no accelerator is assumed."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+if shutil.which("nvidia-smi") is None:
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference tables and real texts beside a checkout; not part of the repository."""
+    path = ROOT.parent / "shared"
+    if not path.is_dir():
+        pytest.skip("no ../shared folder: reference tables and texts are not part of the repository")
+    return path

@@ -1,0 +1,132 @@
+"""Local processes: how many at once, what they are given, and that none outlives its parent."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jobs.local import Task, core_slots, run_tasks
+
+ROOT = Path(__file__).resolve().parents[2]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and cores are Linux' own")
+
+
+def python(code, name, folder, **env):
+    return Task(name, [sys.executable, "-c", textwrap.dedent(code)], folder / f"{name}.log", env)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_exit_codes_logs_and_environment(tmp_path):
+    (tmp_path / "a.log").write_text("before\n")
+    tasks = [
+        python(
+            "import os, sys; print(os.environ['WORD']); print('oops', file=sys.stderr)", "a", tmp_path, WORD="hello"
+        ),
+        python("raise SystemExit(3)", "b", tmp_path),
+        python("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "c", tmp_path),
+    ]
+    events = list(run_tasks(tasks, 1))
+    ended = {event.task.name: event.exit_code for event in events if event.kind == "finished"}
+    assert ended == {"a": 0, "b": 3, "c": -9}
+    assert [event.task.name for event in events if event.kind == "started"] == ["a", "b", "c"]
+    assert sorted((tmp_path / "a.log").read_text().split()) == ["before", "hello", "oops"]
+
+
+def test_as_many_at_once_as_asked_for_and_no_more(tmp_path):
+    """Each child leaves a mark, and ends only once it has seen the mark of another one."""
+    code = f"""
+        import os, pathlib, sys, time
+        folder = pathlib.Path({str(tmp_path)!r})
+        me = folder / (sys.argv[0] + os.environ['ME'] + '.here')
+        me.touch()
+        most, deadline = 1, time.monotonic() + 20
+        while time.monotonic() < deadline and most < 2:
+            most = len(list(folder.glob('*.here')))
+            time.sleep(0.01)
+        time.sleep(0.3)
+        print(max(most, len(list(folder.glob('*.here')))))
+        me.unlink()
+    """
+    list(run_tasks([python(code, f"t{i}", tmp_path, ME=str(i)) for i in range(4)], 2))
+    assert [(tmp_path / f"t{i}.log").read_text().strip() for i in range(4)] == ["2"] * 4
+
+
+@linux
+def test_workers_have_their_own_cores(tmp_path):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core: nothing to share out")
+    code = "import os, time; print(sorted(os.sched_getaffinity(0))); time.sleep(0.3)"
+    list(run_tasks([python(code, name, tmp_path) for name in "ab"], 2))
+    first, second = (set(json.loads((tmp_path / f"{name}.log").read_text())) for name in "ab")
+    assert first and second and not first & second and first | second <= set(cores)
+    assert core_slots(len(cores) + 1) == [None] * (len(cores) + 1)  # more workers than cores: nobody is pinned
+
+
+PARENT = """
+    import sys
+    from pathlib import Path
+    from jobs.local import Task, run_tasks
+    folder = Path(sys.argv[1])
+    code = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+    tasks = [Task(n, [sys.executable, "-c", code, str(folder / (n + ".pid"))], folder / "log") for n in ("a", "b")]
+    for event in run_tasks(tasks, 2):
+        pass
+"""
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_children_die_with_their_parent(tmp_path, number):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PARENT), str(tmp_path)],
+        cwd=ROOT,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    files = [tmp_path / "a.pid", tmp_path / "b.pid"]
+    try:
+        assert wait_for(lambda: all(file.exists() and file.read_text() for file in files))
+        pids = [int(file.read_text()) for file in files]
+        assert all(alive(pid) for pid in pids)
+        assert {os.getpgid(pid) for pid in pids} == {parent.pid}  # a kill of the group reaches them too
+        if number == signal.SIGINT:
+            os.killpg(parent.pid, number)  # what Ctrl-C does
+        else:
+            os.kill(parent.pid, number)
+        parent.wait(20)
+        assert wait_for(lambda: not any(alive(pid) for pid in pids))
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_leaving_early_ends_the_children(tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.local.GRACE_S", 0.1)
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    task, log = python(code, "a", tmp_path), tmp_path / "a.log"
+    with closing(run_tasks([task], 1, tick_s=0.01)) as events:
+        assert wait_for(lambda: next(events) and log.exists() and log.read_text().strip())
+        pid = int(log.read_text())
+        assert alive(pid)
+    assert not alive(pid)

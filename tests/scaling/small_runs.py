@@ -1,0 +1,80 @@
+"""Small real runs for the trainer's tests: a prepared run directory on a synthetic corpus, and its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from data.corpus import CorpusSettings, prepare
+from flops import cost_table
+from scaling.rundir import RunDir, package_versions, prepare_run
+from scaling.sections import Corpus, Training
+from scaling.spec import RunSpec, preset
+
+CONTEXT, BATCH = 64, 512  # tokens
+EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")  # columns without times
+
+
+def make_run(
+    tmp_path: Path,
+    arch: str = "llama",
+    size: str = "14k",
+    n_steps: int = 12,
+    source: str = "synthetic:0:200000",
+    name: str = "study",
+    **training: Any,
+) -> RunDir:
+    """A run directory below tmp_path/name, ready for the trainer."""
+    settings: dict[str, Any] = {"n_tokens": n_steps * BATCH, "batch_tokens": BATCH, "lr": 3e-3}
+    settings |= {"warmup_tokens": 4 * BATCH, "checkpoint_tokens": [n_steps // 2 * BATCH, n_steps * BATCH]}
+    model = preset(arch, size, context_length=CONTEXT, chunk_size=16)
+    run = RunSpec(
+        study=name,
+        run_id=f"{arch}-{size}",
+        arch=arch,
+        size=size,
+        seed=0,
+        model=model.to_dict(),
+        corpus=Corpus(source=[source]),
+        training=Training(**(settings | training)),
+    )
+    study = tmp_path / name
+    corpus = prepare(CorpusSettings(source=source), study / "corpus")
+    return prepare_run(study / "runs" / run.run_id, run, cost_table(model), corpus.fingerprint, package_versions())
+
+
+def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> subprocess.Popen[str]:
+    """The trainer as a process (with `processes` > 1 under torchrun), in a process group of its own."""
+    command = [sys.executable, "-m", "scaling.train_run"]
+    if processes > 1:
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command += ["-m", "scaling.train_run"]
+    inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "KILL_AT_WRITE")}
+    return subprocess.Popen(
+        [*command, str(rundir.path), "--device", "cpu", *options],
+        env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def train(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of the trainer's process."""
+    process = start(rundir, *options, processes=processes, **environment)
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def exact_rows(rundir: RunDir) -> list[dict[str, Any]]:
+    """The columns of metrics.jsonl that must not differ by a bit."""
+    return [{key: row[key] for key in EXACT} for row in rundir.rows()]
+
+
+def status(rundir: RunDir) -> dict[str, Any]:
+    return dict(json.loads(rundir.status_json.read_text()))

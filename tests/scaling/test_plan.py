@@ -1,0 +1,43 @@
+"""The plan of a study: its figures are those of flops, its totals are sums, and it is quick."""
+
+import pytest
+
+from arch.presets import preset
+from flops import count_params, train_flops_per_token
+from scaling.plan import PF_DAY, plan, short, show_plan, text_table
+from scaling.spec import load_study
+
+
+def test_paper_plan():
+    study = load_study("paper")
+    table = plan(study, study.runs())
+    assert len(table["runs"]) == 24
+    row = next(row for row in table["runs"] if row["run_id"] == "hgrn2-410m-c8192-s0")
+    config = preset("hgrn2", "410m")
+    assert row["n_params_non_embedding"] == count_params(config).non_embedding
+    assert row["n_steps"] == 76_294 and row["n_tokens"] == 76_294 * 480 * 8192 >= 300e9
+    for name in ("exact", "paper", "6nd"):
+        assert row[f"flops_{name}"] == train_flops_per_token(config, name) * row["n_tokens"]
+    assert row["artifact_bytes"] == 57 * 2 * count_params(config).total
+    totals = table["totals"]
+    assert totals["n_runs"] == 24 and totals["n_checkpoints"] == 24 * 57
+    assert totals["flops_exact"] == pytest.approx(sum(row["flops_exact"] for row in table["runs"]), rel=1e-12)
+    assert totals["pf_days_exact"] == totals["flops_exact"] / PF_DAY
+    assert sum(row["share"] for row in table["runs"]) == pytest.approx(1.0)
+    text = show_plan(table)
+    assert all(row["run_id"] in text for row in table["runs"])
+    assert "24 runs" in text and "days of one H200" in text
+
+
+def test_set_and_only_reach_the_plan():
+    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
+    rows = plan(study, study.runs("arch=hgrn2,size=55k,seed=0"))["runs"]
+    assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
+    assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
+    assert rows[0]["share"] == 1.0
+
+
+def test_short_and_text_table():
+    assert [short(v) for v in (0, 999, 1234, 3.0e11)] == ["0", "999", "1.23 k", "300 G"]
+    assert short(2.5e6, "B") == "2.5 MB"
+    assert text_table(["a", "bb"], [["xyz", "1"]]).splitlines() == ["a    bb", "---  --", "xyz   1"]

@@ -1,0 +1,134 @@
+"""A run's directory: run.json once and for one spec, readers that take only what is whole, one writer at a time."""
+
+import fcntl
+import json
+import subprocess
+import sys
+
+import pytest
+
+from arch.errors import InputError
+from data.files import new_directory, read_json
+from flops import cost_table
+from scaling.lock import is_locked, study_lock
+from scaling.rundir import RunDir, package_versions, prepare_run
+from scaling.spec import load_study
+from scaling.status import show_status, status_rows
+
+
+def one_run(*sets):
+    return load_study("quickstart", list(sets)).runs("arch=tnl,size=14k")[0]
+
+
+def prepare(folder, run, fingerprint="f" * 64):
+    return prepare_run(folder / run.run_id, run, cost_table(run.config), fingerprint, package_versions())
+
+
+def test_run_json(tmp_path):
+    run = one_run()
+    rundir = prepare(tmp_path, run)
+    record = rundir.record()
+    assert record["schema"] == 1 and record["run_id"] == run.run_id and record["spec_hash"] == run.spec_hash
+    assert record["model"]["d_model"] == 24 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
+    assert record["cost"]["flops_per_token_train"].keys() == {"exact", "paper", "6nd"}
+    assert record["versions"]["torch"] and record["corpus_fingerprint"] == "f" * 64
+    assert rundir.spec() == run and rundir.spec().spec_hash == record["spec_hash"]
+
+
+def test_the_same_run_is_accepted_and_left_alone(tmp_path):
+    rundir = prepare(tmp_path, one_run())
+    before = rundir.run_json.read_bytes()
+    prepare(tmp_path, one_run())
+    assert rundir.run_json.read_bytes() == before
+
+
+def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
+    run = one_run()
+    rundir = prepare(tmp_path, run)
+    before = rundir.run_json.read_bytes()
+    other = run.model_copy(update={"training": run.training.model_copy(update={"lr": 0.5})})
+    assert other.run_id == run.run_id and other.spec_hash != run.spec_hash
+    with pytest.raises(InputError) as error:
+        prepare(tmp_path, other)
+    assert run.spec_hash in str(error.value) and other.spec_hash in str(error.value)
+    with pytest.raises(InputError, match="corpus_fingerprint"):
+        prepare(tmp_path, run, "0" * 64)
+    assert rundir.run_json.read_bytes() == before
+
+
+def test_damaged_run_json_is_told(tmp_path):
+    rundir = prepare(tmp_path, one_run())
+    rundir.run_json.write_text("{")
+    with pytest.raises(InputError, match=r"run\.json"):
+        prepare(tmp_path, one_run())
+
+
+def test_metrics_leave_out_a_torn_last_line(tmp_path):
+    rundir = RunDir(tmp_path)
+    assert rundir.rows() == [] and rundir.last_row() is None
+    lines = [json.dumps({"step": step, "loss": 1.0 / step, "pad": "x" * 50}) for step in range(1, 201)]
+    rundir.metrics.write_text("\n".join(lines) + "\n")
+    assert len(rundir.rows()) == 200 and rundir.last_row()["step"] == 200
+    rundir.metrics.write_text("\n".join(lines))
+    assert len(rundir.rows()) == 199 and rundir.last_row()["step"] == 199
+    rundir.metrics.write_text(lines[0][:10])
+    assert rundir.rows() == [] and rundir.last_row() is None
+
+
+def test_checkpoints_count_only_with_a_valid_manifest(tmp_path):
+    rundir = RunDir(tmp_path)
+    for step in (20, 3):
+        with new_directory(rundir.checkpoint(step), {"step": step}) as folder:
+            (folder / "model.safetensors").write_bytes(b"weights")
+    rundir.checkpoint(7).mkdir()
+    (tmp_path / "checkpoints" / ".00000030.1.tmp").mkdir()
+    assert [found.step for found in rundir.checkpoints()] == [3, 20]
+    assert rundir.checkpoints()[1].manifest["step"] == 20
+    (rundir.checkpoint(20) / "model.safetensors").write_bytes(b"w3ights")  # the same size
+    assert [found.step for found in rundir.checkpoints()] == [3]
+    assert [found.step for found in rundir.checkpoints(verify=False)] == [3, 20]
+    (rundir.checkpoint(20) / "model.safetensors").write_bytes(b"short")
+    assert [found.step for found in rundir.checkpoints(verify=False)] == [3]
+    assert rundir.states() == []
+
+
+def test_one_writer_a_study(tmp_path):
+    assert not is_locked(tmp_path)
+    code = f"""
+import sys, time
+from pathlib import Path
+from scaling.lock import study_lock
+with study_lock(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline().strip() == "held"
+        assert is_locked(tmp_path)
+        with pytest.raises(InputError, match=f"process {holder.pid} "), study_lock(tmp_path):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    assert not is_locked(tmp_path)
+    with study_lock(tmp_path):  # a killed holder leaves nothing behind
+        assert is_locked(tmp_path)
+    with open(tmp_path / ".lock") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_status(tmp_path):
+    study = load_study("quickstart", out=tmp_path)
+    runs = study.runs("arch=tnl,seed=0")[:2]
+    rundir = prepare(study.directory / "runs", runs[0])
+    rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 10_240, "loss": 4.5, "tokens_per_s": 1e4}) + "\n")
+    rundir.status_json.write_text(json.dumps({"state": "running", "reason": None}))
+    rows = status_rows(study, runs)
+    assert [(row["state"], row["step"]) for row in rows] == [("interrupted", 5), ("waiting", 0)]
+    with study_lock(study.directory):
+        assert status_rows(study, runs)[0]["state"] == "running"
+    rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 6"}))
+    text = show_status(status_rows(study, runs))
+    assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
+    assert read_json(rundir.run_json)["run_id"] == runs[0].run_id

@@ -1,0 +1,254 @@
+"""Study files: what they may say, what each mistake is told as, and what decides a run's hash."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arch.errors import InputError
+from arch.presets import TINY
+from scaling.spec import RunSpec, load_study
+
+STUDIES = Path(__file__).resolve().parents[2] / "scaling" / "studies"
+MINIMAL = {
+    "name": "tiny",
+    "corpus": {"source": "synthetic:0:100000"},
+    "grid": {"archs": ["llama", "tnl"], "sizes": ["14k", "25k"]},
+    "model": {"context_length": 64},
+    "training": {"n_tokens": 10_000, "batch_tokens": 256},
+}
+
+
+def write(folder, text_or_dict):
+    path = folder / "study.yaml"
+    path.write_text(text_or_dict if isinstance(text_or_dict, str) else yaml.safe_dump(text_or_dict))
+    return path
+
+
+def changed(**sections):
+    return {**MINIMAL, **{key: {**MINIMAL.get(key, {}), **value} for key, value in sections.items()}}
+
+
+@pytest.fixture
+def load(tmp_path):
+    return lambda content=MINIMAL, *args, **kwargs: load_study(write(tmp_path, content), *args, **kwargs)
+
+
+def test_packaged_studies_resolve():
+    quick = load_study("quickstart")
+    assert {run.arch for run in quick.runs()} == {"llama", "tnl", "hgrn2", "cosformer2"}
+    assert len({run.size for run in quick.runs() if run.arch == "tnl"}) >= 5
+    extra = [run for run in quick.runs() if run.seed > 0]
+    assert {run.seed for run in extra} == {1, 2} and len({run.size for run in extra}) == 1
+
+    paper = load_study("paper")
+    runs = paper.runs()
+    assert len(runs) == 24 and {run.training.n_tokens for run in runs} == {300 * 10**9}
+    assert {run.training.batch_tokens for run in runs} == {480 * 8192}
+    assert {run.model["vocab_size"] for run in runs} == {100_280}
+
+
+def test_numbers_in_every_spelling(load):
+    text = yaml.safe_dump(MINIMAL).replace("n_tokens: 10000", "n_tokens: 1e4\n  lr: 3e-4\n  warmup_tokens: 1_000")
+    training = load(text).runs()[0].training
+    assert (training.n_tokens, training.lr, training.warmup_tokens) == (10_000, 3e-4, 1000)
+    assert all(type(value) is int for value in (training.n_tokens, training.warmup_tokens))
+
+
+def test_steps_and_checkpoints(load):
+    run = load(changed(training={"n_tokens": 10_000, "batch_tokens": 256, "n_checkpoints": 4})).runs()[0]
+    assert run.n_steps == 40 and run.n_tokens == 40 * 256  # 39.06 batches, rounded up
+    steps = run.checkpoint_steps
+    assert len(steps) == 4 and steps[-1] == 40 and steps == sorted(set(steps))
+    ratios = [b / a for a, b in pairwise(steps)]
+    assert max(ratios) / min(ratios) < 1.8  # evenly spaced in the logarithm, up to rounding to whole steps
+    short = load(changed(training={"max_steps": 7})).runs()[0]
+    assert short.n_steps == 7 and short.checkpoint_steps[-1] == 7
+    listed = load(changed(training={"checkpoint_tokens": [256, 300, 5000]})).runs()[0]
+    assert listed.checkpoint_steps == [1, 2, 20, 40]
+
+
+def test_overrides_later_wins_and_set_wins_over_all(load):
+    overrides = {
+        "by_size": {"14k": {"lr": 1e-2, "warmup_tokens": 512}},
+        "by_arch": {"tnl": {"lr": 2e-2}},
+        "by_run": {"tnl/25k": {"lr": 3e-2}},
+    }
+    content = changed(overrides=overrides)
+    rates = {(run.arch, run.size): run.training.lr for run in load(content).runs()}
+    assert rates == {
+        ("llama", "14k"): 1e-2,
+        ("llama", "25k"): 3e-4,
+        ("tnl", "14k"): 2e-2,
+        ("tnl", "25k"): 3e-2,
+    }
+    assert load(content).runs()[0].training.warmup_tokens == 512
+    assert {run.training.lr for run in load(content, ["training.lr=5e-3"]).runs()} == {5e-3}
+
+
+def test_set_names_variants_and_changes_the_hash(load):
+    plain, variant = load().runs()[0], load(MINIMAL, ["training.lr=1e-3", "model.chunk_size=16"]).runs()[0]
+    assert plain.run_id == "llama-14k-c64-s0"
+    assert variant.run_id == "llama-14k-c64-s0-chunk_size16-lr0.001"
+    assert variant.sets == ["training.lr=1e-3", "model.chunk_size=16"]
+    assert variant.spec_hash != plain.spec_hash and variant.model["chunk_size"] == 16
+    assert load(MINIMAL, ["model.context_length=128"]).runs()[0].run_id == "llama-14k-c128-s0"
+    listed = load(MINIMAL, ["training.checkpoint_tokens=[256, 512]"]).runs()[0].run_id
+    assert set(listed) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.+")
+
+
+@pytest.mark.parametrize("change", ["jobs.parallel=3", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"])
+def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
+    plain, other = load(), load(MINIMAL, [change])
+    assert [(r.run_id, r.spec_hash) for r in plain.runs()] == [(r.run_id, r.spec_hash) for r in other.runs()]
+    assert other.sets == (change,) and other.runs()[0].sets == []
+
+
+@pytest.mark.parametrize("change", ["corpus.seed=3", "training.threads=2", "grid.seeds=[4]", "training.eps=1e-9"])
+def test_what_decides_numbers_is_in_the_hash(load, change):
+    assert load().runs()[0].spec_hash != load(MINIMAL, [change]).runs()[0].spec_hash
+
+
+def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
+    study = load(MINIMAL, out=tmp_path / "elsewhere")
+    assert study.directory == tmp_path / "elsewhere" / "tiny"
+    run = study.runs()[0]
+    assert run.spec_hash == load().runs()[0].spec_hash
+    again = RunSpec.model_validate(json.loads(json.dumps(run.model_dump(mode="json"))))
+    assert again == run and again.spec_hash == run.spec_hash
+
+
+def test_only(load):
+    study = load(changed(grid={"seeds": [0, 1]}))
+    assert len(study.runs()) == 8
+    assert [run.run_id for run in study.runs("arch=tnl,size=25k,seed=1")] == ["tnl-25k-c64-s1"]
+    assert len(study.runs("arch=tnl|llama,size=14k")) == 4
+    for only, told in (
+        ("arch=hgrn2", "this study has llama, tnl"),
+        ("size=14", "this study has 14k, 25k"),
+        ("seed=7", "this study has 0, 1"),
+        ("archs=tnl", "did you mean 'arch'?"),
+        ("tnl", "valid: arch, size, seed"),
+    ):
+        with pytest.raises(InputError, match="--only") as error:
+            study.runs(only)
+        assert told in str(error.value)
+
+
+def test_extra_seeds(load):
+    study = load(changed(grid={"extra_seeds": {"25k": [0, 1]}}))
+    assert [run.run_id for run in study.runs("arch=tnl")] == ["tnl-14k-c64-s0", "tnl-25k-c64-s0", "tnl-25k-c64-s1"]
+
+
+def test_one_range_stands_for_all(load):
+    assert load(changed(fit={"range": [1e9, 1e12]})).fit.range["tnl"] == [1e9, 1e12]
+    assert load(changed(fit={"range": {"tnl": ["1e9", 1e12]}})).fit.range == {"tnl": [1e9, 1e12]}
+
+
+BAD = [
+    (changed(training={"lrr": 1}), "unknown key 'training.lrr' (did you mean 'lr'?)"),
+    (changed(grid={"arch": ["tnl"]}), "unknown key 'grid.arch' (did you mean 'archs'?)"),
+    ({**MINIMAL, "trainig": {}}, "unknown key 'trainig' (did you mean 'training'?)"),
+    (
+        changed(overrides={"by_size": {"14k": {"n_token": 5}}}),
+        "'overrides.by_size.14k.n_token' (did you mean 'n_tokens'?)",
+    ),
+    (changed(overrides={"by_size": {"15k": {}}}), "overrides.by_size.15k: unknown size '15k'"),
+    (changed(overrides={"by_run": {"tnl-14k": {}}}), "write arch/size"),
+    (changed(model={"d_modell": 8}), "unknown key 'model.d_modell' (did you mean 'd_model'?)"),
+    (changed(grid={"archs": ["hgrn"]}), "unknown architecture 'hgrn' (did you mean 'hgrn2'?)"),
+    (changed(grid={"sizes": ["410"]}), "unknown size '410' (did you mean '410m'?)"),
+    (changed(grid={"sizes": ["14k", "14k"]}), "grid.sizes: names '14k' twice"),
+    (changed(grid={"archs": []}), "grid.archs: must name at least one"),
+    (changed(training={"n_tokens": 0}), "training.n_tokens: must be greater than 0, not 0"),
+    (changed(training={"n_tokens": -5}), "training.n_tokens: must be greater than 0, not -5"),
+    (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a valid integer"),
+    (changed(training={"n_tokens": True}), "training.n_tokens: must be a valid integer"),
+    (changed(training={"n_tokens": None}), "training.n_tokens is missing for llama/14k"),
+    (changed(training={"lr": float("nan")}), "training.lr: must be a finite number"),
+    (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
+    (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
+    (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
+    (changed(training={"micro_batch_tokens": 32}), "be a multiple of model.context_length=64"),
+    (changed(training={"precision": "bf61"}), "must be 'fp32' or 'bf16', not 'bf61' (did you mean 'bf16'?)"),
+    (changed(training={"betas": [0.9]}), "training.betas: must be two numbers, not 1"),
+    (changed(training={"checkpoint_tokens": [512, 256]}), "each larger than the one before"),
+    (changed(training={"checkpoint_tokens": [10**6]}), "after the run's n_tokens=10000"),
+    (changed(model={"d_model": 25, "n_heads": 2}), "d_model=25 is not divisible by model.n_heads=2"),
+    (changed(model={"context_length": -1}), "model.context_length: must be greater than 0"),
+    (changed(model={"vocab_size": 100}), "smaller than the 257 tokens of bytes"),
+    (changed(corpus={"tokenizer": "byte"}), "unknown tokenizer 'byte' (did you mean 'bytes'?)"),
+    (changed(corpus={"validation_fraction": 0}), "corpus.validation_fraction: must be greater than 0"),
+    (changed(corpus={"source": ""}), "corpus.source"),
+    (changed(fit={"range": {"tnl": [2, 1]}}), "must be [smallest, largest] compute in FLOP"),
+    (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
+    ({**MINIMAL, "name": "a/b"}, "name: "),
+    ({**MINIMAL, "grid": 3}, "grid: must be keys and values, not 3"),
+    ({key: value for key, value in MINIMAL.items() if key != "corpus"}, "key 'corpus' is missing"),
+    (changed(training={"lrr": 1, "n_tokens": 0}), "(and 1 more)"),
+    ("", "holds no study"),
+    ("- 1\n- 2\n", "holds no study"),
+    ("name: a\nname: b\n", "line 2: key 'name' is given twice"),
+    ("training: {lr: 1, lr: 2}\n", "key 'lr' is given twice"),
+    ("name: [\n", "line"),
+]
+
+
+@pytest.mark.parametrize(("content", "told"), BAD, ids=[told for _, told in BAD])
+def test_every_mistake_is_one_line_with_file_and_key(load, content, told):
+    with pytest.raises(InputError) as error:
+        load(content)
+    message = str(error.value)
+    assert told in message and "study.yaml" in message and "\n" not in message
+
+
+BAD_SETS = [
+    ("training.lrr=1", "unknown key 'training.lrr' (did you mean 'lr'?)"),
+    ("trainig.lr=1", "unknown section 'trainig' (did you mean 'training'?)"),
+    ("name=x", "unknown section 'name'"),
+    ("overrides.by_size=x", "unknown section 'overrides'"),
+    ("training.lr", "write it as section.key=value"),
+    ("training=3", "unknown key 'training'"),
+    ("training.betas.0=1", "training.betas has no keys of its own"),
+    ("training.lr=-1", "training.lr: must be greater than 0, not -1"),
+    ("training.lr=[1", "correct the YAML"),
+    ("training.lr=", "--set"),
+    ("model.d_model=25", "not divisible"),
+    ("model.d_model=0", "model.d_model: must be greater than 0"),
+    ("jobs.parallel=0", "jobs.parallel: must be greater than 0"),
+    ("grid.extra_seeds.99k=[1]", "unknown size '99k' (did you mean '98k'?)"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), BAD_SETS, ids=[change for change, _ in BAD_SETS])
+def test_every_mistake_of_set_is_told(load, change, told):
+    content = changed(model={"n_heads": 2}) if "not divisible" in told else MINIMAL
+    with pytest.raises(InputError) as error:
+        load(content, [change])
+    message = str(error.value)
+    assert told in message and "--set" in message and "\n" not in message
+
+
+def test_set_reaches_nested_tables(load):
+    study = load(MINIMAL, ["grid.extra_seeds.14k=[5]", "fit.range.tnl=[1e9, 1e10]", "grid.archs=[tnl]"])
+    assert [run.run_id for run in study.runs()] == ["tnl-14k-c64-s0", "tnl-14k-c64-s5", "tnl-25k-c64-s0"]
+    assert study.fit.range == {"tnl": [1e9, 1e10]}
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
+    for path, told in (
+        (tmp_path / "none.yaml", "no such study file"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "latin.yaml", "UTF-8"),
+    ):
+        with pytest.raises(InputError, match=told):
+            load_study(path)
+    with pytest.raises(InputError, match="quickstart"):
+        load_study("quickstar")
+
+
+def test_every_preset_size_can_be_named(load):
+    assert len(load(changed(grid={"sizes": list(TINY)})).runs()) == 2 * len(TINY)
