@@ -120,17 +120,19 @@ def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None)
     convention = fits["conventions"]["C"]
     fitted = [one for one in fits["archs"].values() if one["fitted"]]
     curves = tables.curves
-    if not fitted or curves.empty:
+    if curves.empty:
         return {
-            "c": log_axis(1e9, 1e12, "training compute C (FLOP)", "flop"),
+            "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
             "loss": log_axis(1, 6, "loss L (nats/token)"),
             "n_opt": log_axis(1e4, 1e6, "parameters N", "si"),
             "d_opt": log_axis(1e5, 1e7, "tokens D", "si"),
         }
-    start = min(one["range"][0] for one in fitted)
-    end = max(float(curves[f"flops_{convention}"].max()), *(one["range"][1] for one in fitted))
+    compute = curves[f"flops_{convention}"]
+    start = min((one["range"][0] for one in fitted), default=float(compute.min()))
+    end = max([float(compute.max()), *(one["range"][1] for one in fitted)])
     points = [one["envelope"] for one in fitted if one["envelope"]["c"]]
-    loss = [value for one in points for value in one["loss"]] + ([baseline["loss"]] if baseline else [])
+    seen = [value for one in points for value in one["loss"]] or [curves["loss"].min(), curves["loss"].max()]
+    loss = [*seen, *([baseline["loss"]] if baseline else [])]
     n_params = tables.runs["n_params_non_embedding"].dropna()
     tokens = [value for one in points for value in one["n_tokens"]]
     bands = [v for one in fitted for v in _band_values(one["laws"]["d_opt"])]
@@ -138,7 +140,7 @@ def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None)
     low_d, high_d = max(low_d / 3, min([low_d, *bands])), min(high_d * 3, max([high_d, *bands]))
     return {
         "c": log_axis(start / 2, end * 1.3, f"training compute C (FLOP, {convention})", "flop"),
-        "loss": log_axis(min(loss, default=1) / 1.06, max(loss, default=6) * 1.12, "loss L (nats/token)"),
+        "loss": log_axis(min(loss) / 1.06, max(loss) * 1.12, "loss L (nats/token)"),
         "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "si"),
         "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "si"),
     }
@@ -270,7 +272,7 @@ def _reference_line(figure: go.Figure, row: int, column: int, loss: float) -> No
         y=math.log10(loss),  # annotations on a log axis are placed by the logarithm, shapes by the value
         yanchor="bottom",
         xanchor="right",
-        text=f"bigram {loss:.2f}",
+        text=f"bigram, held-out {loss:.2f}",
         showarrow=False,
         font={"size": 11, "color": "#666666"},
         **across,

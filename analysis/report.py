@@ -86,8 +86,9 @@ def page(
 _DIAGNOSTICS = (
     "a p + b = 1 holds exactly where N_opt and D_opt lie on the same points and FLOP per token grow as N^p; p = 1 "
     "for C = 6 N D, so a + b = 1 there.",
-    "A censored point is owned by the smallest or largest size, lies inside warm-up, or belongs to a size whose "
-    "smaller rival was still ahead when its run ended: in each case a better size may exist that was not run.",
+    "A censored point is owned by the smallest or largest size, lies inside warm-up (its smoothing window included), "
+    "or belongs to a size whose smaller rival was still ahead when its run ended or whose next larger rival has no "
+    "curve there after its warm-up: in each case another size may have been better.",
     "The last column is how far N may stray at no visible cost: the ratio of the largest to the smallest size within "
     "0.5% of the minimal loss, median over the uncensored points.",
 )
@@ -109,22 +110,44 @@ def _methods(fits: dict[str, Any]) -> list[str]:
     settings = fits["settings"]
     return [
         f"C is {_convention(fits)}. Loss: {fits['conventions']['L']}; the seeds of a size are averaged in log loss.",
-        f"At each of {settings['grid_points']} log-spaced C in the stated range the envelope is the lowest loss among "
-        "the sizes whose curve covers C. L = beta C^alpha is an ordinary least-squares line in log-log through all "
-        "covered points; N_opt = coefficient C^a and D_opt = coefficient C^b are lines through the uncensored points. "
-        "Fewer than three sizes with an uncensored point: not identified.",
-        f"{interval_text(fits)}. Each replicate draws the noise's variance from its scaled inverse chi-square, moves "
-        "every size's curve by an independent normal draw in log loss, extracts the envelope and fits again. No "
-        "bootstrap over runs is claimed.",
+        f"At each of {settings['grid_points']} log-spaced C in the range ({_range_text(fits)}) the envelope is the "
+        "lowest loss among the sizes whose curve covers C. L = beta C^alpha is an ordinary least-squares line in "
+        "log-log through all covered points after warm-up; N_opt = coefficient C^a and D_opt = coefficient C^b are "
+        "lines through the uncensored points. Fewer than three sizes with two neighbouring uncensored points: not "
+        "identified. The points of the grid are not independent: R^2 says how straight a line is, not how well known.",
+        f"{interval_text(fits)}.{_noise_text(fits)} No bootstrap over runs is claimed.",
     ]
+
+
+def _range_text(fits: dict[str, Any]) -> str:
+    stated = {arch: one["range_stated"] for arch, one in fits["archs"].items()}
+    if len(set(stated.values())) == 1:
+        return "stated in the study file" if all(stated.values()) else "not stated: all that lies after warm-up"
+    given = ", ".join(name_of(arch) for arch, is_stated in stated.items() if is_stated)
+    return f"stated in the study file for {given}; for the others all that lies after warm-up"
+
+
+def _noise_text(fits: dict[str, Any]) -> str:
+    noise = fits["interval"]["seed_noise"]
+    if noise is None:
+        return ""
+    measured = ", ".join(
+        f"{name_of(g['arch'])} {g['size']} ({g['n_seeds']} seeds: {g['s']:.2%})" for g in noise["groups"]
+    )
+    return (
+        f" Measured on {measured}; pooled and taken to hold at every size and architecture. Each replicate draws the "
+        "noise's variance from its scaled inverse chi-square, moves every size's curve as a whole by an independent "
+        "normal draw in log loss, extracts the envelope and fits again. Noise along a curve is not modelled, nor that "
+        "runs of one seed read the same batches."
+    )
 
 
 def _baseline_text(baseline: dict[str, Any]) -> str:
     return (
         f"Reference line: a bigram model with interpolated absolute discounting, counted on "
         f"{baseline['train_tokens']:,} training tokens, has {baseline['loss']:.4f} nats/token "
-        f"({baseline['bits_per_byte']:.4f} bits/byte) on the whole held-out "
-        f"split ({baseline['validation_tokens']:,} tokens)."
+        f"({baseline['bits_per_byte']:.4f} bits/byte) on the {baseline['n_tokens_scored']:,} held-out tokens that the "
+        f"checkpoints are scored on."
     )
 
 
@@ -142,6 +165,7 @@ def _runs(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
                 "parameters (non-embedding)": _value(run["n_params_non_embedding"], ",.0f"),
                 "all parameters": _value(run["n_params"], ",.0f"),
                 "tokens": _value(run["n_tokens"], ",.0f"),
+                "epochs": _value(run["epochs"], ".2f"),
                 "learning rate": _value(run["lr"], "g"),
                 "last loss (smoothed)": f"{curve[-1]:.4f}" if len(curve) else "",
                 "best held-out loss": _value(held_out.get("loss"), ".4f"),

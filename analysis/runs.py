@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from data.files import read_json
+from data.files import read_json, read_manifest
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
@@ -66,9 +66,15 @@ def run_ids_of(study_dir: Path) -> list[str]:
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row a run, planned or begun: what it is, what it cost, how far it came and, if it failed, why."""
+    """One row a run, planned or begun: what it is, what it cost, how far it came and, if it failed, why.
+
+    `epochs`: its tokens over those of the training split; above 1 some were seen before. NaN without a corpus.
+    """
     rows = [_run_row(study_dir / "runs" / run_id) for run_id in run_ids]
-    return pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
+    runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
+    corpus = read_manifest(study_dir / "corpus", verify=False)
+    runs["epochs"] = runs["n_tokens"] / corpus["splits"]["train"]["tokens"] if corpus else float("nan")
+    return runs
 
 
 def load_curves(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -110,7 +116,7 @@ def load_tables(study_dir: Path, run_ids: Sequence[str] | None = None) -> Tables
 
 
 _RUN_COLUMNS = (
-    *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "planned_tokens", "n_params"),
+    *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "spec_hash", "git_commit"),
 )
@@ -143,8 +149,9 @@ def _run_row(run: Path) -> dict[str, Any]:
         return {"run_id": run.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
     record = header["record"]
     training, cost = record["spec"]["training"], record["cost"]
-    status = read_json(run / "status.json") if (run / "status.json").exists() else {"state": "running"}
     rows, skipped = read_metrics(run / "metrics.jsonl")
+    stored = (run / "status.json").exists()
+    status = read_json(run / "status.json") if stored else {"state": "running" if rows else "waiting"}
     last = rows[-1] if rows else {}
     return {
         **{key: header[key] for key in RUN_KEYS},

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 1  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 1  # of the page
+FIT_VERSION = 2  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 2  # of the page
 TABLES = ("curves", "evals", "runs")
 
 
@@ -124,6 +124,7 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     return FitSettings(
         loss=chosen.loss,
         smoothing_tokens=chosen.smoothing_tokens,
+        smoothing_fraction=chosen.smoothing_fraction,
         flops=chosen.flops,
         range={arch: tuple(pair) for arch, pair in chosen.range.items()},
         grid_points=chosen.grid_points,
@@ -132,7 +133,8 @@ def _fit_settings(study: StudySpec) -> FitSettings:
 
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
     """Every file a fit reads, by its path in the study: a hash of its content, null where it is not there."""
-    found: dict[str, str | None] = {}
+    corpus = study.directory / "corpus" / "manifest.json"
+    found: dict[str, str | None] = {"corpus/manifest.json": sha256(corpus) if corpus.exists() else None}
     for run in runs:
         directory = study.directory / "runs" / run.run_id
         files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]

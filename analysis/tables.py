@@ -78,6 +78,7 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
                 "censored": "" if censored is None else f"{censored:.0%}",
                 "owners: uncensored/points": ", ".join(owners),
+                "range of N_opt, D_opt": _range(one["laws"]["n_opt"]),
                 "a + b": _number(found["a_plus_b"]),
                 "a p + b - 1": _number(found["cost_identity"], "+.1e"),
                 "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
@@ -123,8 +124,9 @@ def extrapolation_text(fits: dict[str, Any]) -> str:
         return "nothing was fitted"
     low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)
     return (
-        f"the laws rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP; every number outside, coefficients at "
-        f"C = 1 FLOP included, is an extrapolation, and an interval over seeds does not cover its error"
+        f"the laws rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP, those of N_opt and D_opt on less (the "
+        f"table of diagnostics says what); every number outside, coefficients at C = 1 FLOP included, is an "
+        f"extrapolation, and an interval over seeds does not cover its error"
     )
 
 
@@ -136,6 +138,10 @@ def estimate(law: dict[str, Any], what: str) -> str:
     interval = law["interval"]
     tail = f" [{interval[what][0]:{form}}, {interval[what][1]:{form}}]" if interval else ""
     return f"{law[what]:{form}}{tail}"
+
+
+def _range(law: dict[str, Any]) -> str:
+    return " – ".join(power_of_ten(value) for value in law["range"]) if law["identified"] else "not identified"
 
 
 def _number(value: float | None, form: str = ".4f") -> str:

@@ -42,7 +42,7 @@ class ModelConfig:
     gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
-    residual_dtype: str = "auto"  # auto: the embedding's dtype under autocast is its compute dtype; fp32: always fp32
+    residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:

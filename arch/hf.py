@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -48,6 +49,8 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = LinearScalingConfig
     base_model_prefix = "decoder"
+    # with dtype=bfloat16 too: what Decoder.keep_fp32 names, since rounded time scales are other time scales
+    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm"]
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "decoder.embedding.weight"}
 
     def __init__(self, config: LinearScalingConfig) -> None:
@@ -66,7 +69,9 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     def _init_weights(self, module: nn.Module) -> None:
         """The whole model at once, from the configuration's rule: the library calls this module by module."""
         if module is self.decoder:
-            self.decoder.reset_parameters(seed=0)
+            self.decoder.reset_parameters(torch.Generator().manual_seed(0))
+        elif module is self.lm_head and not self.config.tie_embeddings:
+            nn.init.normal_(module.weight, 0.0, self.config.init_std)
 
     def forward(
         self, input_ids: Tensor, labels: Tensor | None = None, start: int = 0, form: str | None = None, **unused: Any

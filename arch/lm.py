@@ -60,9 +60,9 @@ class LanguageModel(nn.Module):
 
     def reset_parameters(self, seed: int) -> None:
         """Initialise every parameter from `seed` alone."""
-        self.decoder.reset_parameters(seed)
+        generator = torch.Generator().manual_seed(seed)
+        self.decoder.reset_parameters(generator)
         if not self.model_config.tie_embeddings:
-            generator = torch.Generator().manual_seed(seed + 1)
             with torch.no_grad():
                 self.lm_head.weight.normal_(0.0, self.model_config.init_std, generator=generator)
 
@@ -103,7 +103,7 @@ def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
 
 
 def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
-    """The model saved in `directory`, every weight in `dtype`, on the CPU.
+    """The model saved in `directory`, on the CPU, its weights in `dtype` (those of `keep_fp32` in fp32 at least).
 
     Raises InputError where no model is, or where weights and configuration do not belong together.
     """
@@ -115,7 +115,10 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     fields = json.loads((directory / "config.json").read_text())
     if fields.get("model_type") != MODEL_TYPE:
         raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
-    model = LanguageModel(ModelConfig.from_dict({name: fields[name] for name in FIELDS if name in fields})).to(dtype)
+    model = LanguageModel(ModelConfig.from_dict({name: fields[name] for name in FIELDS if name in fields}))
+    keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(at_least if name in keep else dtype)
     weights = load_file(directory / WEIGHTS)
     expected = dict(model.named_parameters())
     for name in sorted(expected.keys() ^ weights.keys()):

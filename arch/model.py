@@ -73,14 +73,13 @@ class Decoder(nn.Module):
             x = layer(x, stream)
         return self.norm(x)
 
-    def reset_parameters(self, seed: int) -> None:
-        """Initialise every parameter from `seed` alone, on the CPU's generator so that devices agree.
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
         Matrices normal(0, init_std), the two that write to the residual stream divided by sqrt(2 L); norms 1 and 0;
         gamma 0 (bounds l / L); theta and Tpe as their modules say. Source: ARCHITECTURES.md's training table (the
         papers do not state it).
         """
-        generator = torch.Generator().manual_seed(seed)
         std = self.config.init_std
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():

@@ -26,6 +26,7 @@ class Norm(nn.Module):
 @full_precision
 def normalise(x: Tensor, weight: Tensor | None, bias: Tensor | None, kind: str, eps: float) -> Tensor:
     wide = x.to(accumulator(x))
+    weight, bias = (None if p is None else p.to(wide.dtype) for p in (weight, bias))
     if kind == "layer":
         out = nnf.layer_norm(wide, wide.shape[-1:], weight, bias, eps)
     else:

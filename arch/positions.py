@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .ops.common import full_precision
+from .ops.common import accumulator, full_precision
 
 
 @full_precision
@@ -16,7 +16,8 @@ def rotation(theta: Tensor, start: int, length: int) -> tuple[Tensor, Tensor]:
     """
     steps = torch.arange(start, start + length, dtype=torch.float64, device=theta.device)
     angles = steps.reshape(-1, *[1] * theta.dim()) * theta.double()
-    return angles.cos().to(theta.dtype), angles.sin().to(theta.dtype)
+    dtype = accumulator(theta)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 @full_precision
@@ -25,7 +26,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     cos, sin: [T, p/2]. The pairing is that of Hugging Face's LLaMA.
     """
-    first, second = x.to(cos.dtype).chunk(2, -1)
+    first, second = x.to(accumulator(x, cos)).chunk(2, -1)
     cos, sin = cos[:, None], sin[:, None]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
@@ -36,5 +37,5 @@ def cosine_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     x: [B, T, H, p] -> [B, T, H, 2 p]; cos, sin: [T, H, p]. Then q'_t . k'_s = sum_c q_tc k_sc cos((t - s) theta_c).
     """
-    wide = x.to(cos.dtype)
+    wide = x.to(accumulator(x, cos))
     return torch.cat([wide * cos, wide * sin], -1).to(x.dtype)

@@ -17,16 +17,16 @@ PAPER = {
 }
 PAPER_LAYERS = {("tnl", "410m"): 25, ("cosformer2", "410m"): 25}  # table 7: 25 layers, not 26
 
-# Two layers at every width, so that only the width scales; named by 4 l d^2 + 3 l d g. Layers, d_model, heads, d_ffn.
+# Two layers and two heads at every width, so that only the width scales; named by 4 l d^2 + 3 l d g, the parameters of
+# a LLaMA without embedding and norms. d_model, d_ffn.
 TINY = {
-    "10k": (2, 20, 1, 56),
-    "14k": (2, 24, 1, 64),
-    "25k": (2, 32, 1, 88),
-    "39k": (2, 40, 1, 108),
-    "55k": (2, 48, 2, 128),
-    "98k": (2, 64, 2, 168),
-    "221k": (2, 96, 3, 256),
-    "393k": (2, 128, 4, 344),
+    "6k": (16, 40),
+    "14k": (24, 64),
+    "25k": (32, 88),
+    "55k": (48, 128),
+    "98k": (64, 168),
+    "221k": (96, 256),
+    "393k": (128, 344),
 }
 SIZES = (*TINY, *PAPER)
 
@@ -39,7 +39,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
     if arch not in ARCHS:
         raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(ARCHS))}")
     if size in TINY:
-        layers, d_model, heads, d_ffn = TINY[size]
+        layers, heads, (d_model, d_ffn) = 2, 2, TINY[size]
         # byte-level vocabulary: 256 bytes and one end-of-text token
         fields: dict[str, object] = {"vocab_size": 257, "context_length": 256, "chunk_size": 32}
     elif size in PAPER:

@@ -269,7 +269,9 @@ def _check_splits(settings: CorpusSettings, manifest: dict[str, Any]) -> None:
     counts, splits = manifest["counts"], manifest["splits"]
     skipped = ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items() if name != "documents")
     if counts["documents"] == 0:
-        raise InputError(f"corpus.source: no usable text in {', '.join(as_tuple(settings.source))} ({skipped})")
+        raise InputError(
+            f"corpus.source: no usable text in {', '.join(as_tuple(settings.source))} ({skipped}); give UTF-8 text"
+        )
     for split in SPLITS:
         if splits[split]["documents"] == 0:
             raise InputError(

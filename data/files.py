@@ -91,12 +91,24 @@ def seal_directory(temporary: Path, path: Path, manifest: dict[str, Any], kind: 
         with open(file, "rb+") as handle:
             os.fsync(handle.fileno())
         files[str(file.relative_to(temporary))] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+    for folder in (p for p in temporary.rglob("*") if p.is_dir()):
+        fsync_dir(folder)
     kill_point(kind)
     write_json(temporary / MANIFEST, manifest | {"files": files}, kind=f"{kind}-manifest")
     if path.exists():
         shutil.rmtree(path)
     os.replace(temporary, path)
     fsync_dir(path.parent)
+
+
+def remove_unfinished(*directories: Path, below: bool = False) -> None:
+    """Remove the temporary files and directories of writes that a kill cut short; with `below`, at any depth."""
+    for directory in directories:
+        for path in list(directory.rglob(".*.tmp") if below else directory.glob(".*.tmp")):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def read_manifest(path: Path, verify: bool = True) -> dict[str, Any] | None:

@@ -112,14 +112,14 @@ def _files(source: str) -> list[tuple[Path, str, int]]:
     if not path.exists():
         scheme = source.split(":", 1)[0] if ":" in source else ""
         hint = nearest(f"{scheme}:", ["stdlib:", "synthetic:"]) if scheme and "/" not in source else ""
-        raise InputError(f"corpus.source: {source!r} does not exist (looked at {path.absolute()}){hint}")
+        raise InputError(f"corpus.source: {source!r} does not exist (looked at {path.absolute()}){hint}; mend the path")
     if path.is_dir():
         files = [(path / name, name, FOLDER_FILE_PIECE) for name in _walk(path)]
         if not files:
             raise InputError(f"corpus.source: folder {source!r} is empty (no files, hidden ones apart); put text in it")
         return files
     if not path.is_file():
-        raise InputError(f"corpus.source: {source!r} is neither a file nor a folder")
+        raise InputError(f"corpus.source: {source!r} is neither a file nor a folder; name one of these")
     if path.stat().st_size == 0:
         raise InputError(f"corpus.source: file {source!r} is empty (0 bytes); give a file with text")
     return [(path, path.name, NAMED_FILE_PIECE)]

@@ -49,7 +49,7 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
     exception or Ctrl-C on either side then ends the children before it goes on.
     """
     waiting = list(reversed(tasks))
-    slots = core_slots(parallel)
+    cores, gpus = core_slots(parallel), gpu_slots(parallel)
     free = list(reversed(range(parallel)))
     active: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
     ticked = time.monotonic()
@@ -57,7 +57,7 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
         while waiting or active:
             while waiting and free:
                 slot, task = free.pop(), waiting.pop()
-                active[slot] = (task, _start(task, slots[slot]))
+                active[slot] = (task, _start(task, cores[slot], gpus[slot]))
                 yield Event("started", task)
             for slot, (task, process) in list(active.items()):
                 code = process.poll()
@@ -87,7 +87,24 @@ def core_slots(parallel: int) -> list[set[int] | None]:
     return [set(cores[slot * share : (slot + 1) * share]) for slot in range(parallel)]
 
 
-def _start(task: Task, cores: set[int] | None) -> subprocess.Popen[bytes]:
+def gpu_slots(parallel: int) -> list[str | None]:
+    """CUDA_VISIBLE_DEVICES of each of `parallel` workers: equal, disjoint shares of the GPUs this process may see, one
+    each in turn where there are fewer GPUs than workers; None where there is no GPU or one worker (it sees all)."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        gpus = [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+    else:
+        gpus = [name for name in visible.split(",") if name.strip()]
+    if not gpus or parallel == 1:
+        return [None] * parallel
+    share = len(gpus) // parallel
+    if not share:
+        return [gpus[slot % len(gpus)] for slot in range(parallel)]
+    return [",".join(gpus[slot * share : (slot + 1) * share]) for slot in range(parallel)]
+
+
+def _start(task: Task, cores: set[int] | None, gpus: str | None) -> subprocess.Popen[bytes]:
+    place = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with open(task.log, "ab") as log:
         return subprocess.Popen(
@@ -95,7 +112,7 @@ def _start(task: Task, cores: set[int] | None) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=os.environ | dict(task.env),
+            env=os.environ | place | dict(task.env),
             preexec_fn=_in_child(cores),
         )
 

@@ -21,7 +21,7 @@ from flops import cost_table
 from .lock import study_lock
 from .plan import plan, short, text_table
 from .progress import Progress, Watched, clock
-from .rundir import RunDir, check_run, package_versions, prepare_run
+from .rundir import RunDir, check_run, package_versions, prepare_run, sweep
 from .spec import RunSpec, StudySpec
 from .worklist import EXIT_INPUT, expected_work, is_trained, reason_of, thread_environment
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from analysis.evals.loss import LossSettings, Pending
     from data.corpus import Corpus
     from jobs.local import Task
+
+REMEDIES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EACCES: "make it yours to write, or give another --out",
+    errno.EROFS: "give another --out",
+}
 
 
 @dataclass(frozen=True)
@@ -55,19 +62,28 @@ class Request:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Alone in the study's directory, and only where no run of another spec is in the way."""
-        for run in self.runs:
-            check_run(self.rundir(run), run)
+        """Alone in the study's directory, and only where no run of another spec is in the way.
+
+        What a kill left unfinished there is removed first.
+        """
+        self.check_runs()
         with study_lock(self.study.directory):
             try:
+                sweep(self.study.directory)
                 yield
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                remedy = REMEDIES.get(error.errno or 0)
+                if remedy is None:
                     raise
                 raise InputError(
-                    f"{error.filename or self.study.directory}: {error.strerror}: free some space and run it again "
+                    f"{error.filename or self.study.directory}: {error.strerror}: {remedy} and run it again "
                     f"(what was whole is kept, the write that failed left nothing)"
                 ) from None
+
+    def check_runs(self) -> None:
+        """Raise InputError where a run's directory was written for another spec."""
+        for run in self.runs:
+            check_run(self.rundir(run), run)
 
 
 def run_study(request: Request) -> dict[str, Any]:
@@ -88,7 +104,8 @@ def run_study(request: Request) -> dict[str, Any]:
 
 
 def data_stage(request: Request) -> Corpus:
-    """The corpus, made where it is missing, and large enough for every run asked for."""
+    """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
+    from analysis.evals.loss import window_starts
     from data.corpus import CorpusSettings, prepare, require_tokens
 
     wanted = request.study.corpus
@@ -109,10 +126,14 @@ def data_stage(request: Request) -> Corpus:
             share = f"{done / total:.0%}" if total else short(done, "B")
             _line(request, f"corpus: {share} read, {message}", True)
 
-    corpus = prepare(settings, request.corpus_directory, progress)
-    for run in request.runs:
-        rows = run.training.batch_tokens // run.context_length
-        require_tokens(corpus, run.n_tokens, wanted.epochs, run.context_length, rows)
+    try:
+        corpus = prepare(settings, request.corpus_directory, progress)
+        for run in request.runs:
+            rows = run.training.batch_tokens // run.context_length
+            require_tokens(corpus, run.n_tokens, wanted.epochs, run.context_length, rows)
+            window_starts(len(corpus.validation), run.context_length, request.study.evaluation.validation_tokens)
+    except InputError as error:
+        raise InputError(f"{request.study.origin}: {error}") from None
     _line(request, describe_corpus(corpus), False)
     return corpus
 
@@ -267,23 +288,33 @@ def _name(one: Pending) -> str:
 
 
 def fit_stage(request: Request) -> dict[str, Any]:
-    """The laws of the whole study, from the runs that are done."""
+    """The laws of the whole study, from the runs that are done. Raises InputError for variants made with --set."""
     from analysis.stage import fit
 
+    _refuse_variants(request)
     result = fit(request.study, request.study.runs())
     request.say("fit: done" if result.fresh else "fit: nothing to do")
     return result.fits
 
 
 def report_stage(request: Request) -> Path:
-    """report/index.html of the whole study."""
+    """report/index.html of the whole study. Raises InputError for variants made with --set."""
     from analysis.stage import report
 
+    _refuse_variants(request)
     result = report(request.study, request.study.runs())
     request.say("report: drawn" if result.fresh else "report: nothing to do")
     if result.no_pictures:
         request.say(f"report: no PNGs ({result.no_pictures})")
     return result.path
+
+
+def _refuse_variants(request: Request) -> None:
+    if request.study.suffix:
+        raise InputError(
+            f"{request.study.origin}: fit and report are of the study's own runs, not of variants: leave out --set of "
+            f"training and model, or write a study file of its own name"
+        )
 
 
 def show_laws(fits: dict[str, Any]) -> str:
@@ -304,7 +335,8 @@ def _line(request: Request, text: str, passing: bool) -> None:
 
 
 def outstanding(request: Request) -> list[str]:
-    """The ids of the runs that `scaling train` would train now."""
+    """The ids of the runs that `scaling train` would train now. Raises InputError where it would refuse."""
+    request.check_runs()
     todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
     return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
 

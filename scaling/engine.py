@@ -79,10 +79,14 @@ def start_distributed(device_type: str) -> Ranks:
         options["device_id"] = torch.device("cuda", ranks.local)
     if ranks.world == 1:
         options["store"] = dist.HashStore()
-    elif os.environ["MASTER_ADDR"] in ("127.0.0.1", "localhost", socket.gethostname()) and backend == "gloo":
+    elif _on_one_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # host names need not resolve
     dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world, timeout=TIMEOUT, **options)
     return ranks
+
+
+def _on_one_host(world: int) -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(world) or os.environ.get("SLURM_STEP_NUM_NODES") == "1"
 
 
 def load_deepspeed(device_type: str) -> Any:

@@ -87,6 +87,7 @@ Arch = Annotated[str, one_of("architecture", ARCHS)]
 Size = Annotated[str, one_of("size", SIZES)]
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0)]
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0)]
+Seed = Annotated[Index, Field(lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Beta = Annotated[Number, Field(ge=0, lt=1)]

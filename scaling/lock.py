@@ -1,14 +1,22 @@
-"""One writer for a study: an flock on <study>/.lock, which the kernel lets go of when its holder dies, however."""
+"""One writer at a time: an flock on <directory>/.lock, which the kernel lets go of when its holder dies, however.
+
+A study is held by the command that works on it, a run by the process that trains it, which may have been started by
+hand or by a scheduler.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from arch.errors import InputError
+
+PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
 
 
 @contextmanager
@@ -17,6 +25,19 @@ def study_lock(directory: Path) -> Iterator[None]:
 
     Raises InputError where another process holds it, or nothing can be written there.
     """
+    with _lock(directory, "is working on this study"):
+        yield
+
+
+@contextmanager
+def run_lock(directory: Path) -> Iterator[None]:
+    """Hold the run at `directory` while it is trained; raises InputError as study_lock does."""
+    with _lock(directory, "is training this run"):
+        yield
+
+
+@contextmanager
+def _lock(directory: Path, what: str) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         handle = open(directory / ".lock", "a+")  # noqa: SIM115 (closed below)
@@ -24,26 +45,40 @@ def study_lock(directory: Path) -> Iterator[None]:
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     with handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            acquired = _acquire(handle)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot be locked ({error.strerror}): give another --out") from None
+        if not acquired:
             handle.seek(0)
             raise InputError(
-                f"{directory}: process {handle.read().strip() or '?'} is working on this study: wait for it, stop it, "
-                f"or give another --out"
-            ) from None
-        handle.truncate(0)
-        handle.write(f"{os.getpid()}\n")
-        handle.flush()
+                f"{directory}: process {handle.read().strip() or '?'} {what}: wait for it, stop it, or give another "
+                f"--out"
+            )
+        with suppress(OSError):  # on a full disk nobody is named, and the lock holds all the same
+            os.truncate(handle.fileno(), 0)
+            os.write(handle.fileno(), f"{os.getpid()}\n".encode())
         yield
 
 
+def _acquire(handle: TextIO) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.05)
+
+
 def is_locked(directory: Path) -> bool:
-    """Whether a process works on the study right now."""
+    """Whether a process holds the study or run at `directory` right now."""
     try:
         with open(directory / ".lock") as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
     except BlockingIOError:
         return True
+    except OSError:  # no such file; or not ours to open, so nobody of us holds it
+        return False
     return False

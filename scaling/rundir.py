@@ -16,9 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
-from data.files import read_json, read_manifest, write_json
+from pydantic import ValidationError
 
+from arch.errors import InputError
+from data.files import read_json, read_manifest, remove_unfinished, write_json
+
+from .lock import is_locked
 from .spec import RunSpec
 
 SCHEMA = 1
@@ -61,14 +64,30 @@ class RunDir:
         return self.path / "evals" / f"{step:08d}" / f"{task}.json"
 
     def record(self) -> dict[str, Any]:
-        """run.json. Raises InputError where there is none."""
+        """run.json. Raises InputError where there is none, or it is damaged."""
         try:
-            return dict(read_json(self.run_json))
+            record = read_json(self.run_json)
+        except FileNotFoundError:
+            raise InputError(
+                f"{self.run_json}: does not exist; prepare the run with `scaling train --prepare`"
+            ) from None
         except (OSError, ValueError) as error:
-            raise InputError(f"{self.run_json}: not a readable run ({error}); prepare it with `scaling run`") from None
+            raise InputError(f"{self.run_json}: cannot be read ({error}); remove the run directory") from None
+        if not isinstance(record, dict) or record.get("schema") != SCHEMA or "spec" not in record:
+            raise InputError(f"{self.run_json}: is no run of schema {SCHEMA}; remove the run directory")
+        return record
 
     def spec(self) -> RunSpec:
-        return RunSpec.model_validate(self.record()["spec"])
+        """The run. Raises InputError where run.json is missing or damaged, or another version's."""
+        try:
+            return RunSpec.model_validate(self.record()["spec"])
+        except ValidationError as error:
+            found = error.errors(include_url=False)[0]
+            key = ".".join(map(str, found["loc"]))
+            raise InputError(
+                f"{self.run_json}: spec.{key}: {found['msg']}; it was changed, or written by another version: remove "
+                f"the run directory"
+            ) from None
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
@@ -162,6 +181,14 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     return True
 
 
+def sweep(study: Path) -> None:
+    """Remove what a kill left unfinished below a study's directory; runs that a process is training are left alone."""
+    remove_unfinished(study, study / "results")
+    for run in (study / "runs").glob("*"):
+        if not is_locked(run):
+            remove_unfinished(run, below=True)
+
+
 def package_versions() -> dict[str, str]:
     """Versions of what decides the numbers, without importing any of it."""
     import platform
@@ -185,7 +212,10 @@ def git_commit() -> str | None:
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        except subprocess.TimeoutExpired:  # a slow file system is no reason to stop
+            return ""
         return done.stdout.strip() if done.returncode == 0 else ""
 
     commit = git("rev-parse", "HEAD")

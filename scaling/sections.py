@@ -21,6 +21,7 @@ from .fields import (
     Positive,
     Ranges,
     RunKey,
+    Seed,
     Size,
     Sources,
     TokenCounts,
@@ -42,15 +43,15 @@ class Corpus(Section):
     text_key: str = "text"  # of a JSONL record
     validation_fraction: Annotated[Number, Field(gt=0, lt=1)] = 0.03
     max_bytes: Count | None = None
-    seed: Index = 0
+    seed: Seed = 0
     epochs: Positive = 1.0  # how often a run may see the training split; more than 1 must be asked for
 
 
 class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
     sizes: Annotated[list[Size], Distinct]
-    seeds: Annotated[list[Index], Distinct] = [0]
-    extra_seeds: dict[Size, list[Index]] = {}
+    seeds: Annotated[list[Seed], Distinct] = [0]
+    extra_seeds: dict[Size, list[Seed]] = {}
 
     def cells(self) -> Iterator[tuple[str, str, int]]:
         """(arch, size, seed) of every run, in file order."""
@@ -81,7 +82,7 @@ class Training(Section):
     checkpoint_tokens: TokenCounts | None = None  # wins over n_checkpoints
     artifact_dtype: Literal["bf16", "fp32"] = "bf16"
     state_every_tokens: Count | None = None
-    keep_states: Count = 1
+    keep_states: Count = 2  # the newest may turn out damaged
 
 
 class Overrides(Section):
@@ -103,7 +104,8 @@ class Evaluation(Section):
 
 class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
-    smoothing_tokens: Count = 50_000
+    smoothing_tokens: Count = 50_000  # window of the training loss's centred mean
+    smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # of the tokens seen, where that is more
     flops: Literal["paper", "exact", "6nd"] = "exact"
     range: Ranges = {}  # [c_min, c_max] in FLOP of the convention `flops`, by architecture; one pair stands for all
     grid_points: Annotated[Count, Field(ge=3)] = 40

@@ -17,7 +17,7 @@ from arch.config import ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 
-from .fields import Arch, Index, Size
+from .fields import Arch, Seed, Size
 from .sections import VOCABULARY, Corpus, ModelChanges, Section, StudyFile, Training
 from .study_file import find_study, read_study
 
@@ -31,7 +31,7 @@ class RunSpec(Section):
     run_id: str
     arch: Arch
     size: Size
-    seed: Index
+    seed: Seed
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
     training: Training
@@ -72,7 +72,7 @@ class RunSpec(Section):
         return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
 
 
-def _checked(training: Training, context_length: int, where: str) -> Training:
+def _checked(training: Training, context_length: int, processes: int, where: str) -> Training:
     """`training` with its checkpoint token counts filled in. Raises InputError where sizes do not go together."""
     if training.n_tokens is None:
         raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
@@ -86,6 +86,12 @@ def _checked(training: Training, context_length: int, where: str) -> Training:
         raise InputError(
             f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
             f"a multiple of model.context_length={context_length}"
+        )
+    rows, share = training.batch_tokens // context_length, training.batch_tokens // context_length // processes
+    if not share or rows % (processes * min(share, micro // context_length)):
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
+            f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
     tokens = training.checkpoint_tokens
     if tokens is None:
@@ -111,7 +117,12 @@ class StudySpec(StudyFile):
 
     @property
     def directory(self) -> Path:
-        return Path(self.out) / self.name
+        return Path(self.out).expanduser() / self.name
+
+    @property
+    def origin(self) -> str:
+        """Where the settings come from, for messages: the file, and the changes of the command line."""
+        return " --set ".join((self.path, *self.sets))
 
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
@@ -122,7 +133,7 @@ class StudySpec(StudyFile):
         Raises InputError where nothing matches, or where a run's settings do not go together.
         """
         runs = [self._run(*cell) for cell in self.grid.cells()]
-        if only:
+        if only is not None:
             for key, names in parse_only(only, runs).items():
                 runs = [run for run in runs if str(getattr(run, key)) in names]
             if not runs:
@@ -143,9 +154,9 @@ class StudySpec(StudyFile):
                     f"{self.corpus.tokenizer}: leave it out"
                 )
             config = preset(arch, size, **changes)
-            resolved = _checked(Training(**training), config.context_length, f"{arch}/{size}")
+            resolved = _checked(Training(**training), config.context_length, self.jobs.processes, f"{arch}/{size}")
         except InputError as error:
-            raise InputError(f"{' --set '.join((self.path, *self.sets))}: {error}") from None
+            raise InputError(f"{self.origin}: {error}") from None
         return RunSpec(
             study=self.name,
             run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{self.suffix}",
@@ -166,6 +177,8 @@ def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if key not in ("arch", "size", "seed") or not equals:
             raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
+        if key in wanted:
+            raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")
         existing = list(dict.fromkeys(str(getattr(run, key)) for run in runs))
         wanted[key] = [name.strip() for name in value.split("|")]
         for name in wanted[key]:

@@ -7,6 +7,7 @@ manifest and renames. DeepSpeed's own `latest` file is not used: it can be left 
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
-from data.files import read_manifest, seal_directory
+from data.files import read_manifest, remove_unfinished, seal_directory
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -61,11 +62,19 @@ def disk_full_named(directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        full = os.strerror(errno.ENOSPC) in str(error) or shutil.disk_usage(directory).free < LITTLE_SPACE
+        full = os.strerror(errno.ENOSPC) in str(error) or _space(directory) < LITTLE_SPACE
         remove_unfinished(directory)
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
         raise
+
+
+def _space(directory: Path) -> float:
+    """Free bytes where `directory` is; infinite where that cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return math.inf
 
 
 def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
@@ -109,13 +118,3 @@ def remove_after(directory: Path, step: int) -> None:
     for later in steps_on_disk(directory):
         if later > step:
             shutil.rmtree(state_path(directory, later))
-
-
-def remove_unfinished(*directories: Path) -> None:
-    """Remove the temporary files and directories of writes that a kill cut short."""
-    for directory in directories:
-        for path in directory.glob(".*.tmp"):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()

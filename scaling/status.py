@@ -14,16 +14,18 @@ from .spec import RunSpec, StudySpec
 def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any]]:
     """One row a run: how far it came and why it stopped.
 
-    A run that says it is running while nobody works on the study was interrupted; it resumes when it is run again.
+    A run that says it is running while no process trains it was interrupted; it resumes when it is run again.
     """
-    rows, busy = [], is_locked(study.directory)
+    rows = []
     for run in runs:
         rundir = RunDir(study.run_directory(run))
         status, last = rundir.status(), rundir.last_row() or {}
         rows.append(
             {
                 "run_id": run.run_id,
-                "state": "interrupted" if status["state"] == "running" and not busy else status["state"],
+                "state": "interrupted"
+                if status["state"] == "running" and not is_locked(rundir.path)
+                else status["state"],
                 "step": last.get("step", 0),
                 "n_steps": run.n_steps,
                 "n_tokens": last.get("n_tokens", 0),

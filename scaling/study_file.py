@@ -27,6 +27,8 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key_node, _ in node.value:
             key = key_node.value
+            if not isinstance(key, str):
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} is given twice", problem_mark=key_node.start_mark)
             seen.add(key)
@@ -46,8 +48,11 @@ def _parse(text: str, where: str) -> Any:
 def find_study(name: str | Path) -> Path:
     """The path of a study file; a bare name that is no file here is one that comes with the package."""
     path = Path(name)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise InputError(f"{path.name[:40]}...: no such study file ({error.strerror})") from None
     packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
     if path.name in packaged and str(path) == path.name:
         return PACKAGED / f"{path.name}.yaml"

@@ -7,8 +7,10 @@ by a signal after saving its state. A finished run is recognised before anything
 from __future__ import annotations
 
 import argparse
+import ctypes
 import errno
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,9 +18,11 @@ from pathlib import Path
 from arch.errors import InputError
 
 from .rundir import RunDir
+from .worklist import is_trained
 
 STARTED = time.perf_counter()
 BAD_INPUT, FAILED = 2, 3
+PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -52,8 +56,9 @@ def _train(rundir: RunDir, device: str, retry: bool) -> int:
         last = status["last_checkpoint"] or "none"
         print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
         return FAILED
-    if status["state"] == "done" and _complete(rundir):
+    if is_trained(run, rundir):
         return 0
+    _die_with_torchrun()
     _set_threads(run.training.threads)
     import torch
 
@@ -73,10 +78,10 @@ def _train(rundir: RunDir, device: str, retry: bool) -> int:
             torch.distributed.destroy_process_group()
 
 
-def _complete(rundir: RunDir) -> bool:
-    """Whether the last artifact, which is written before the run counts as done, is intact."""
-    run, found = rundir.spec(), rundir.checkpoints()
-    return bool(found) and found[-1].step == run.n_steps and found[-1].manifest["spec_hash"] == run.spec_hash
+def _die_with_torchrun() -> None:
+    """torchrun gives its workers sessions of their own: a kill -9 of its process group would leave them training."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _set_threads(threads: int) -> None:

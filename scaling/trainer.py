@@ -11,6 +11,7 @@ import math
 import signal
 import sys
 import time
+from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,15 @@ from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.lm import build_model
 from data.corpus import open_corpus, require_tokens
-from data.files import write_json
+from data.files import remove_unfinished, write_json
 from data.loader import Loader
 
 from . import artifacts, metrics, state
 from .engine import Engine, start_distributed
+from .lock import run_lock
 from .metrics import MetricsWriter
 from .rundir import RunDir
-from .state import remove_unfinished
+from .worklist import is_small
 
 if TYPE_CHECKING:
     from .sections import Training
@@ -44,19 +46,27 @@ def learning_rate(step: int, training: Training) -> float:
 
 
 class StopRequest:
-    """Whether a signal asked the run to end. A second signal ends the process at once."""
+    """Whether a signal asked the run to end, after the next logged step.
+
+    A signal later than a second after the first ends the process at once; earlier ones are the same request, sent to
+    the process group and once more by a parent.
+    """
 
     def __init__(self) -> None:
         self.name: str | None = None
+        self._asked = math.inf
 
     def listen(self) -> None:
         for number in SIGNALS:
             signal.signal(number, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.name = signal.Signals(number).name
-        for other in SIGNALS:
-            signal.signal(other, signal.SIG_DFL)
+        now = time.monotonic()
+        if now > self._asked + 1.0:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        if self.name is None:
+            self.name, self._asked = signal.Signals(number).name, now
 
 
 class Trainer:
@@ -89,14 +99,18 @@ class Trainer:
         self.last_checkpoint: str | None = None
 
     def train(self) -> int:
-        """Train what is missing; returns the exit code of the process."""
-        first = self._resume()
-        rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
-        try:
-            return self._train(first, rows)
-        finally:
-            if rows is not None:
-                rows.close()
+        """Train what is missing; returns the exit code of the process.
+
+        Raises InputError where another process is training this run.
+        """
+        with run_lock(self.rundir.path) if self.first_rank else nullcontext():
+            first = self._resume()
+            rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
+            try:
+                return self._train(first, rows)
+            finally:
+                if rows is not None:
+                    rows.close()
 
     def _train(self, first: int, rows: MetricsWriter | None) -> int:
         training, n_steps = self.training, self.run.n_steps
@@ -114,6 +128,8 @@ class Trainer:
                 now = time.perf_counter()
                 for name, value in (("loss", mean_loss), ("grad_norm", grad_norm)):
                     if not math.isfinite(value):
+                        if rows is not None:
+                            rows.flush()
                         return self._fail(step, f"{name} is {value}")
                 if rows is not None:
                     row = {"step": step, "n_tokens": step * training.batch_tokens, "loss": mean_loss}
@@ -145,7 +161,7 @@ class Trainer:
     def _resume(self) -> int:
         """Continue from the newest intact state; returns its step, 0 where there is none."""
         self.due = set(self.run.checkpoint_steps)
-        folder, step = self.rundir.path / "state", 0
+        folder, step, warnings = self.rundir.path / "state", 0, list[str]()
         if self.first_rank:
             step, warnings = state.newest_state(folder, self.run.spec_hash)
             while step and metrics.last_step(self.rundir.metrics, step) != step:
@@ -155,22 +171,37 @@ class Trainer:
                 state.remove_after(folder, step - 1)
                 step, more = state.newest_state(folder, self.run.spec_hash)
                 warnings += more
-            for warning in warnings:
-                print(warning, file=sys.stderr, flush=True)
+            reached = metrics.last_step(self.rundir.metrics, self.run.n_steps)
+            if not step and any(self._state_due(earlier) for earlier in range(1, reached)):
+                warnings.append(f"warning: {folder} holds no usable state: step {reached} was reached, starting again")
             state.remove_after(folder, step)
             remove_unfinished(self.rundir.path, self.rundir.path / "checkpoints")
             metrics.cut(self.rundir.metrics, step)
         step = self.engine.from_first_rank(step)
         if step:
             state.load_state(self.engine, folder, step)
-        for found in self.rundir.checkpoints():
-            if found.step <= step and found.manifest.get("spec_hash") == self.run.spec_hash:
-                self.last_checkpoint = f"checkpoints/{found.path.name}"
+        if self.first_rank:
+            warnings += self._look_at_checkpoints(step)
+            for warning in warnings:
+                print(warning, file=sys.stderr, flush=True)
         self._status("running", step)
         self._say(f"step {step} of {self.run.n_steps}, {self.engine.ranks.world} process(es), {self.device.type}")
         if step in self.due:  # damaged since; the state still has it
             self._write_artifact(step)
         return step
+
+    def _look_at_checkpoints(self, step: int) -> list[str]:
+        """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
+        warnings = []
+        found = self.rundir.checkpoints(verify=is_small(self.run))
+        intact = {c.step for c in found if c.manifest.get("spec_hash") == self.run.spec_hash}
+        for due in sorted(self.due):
+            path = self.rundir.checkpoint(due)
+            if due in intact and due <= step:
+                self.last_checkpoint = f"checkpoints/{path.name}"
+            elif due < step:
+                warnings.append(f"warning: {path} is missing or damaged and lies before step {step}: not written again")
+        return warnings
 
     def _write_artifact(self, step: int) -> bool:
         """Write the artifact after `step` unless it is there; False where its probe loss is not finite."""

@@ -10,8 +10,8 @@ from flops import cost_table
 from .rundir import RunDir
 from .spec import RunSpec
 
-EXIT_FAILED, EXIT_INPUT, EXIT_STOPPED = 3, 2, 75  # of scaling.train_run
-VERIFIED_PARAMS = 100_000_000  # a finished run's last artifact is checksummed again up to this size
+EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.train_run
+VERIFIED_PARAMS = 100_000_000  # artifacts are checksummed again before they are relied on up to this size
 
 # What a token of each architecture costs beside its FLOP, as measured on one CPU thread: a guess that orders the runs
 # and weighs them in the time left, nothing else.
@@ -25,10 +25,17 @@ def expected_work(run: RunSpec) -> float:
     return run.n_tokens * (per_token + OVERHEAD_FLOP) * MIXER_FACTOR[run.arch]
 
 
+def is_small(run: RunSpec) -> bool:
+    """Whether checksums of all the run's artifacts take no time worth mentioning."""
+    return bool(cost_table(run.config)["n_params"] <= VERIFIED_PARAMS)
+
+
 def is_trained(run: RunSpec, rundir: RunDir) -> bool:
     """Whether the run is done and its last artifact, written before it counts as done, is there."""
-    small = cost_table(run.config)["n_params"] <= VERIFIED_PARAMS
-    return rundir.status()["state"] == "done" and read_manifest(rundir.checkpoint(run.n_steps), small) is not None
+    if rundir.status()["state"] != "done":
+        return False
+    manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run))
+    return manifest is not None and manifest.get("spec_hash") == run.spec_hash
 
 
 def thread_environment(threads: int) -> dict[str, str]:
@@ -41,9 +48,10 @@ def reason_of(exit_code: int, path: Path) -> str | None:
         return None
     rundir = RunDir(path)
     status = rundir.status()
-    if exit_code in (EXIT_FAILED, EXIT_STOPPED):
-        last = f"; last good checkpoint: {status['last_checkpoint'] or 'none'}" if exit_code == EXIT_FAILED else ""
-        return f"{status['reason']}{last}"
+    if status["state"] == "failed":  # under torchrun the exit code is torchrun's own
+        return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
+    if exit_code == EXIT_STOPPED:
+        return str(status["reason"])
     lines = [line for line in rundir.log.read_text(errors="replace").splitlines() if line.strip()]
     if exit_code == EXIT_INPUT and lines:
         return lines[-1].removeprefix("error: ")

@@ -12,7 +12,7 @@ from data.files import read_json, write_json
 
 from .loss import LossSettings, windows
 
-VERSION = 2
+VERSION = 3
 MAX_TRAIN_TOKENS = 100_000_000
 
 
@@ -43,6 +43,7 @@ def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, settings:
         "loss": loss,
         "bits_per_byte": loss / math.log(2) * held_out[:, 1:].size / n_bytes,
         "train_tokens": min(len(corpus.train), MAX_TRAIN_TOKENS),
+        "n_tokens_scored": held_out[:, 1:].size,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, result, kind="eval")

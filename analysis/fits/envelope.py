@@ -22,18 +22,22 @@ REASONS = (
     "inside warm-up",
     "a smaller size was still ahead when its run ended",
     "no curve covers this compute",
+    "the next larger size has no curve here, after its warm-up",
 )
-SMALLEST, LARGEST, WARMUP, ENDED, UNCOVERED = 1, 2, 3, 4, 5
+SMALLEST, LARGEST, WARMUP, ENDED, UNCOVERED, UNRIVALLED = 1, 2, 3, 4, 5, 6
 
 
 @dataclass(frozen=True)
 class SizeCurve:
-    """One size's smoothed curve, its seeds averaged in log loss. C in FLOP of one convention; loss in nats a token."""
+    """One size's smoothed curve, its seeds averaged in log loss. C in FLOP of one convention; loss in nats a token.
+
+    Up to `warmup_tokens` a point counts as inside warm-up: with a smoothed loss, until the whole window has left it.
+    """
 
     size: str
     n_params: int
     flops_per_token: float
-    warmup_tokens: int
+    warmup_tokens: float
     n_seeds: int
     log_c: np.ndarray
     log_loss: np.ndarray
@@ -72,6 +76,10 @@ def extract(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray |
     code[owner == rank[-1]] = LARGEST
     code[owner == 0] = SMALLEST
     code[(code == 0) & _ended_ahead(curves, log_c, shifts, owner)] = ENDED
+    # a larger size whose curve has ended (or not begun) might be ahead here; the next one, behind, rules all others out
+    rival = np.isfinite(table[1:]) & (log_c > warm_until[1:, None])
+    above = np.concatenate([rival, np.ones((1, len(log_c)), dtype=bool)])
+    code[(code == 0) & ~above[owner, np.arange(len(log_c))]] = UNRIVALLED
     code[(log_c[None] <= warm_until[owner]) & np.isfinite(log_loss)] = WARMUP
     code[~np.isfinite(log_loss)] = UNCOVERED
     return Envelope(log_c, log_loss, owner, code)

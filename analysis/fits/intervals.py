@@ -1,9 +1,11 @@
 """Intervals from seed noise: a parametric bootstrap over re-drawn seeds.
 
 A study has a handful of runs an architecture, too few to resample runs. What it can measure is how far two seeds of
-one size lie apart. That standard deviation s of log smoothed loss, pooled over all sizes with replicate seeds, is all
-that enters: each replicate draws s^2 from its scaled inverse chi-square (so few degrees of freedom widen the
-interval), moves every size's curve by N(0, s^2 / seeds), extracts the envelope again and fits again.
+one size lie apart. That standard deviation s of log smoothed loss, pooled over all sizes with replicate seeds and taken
+to hold for every size and architecture, is all that enters: each replicate draws s^2 from its scaled inverse chi-square
+(so few degrees of freedom widen the interval), moves every size's curve as a whole by N(0, s^2 / seeds), independently
+of the others, extracts the envelope again and fits again. Not modelled: noise along one curve, and that runs of one
+seed read the same batches, which moves their curves together.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fits.envelope import Envelope, SizeCurve, extract
+from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve, extract
 from analysis.fits.powerlaw import fit_lines
 
 METHOD = "seed-noise parametric bootstrap, percentile interval"
-ESTIMAND = "the envelope law of these sizes under re-drawn seeds; sizes, data and learning rates fixed"
+ESTIMAND = (
+    "the envelope law of these sizes under re-drawn seeds (initialisation and order of the data); sizes, text and "
+    "learning rates fixed"
+)
 NO_SEEDS = "none: no replicate seeds"
-MIN_SIZES = 3  # sizes that must own an uncensored point before N_opt and D_opt are laws at all
+MIN_SIZES = 3  # sizes that must own an uncensored stretch before N_opt and D_opt are laws at all
 
 
 @dataclass(frozen=True)
@@ -61,15 +66,26 @@ def pool_seed_noise(groups: Sequence[tuple[str, str, np.ndarray]]) -> SeedNoise 
     return SeedNoise((total / df) ** 0.5, df, tuple(found)) if df else None
 
 
+def settled(envelope: Envelope) -> np.ndarray:
+    """[r, g]: the points of L(C), those on a curve and after its warm-up."""
+    return (envelope.code != UNCOVERED) & (envelope.code != WARMUP)
+
+
+def owns_stretch(envelope: Envelope, n_sizes: int) -> np.ndarray:
+    """[r, sizes]: which sizes own two neighbouring uncensored points; a single one may be noise where curves cross."""
+    owned = (envelope.code == 0)[:, None] & (envelope.owner[:, None] == np.arange(n_sizes)[:, None])  # [r, sizes, g]
+    return (owned[..., 1:] & owned[..., :-1]).any(-1)
+
+
 def fit_envelopes(curves: Sequence[SizeCurve], envelope: Envelope) -> Replicates:
-    """The three laws of every replicate: L over all covered points, N_opt and D_opt over the uncensored ones."""
+    """The three laws of every replicate: L over all covered points after warm-up, N_opt and D_opt over the uncensored
+    ones."""
     x = envelope.log_c
-    covered = np.isfinite(envelope.log_loss)
+    covered = settled(envelope)
     log_n = np.log([float(curve.n_params) for curve in curves])[envelope.owner]
     log_d = x[None] - np.log([curve.flops_per_token for curve in curves])[envelope.owner]
     free = envelope.code == 0
-    owners = np.stack([(free & (envelope.owner == rank)).any(1) for rank in range(len(curves))]).sum(0)
-    free &= (owners >= MIN_SIZES)[:, None]
+    free &= (owns_stretch(envelope, len(curves)).sum(1) >= MIN_SIZES)[:, None]
     return Replicates(
         fit_lines(x, np.where(covered, envelope.log_loss, 0.0), covered),
         fit_lines(x, log_n, free),

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.envelope import REASONS, UNCOVERED, WARMUP, Envelope, SizeCurve, extract
-from analysis.fits.intervals import MIN_SIZES, Lines, Replicates, SeedNoise, bootstrap, percentiles
+from analysis.fits.intervals import (
+    MIN_SIZES,
+    Lines,
+    Replicates,
+    SeedNoise,
+    bootstrap,
+    owns_stretch,
+    percentiles,
+    settled,
+)
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
 
@@ -35,13 +44,13 @@ def fit_arch(
     c, loss, owner, code = np.exp(log_c), np.exp(envelope.log_loss[0]), envelope.owner[0], envelope.code[0]
     n_params = np.array([float(curve.n_params) for curve in curves])[owner]
     n_tokens = c / np.array([curve.flops_per_token for curve in curves])[owner]
-    covered, free = code != UNCOVERED, code == 0
+    covered, after, free = code != UNCOVERED, settled(envelope)[0], code == 0
 
     lines = replicates or Replicates(None, None, None)
     reason = _why_not(curves, envelope)
-    too_few = None if covered.sum() > 1 else f"{covered.sum()} points of the range lie on a curve; a line needs two"
+    too_few = f"{after.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
     laws = {
-        "loss": _law(c[covered], loss[covered], lines.loss, level, too_few),
+        "loss": _law(c[after], loss[after], lines.loss, level, too_few if after.sum() < 2 else None),
         "n_opt": _law(c[free], n_params[free], lines.n_opt, level, reason),
         "d_opt": _law(c[free], n_tokens[free], lines.d_opt, level, reason),
     }
@@ -69,8 +78,8 @@ def owner_at_ends(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> 
 
 def _why_not(curves: Sequence[SizeCurve], envelope: Envelope) -> str | None:
     """Why N_opt and D_opt are not identified; None if they are."""
-    code, owner = envelope.code[0], envelope.owner[0]
-    sizes = [curves[rank].size for rank in sorted(set(owner[code == 0].tolist()))]
+    code = envelope.code[0]
+    sizes = [curve.size for curve, owns in zip(curves, owns_stretch(envelope, len(curves))[0], strict=True) if owns]
     if len(sizes) >= MIN_SIZES:
         return None
     count = f"{len(sizes)} interior size{'' if len(sizes) == 1 else 's'} own{'s' if len(sizes) == 1 else ''}"

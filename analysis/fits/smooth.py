@@ -5,21 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 
-def smooth(n_tokens: np.ndarray, loss: np.ndarray, window: float) -> tuple[np.ndarray, np.ndarray]:
-    """The centred mean of `loss` over `window` tokens, at every step whose whole window lies inside the run.
+def smooth(
+    n_tokens: np.ndarray, loss: np.ndarray, window: float, fraction: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The centred mean of `loss` over `window` tokens, or over `fraction` of the tokens seen so far where that is more,
+    at every step whose whole window lies inside the run.
 
     n_tokens [n] rising, loss [n] in nats a token. Returns tokens and smoothed loss, both shorter than n by about one
     window: the ends are dropped, because a one-sided mean there would lag (too high at the start) or be noisier than
-    the rest (and a noisy end wins every minimum). `window` <= 0 returns the curve as it is.
+    the rest (and a noisy end wins every minimum). A window that grows with the tokens is of constant width on the log
+    axis where the laws live: for L ~ D^-p it lifts the whole curve by the factor 1 + p (p + 1) fraction^2 / 24.
     """
     n_tokens, loss = np.asarray(n_tokens, dtype=float), np.asarray(loss, dtype=float)
-    if window <= 0 or len(n_tokens) == 0:
+    if (window <= 0 and fraction <= 0) or len(n_tokens) == 0:
         return n_tokens, loss
-    half = window / 2
+    half = np.maximum(window, fraction * n_tokens) / 2
     inside = (n_tokens - half >= n_tokens[0]) & (n_tokens + half <= n_tokens[-1])
     total = np.concatenate([[0.0], np.cumsum(loss)])
-    low = np.searchsorted(n_tokens, n_tokens[inside] - half, side="left")
-    high = np.searchsorted(n_tokens, n_tokens[inside] + half, side="right")
+    low = np.searchsorted(n_tokens, (n_tokens - half)[inside], side="left")
+    high = np.searchsorted(n_tokens, (n_tokens + half)[inside], side="right")
     return n_tokens[inside], (total[high] - total[low]) / (high - low)
 
 

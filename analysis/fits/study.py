@@ -21,16 +21,17 @@ from analysis.fits.smooth import read_at, smooth
 from analysis.runs import CONVENTIONS, Tables
 from data.files import read_json
 
-SCHEMA = 1
+SCHEMA = 2
 LAWS = ("loss", "n_opt", "d_opt")
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What a fit depends on besides the runs; the first five are the study file's `fit` section."""
+    """What a fit depends on besides the runs; the first six are the study file's `fit` section."""
 
     loss: str = "train_smoothed"  # or "validation"
     smoothing_tokens: int = 50_000
+    smoothing_fraction: float = 0.0
     flops: str = "exact"  # the convention of C, and of `range`
     range: Mapping[str, Sequence[float]] = field(
         default_factory=dict
@@ -44,7 +45,14 @@ class FitSettings:
     def loss_name(self) -> str:
         if self.loss == "validation":
             return "held-out loss (nats/token)"
-        return f"training loss, centred mean over {self.smoothing_tokens:,} tokens (nats/token)"
+        wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""
+        return f"training loss, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
+
+    def settled_after(self, warmup_tokens: int) -> float:
+        """Tokens from which on no loss of the warm-up enters a point of the curve: its window lies behind it."""
+        if self.loss == "validation":
+            return float(warmup_tokens)
+        return max(warmup_tokens + self.smoothing_tokens / 2, warmup_tokens / (1 - self.smoothing_fraction / 2))
 
 
 def stored_settings(study_dir: Path) -> FitSettings:
@@ -65,9 +73,10 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
     noise = {name: _seed_noise(groups, settings, name) for name in CONVENTIONS}
     for arch in archs:
-        curves = {name: _size_curves(groups.get(arch, {}), name) for name in CONVENTIONS}
-        result = _describe(tables.runs, arch, curves[settings.flops])
-        reason = _unusable(curves[settings.flops], settings)
+        used = groups.get(arch, {})
+        curves = {name: _size_curves(used, name, settings) for name in CONVENTIONS}
+        result = _describe(tables.runs, arch, used, curves[settings.flops], settings)
+        reason = _unusable(used, curves[settings.flops], settings)
         if reason is None:
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
@@ -106,11 +115,14 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
     source = tables.evals if settings.loss == "validation" else tables.curves
     rows = source[source["run_id"] == run_id].sort_values("n_tokens")
     tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
-    return (tokens, loss) if settings.loss == "validation" else smooth(tokens, loss, settings.smoothing_tokens)
+    if settings.loss == "validation":
+        return tokens, loss
+    return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
 
 
-# {arch: {size: [(row of the runs table, log tokens, log loss), ...]}}, runs that are done and long enough
-_Groups = dict[str, dict[str, list[tuple[Any, np.ndarray, np.ndarray]]]]
+# {size: [(row of the runs table, log tokens, log loss), ...]}, runs that are done and long enough
+_Sizes = dict[str, list[tuple[Any, np.ndarray, np.ndarray]]]
+_Groups = dict[str, _Sizes]  # by architecture
 
 
 def _run_curves(tables: Tables, settings: FitSettings) -> _Groups:
@@ -126,7 +138,7 @@ def _run_curves(tables: Tables, settings: FitSettings) -> _Groups:
     return groups
 
 
-def _size_curves(sizes: dict[str, list[tuple[Any, np.ndarray, np.ndarray]]], convention: str) -> list[SizeCurve]:
+def _size_curves(sizes: _Sizes, convention: str, settings: FitSettings) -> list[SizeCurve]:
     """The curves of one architecture over compute, smallest size first, seeds averaged."""
     curves = []
     for size, runs in sizes.items():
@@ -134,15 +146,26 @@ def _size_curves(sizes: dict[str, list[tuple[Any, np.ndarray, np.ndarray]]], con
         per_token = float(getattr(row, f"flops_per_token_{convention}"))
         log_c, log_loss = average_seeds([(log_tokens + np.log(per_token), loss) for _, log_tokens, loss in runs])
         if len(log_c) > 1:
-            n_params, warmup = int(row.n_params_non_embedding), int(row.warmup_tokens)
+            n_params, warmup = int(row.n_params_non_embedding), settings.settled_after(int(row.warmup_tokens))
             curves.append(SizeCurve(size, n_params, per_token, warmup, len(runs), log_c, log_loss))
     return sorted(curves, key=lambda curve: curve.n_params)
 
 
-def _unusable(curves: list[SizeCurve], settings: FitSettings) -> str | None:
+def _needed(settings: FitSettings) -> str:
+    return "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
+
+
+def _unusable(sizes: _Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
+    """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text."""
     if not curves:
-        what = "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
-        return f"no usable run: none is done and has {what}"
+        return f"no usable run: none is done and has {_needed(settings)}"
+    repeated = [(float(row.epochs), str(row.run_id)) for runs in sizes.values() for row, _, _ in runs if row.epochs > 1]
+    if repeated and settings.loss == "train_smoothed":
+        most, run_id = max(repeated)
+        return (
+            f"{len(repeated)} of its runs saw text more than once ({run_id}: {most:.2f} epochs), where training loss "
+            "does not measure loss on new text: set fit.loss to validation (nothing is trained again)"
+        )
     return None
 
 
@@ -174,7 +197,7 @@ def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> Seed
                 continue
             own = np.log(float(getattr(row, f"flops_per_token_{settings.flops}")))
             low, high = (np.log(v) for v in settings.range.get(arch, (1e-300, 1e300)))
-            warm = np.log(max(int(row.warmup_tokens), 1))
+            warm = np.log(max(settings.settled_after(int(row.warmup_tokens)), 1))
             start = max(low - own, warm, *(tokens[0] for _, tokens, _ in runs))
             end = min(high - own, *(tokens[-1] for _, tokens, _ in runs))
             if start < end:
@@ -183,16 +206,20 @@ def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> Seed
     return pool_seed_noise(found)
 
 
-def _describe(runs: pd.DataFrame, arch: str, curves: list[SizeCurve]) -> dict[str, Any]:
+def _describe(
+    runs: pd.DataFrame, arch: str, used: _Sizes, curves: list[SizeCurve], settings: FitSettings
+) -> dict[str, Any]:
     mine = runs[runs["arch"] == arch]
-    left = mine[mine["state"] != "done"]
+    ids = {str(row.run_id) for found in used.values() for row, _, _ in found}
+    left = []
+    for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
+        why = _text(row["reason"]) if row["state"] != "done" else f"it lacks {_needed(settings)}"
+        left.append({"run_id": str(row["run_id"]), "state": str(row["state"]), "reason": why})
     return {
-        "n_runs": int((mine["state"] == "done").sum()),
+        "n_runs": len(ids),
         "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
-        "left_out": [
-            {"run_id": str(row["run_id"]), "state": str(row["state"]), "reason": _text(row["reason"])}
-            for row in left.to_dict("records")
-        ],
+        "left_out": left,
+        "range_stated": arch in settings.range,
     }
 
 

@@ -5,7 +5,10 @@ r"""cosFormer2: linear attention without decay, positions by cosines (LRPE) and 
 
 Source: Scaling Laws for Linear Complexity LMs, eq. 16-17 (eq. 17 omits the position t). theta is learned per layer and
 head, starting from 10000^(-2 c / d) over all d channels, so that no two heads share a frequency. Tpe, applied once
-after the embedding, is `causal_filter` with poles fixed at time constants spaced from 1 to the context length.
+after the embedding, is `causal_filter` with poles fixed at time constants log-spaced from 1 to the context length.
+Deviations: as in TNL the gate reads the normalised x and W_o is applied last; the embedding is kept beside the filter
+(`tpe_residual`; the paper replaces it by the filter's output); the filter's form is ours (see causal_filter); the norms
+carry no weights (the paper's parameter counts hint at three LayerNorms a layer, norm="layer").
 """
 
 from __future__ import annotations

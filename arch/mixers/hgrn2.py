@@ -5,8 +5,8 @@ r"""HGRN2: a gated linear RNN whose state is expanded by an outer product.
 
 b in [0, 1)^d is the layer's lower bound, learned for all layers together (`lower_bounds`), 0 in the first layer.
 Source: HGRN2, section 3 and eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13. Deviations: silu on the output
-gate q as in the authors' code (eq. 13 shows no activation); no second output gate (eq. 13 declares its matrices but
-neither uses nor counts them).
+gate q as in the authors' code (eq. 13 shows no activation); W_o, declared but not written, is applied last; no second
+output gate (eq. 13 declares its matrices but neither uses nor counts them).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import gated_attention
-from ..ops.common import full_precision
+from ..ops.common import accumulator, full_precision
 from .base import Mixer, Stream
 
 
 @full_precision
 def lower_bounds(gamma: Tensor) -> Tensor:
-    """Bounds [L, d] from gamma [L, d]: with P = softmax over layers, cumsum(P)[l] - P[0], so 0 <= b < 1 and the first
-    layer is unbounded.
+    """Bounds [L, d], fp32 (fp64 for fp64), from gamma [L, d]: with P = softmax over layers, cumsum(P)[l] - P[0], so
+    that 0 <= b < 1 and the first layer is unbounded.
 
     HGRN, section 3. The 2024 paper drops the subtraction; its top layer would have f = 1 and k = 0.
     """
-    shares = gamma.softmax(0)
+    shares = gamma.to(accumulator(gamma)).softmax(0)
     return shares.cumsum(0) - shares[0]
 
 

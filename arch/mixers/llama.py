@@ -2,7 +2,9 @@ r"""LLaMA: softmax attention with rotary positions, the quadratic baseline.
 
     Q, K, V = x W_q, x W_k, x W_v;   O_i = softmax(rope(Q_i) rope(K_i)^T / sqrt(d/h)) V_i;   y = concat(O) W_o
 
-Source: Scaling Laws for Linear Complexity LMs, eq. 5. Attention runs through PyTorch's SDPA.
+Source: Scaling Laws for Linear Complexity LMs, eq. 5; x is the normalised input. Attention runs through PyTorch's SDPA.
+Not stated there and taken from common LLaMA practice: rotary base 10,000, and RMSNorm with a weight (the paper's
+parameter counts hold two weight-and-bias norms a layer, which norm="layer" gives).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..config import ModelConfig
+from ..ops.common import accumulator
 from ..positions import rotate_pairs, rotation
 from .base import Mixer, Stream
 
@@ -21,7 +24,7 @@ class LlamaMixer(Mixer):
         super().__init__(config, layer, ("query", "key", "value"))
 
     def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        pairs = torch.arange(0, self.config.head_dim, 2, dtype=torch.float32, device=x.device)
+        pairs = torch.arange(0, self.config.head_dim, 2, dtype=accumulator(x), device=x.device)
         theta = self.config.rope_base ** (-pairs / self.config.head_dim)
         cos, sin = rotation(theta, stream.start, x.shape[1])
         query = rotate_pairs(self.heads(self.project["query"](x)), cos, sin)

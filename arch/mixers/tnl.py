@@ -5,7 +5,8 @@ r"""TNL (TransNormerLLM): linear attention with a fixed decay per head and layer
 
 Source: Scaling Laws for Linear Complexity LMs, eq. 9. Deviations: the gate reads the normalised x, as the authors'
 code does (the paper writes the un-normalised one); W_o, declared but not written in eq. 9, is applied last. The norm
-is over all d channels, not per head, so any constant scale of q cancels.
+is over all d channels, not per head, so any constant scale of q cancels (up to its eps). v has no activation, as the
+paper writes; later code of the authors puts silu on it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .common import accumulator, carry_states, choose_form, chunk_parts, from_chunks, full_precision, to_chunks
 
@@ -57,7 +58,8 @@ def forget_gate(logits: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
     """log f and 1 - f for f = bound + (1 - bound) sigmoid(logits), each to about 1e-7 relative.
 
     1 - f = (1 - bound) sigmoid(-logits) has no cancellation; log f comes from it where f is near 1 and from f itself
-    elsewhere, with logsigmoid where bound = 0 (f may underflow there).
+    elsewhere, with logsigmoid where bound = 0 (f may underflow there). A bound of exactly 0 counts as a constant: log f
+    has no gradient with respect to it (HGRN2's first layer, whose bound is 0 whatever gamma is).
     """
     complement = (1 - bound) * torch.sigmoid(-logits)
     near_one = complement < 0.5
@@ -130,6 +132,7 @@ class _Scores(torch.autograd.Function):
         return scores.reshape(*g.shape[:-1], rows), prefix.reshape(g.shape), suffix.reshape(g.shape)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, *saved = ctx.saved_tensors
         rows, width = q.shape[-2:]

@@ -2,7 +2,18 @@
 
 import numpy as np
 
-from analysis.fits.envelope import ENDED, LARGEST, SMALLEST, UNCOVERED, WARMUP, SizeCurve, average_seeds, extract
+from analysis.fits.envelope import (
+    ENDED,
+    LARGEST,
+    SMALLEST,
+    UNCOVERED,
+    UNRIVALLED,
+    WARMUP,
+    SizeCurve,
+    average_seeds,
+    extract,
+)
+from analysis.fits.intervals import owns_stretch
 
 
 def line(size: str, rank: int, slope: float, offset: float, span: tuple[float, float], warmup: int = 0) -> SizeCurve:
@@ -52,6 +63,21 @@ def test_a_smaller_size_still_ahead_at_its_end_censors_what_follows() -> None:
     assert extract(short, grid).code[0].tolist() == [0, ENDED, ENDED, ENDED]
     long = [A, curve_of(B, 2.4), C, D]  # overtaken before it ends: what follows is c's own
     assert extract(long, grid).code[0].tolist() == [0, 0, 0, 0]
+
+
+def test_a_point_without_the_next_larger_curve_is_censored() -> None:
+    """c owns from 2 to 4; where d has ended, or not begun, d might have been ahead."""
+    grid = np.array([1.0, 2.5, 3.0, 3.5])
+    ended = [A, B, C, curve_of(D, 2.9)]
+    assert owners(ended, grid) == "bccc"
+    assert extract(ended, grid).code[0].tolist() == [0, 0, UNRIVALLED, UNRIVALLED]
+    late = SizeCurve(D.size, D.n_params, 1.0, 0, 1, D.log_c[D.log_c > 3.2], D.log_loss[D.log_c > 3.2])
+    assert extract([A, B, C, late], grid).code[0].tolist() == [0, UNRIVALLED, UNRIVALLED, 0]
+
+
+def test_a_stretch_is_two_neighbouring_points() -> None:
+    assert owns_stretch(extract([A, B, C, D], GRID), 4).tolist() == [[False, True, True, False]]
+    assert owns_stretch(extract([A, B, C, D], np.array([1.0, 1.9, 3.0, 5.0])), 4).tolist() == [[0, 1, 0, 0]]
 
 
 def test_shifts_move_owners() -> None:

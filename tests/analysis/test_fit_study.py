@@ -140,3 +140,58 @@ def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
     assert law["exponent"] == pytest.approx(-0.15, abs=0.005)
     assert fits["archs"]["tnl"]["envelope"]["loss"][0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
     assert "held-out" in fits["conventions"]["L"]
+
+
+def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
+    """Losses halved in warm-up win the envelope there, are marked, and move neither other points nor L(C)."""
+
+    def spiked(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return power_world(n_params, n_tokens) * np.where(n_tokens <= 400_000, 0.5, 1.0)
+
+    told = []
+    for name, world in (("plain", power_world), ("spiked", spiked)):
+        runs = write_study(tmp_path / name, archs=("tnl",), tokens=BUDGETS, world=world, warmup_tokens=400_000)
+        chosen = settings(range={}, smoothing_tokens=100_000)
+        told.append(fit_study(load_tables(tmp_path / name, runs), chosen)["archs"]["tnl"])
+    plain, spiked_one = told
+    assert plain["range"][0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
+    after = [why != "inside warm-up" for why in spiked_one["envelope"]["censored"]]
+    assert 10 < sum(after) < len(after)
+    losses = [np.array(one["envelope"]["loss"]) for one in told]
+    assert losses[1][after] == pytest.approx(losses[0][after], rel=1e-9)
+    assert spiked_one["laws"]["loss"]["n_points"] == sum(after)
+    assert spiked_one["laws"]["loss"]["exponent"] == pytest.approx(-0.15, abs=0.01)
+
+
+def test_what_counts_as_settled() -> None:
+    assert FitSettings(smoothing_tokens=100).settled_after(900) == 950
+    assert FitSettings(smoothing_tokens=100, smoothing_fraction=0.5).settled_after(900) == 1200
+    assert FitSettings(loss="validation").settled_after(900) == 900
+
+
+def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
+    runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert fits["archs"]["tnl"]["n_runs"] == 5
+    assert f"{runs[-1]}: left out, done: it lacks more tokens than fit.smoothing_tokens" in notes(fits)
+
+
+def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
+    """It is fitted while every token is seen once; the held-out loss is the one to fit otherwise."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    corpus = {"splits": {"train": {"tokens": 4_000_000}}, "files": {}}
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    tables = load_tables(tmp_path, runs)
+    assert tables.runs["epochs"].max() == pytest.approx(1.5, rel=1e-2)
+    fits = fit_study(tables, settings())
+    assert not fits["archs"]["tnl"]["fitted"] and fits["by_convention"]["exact"] == {}
+    assert any("saw text more than once" in line and "set fit.loss to validation" in line for line in notes(fits))
+    assert laws_table(fits)[0]["alpha"] == "not fitted"
+    for run in runs:
+        write_evals(tmp_path, run, [100, 200, 400], [3.0, 2.0, 1.5])
+    assert fit_study(load_tables(tmp_path, runs), settings(loss="validation"))["archs"]["tnl"]["fitted"]
+    corpus["splits"]["train"]["tokens"] = 6_000_000
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    assert fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["fitted"]

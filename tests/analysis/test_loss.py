@@ -134,6 +134,7 @@ def test_baseline_scores_the_windows_of_the_checkpoints_once(tmp_path: Path, cor
     rows = np.concatenate(list(windows(corpus.validation, 32, SETTINGS)))
     assert found["loss"] == bigram_loss(corpus.train, rows, 257)
     n_bytes = int((rows[:, 1:] < 256).sum())
+    assert found["n_tokens_scored"] == 25 * CONTEXT
     assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) * rows[:, 1:].size / n_bytes)
     path.write_text(json.dumps(found | {"loss": 1.25}))
     assert ensure_baseline(corpus.directory, path, 32, SETTINGS)["loss"] == 1.25

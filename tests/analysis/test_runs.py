@@ -60,6 +60,11 @@ def test_runs_in_every_state(tmp_path: Path) -> None:
     assert runs.loc[waiting, ["arch", "size", "seed"]].tolist() == ["hgrn2", "55k", 3]
     assert runs.loc[waiting, "n_tokens"] == 0
     assert runs.loc[done, "n_tokens"] == 10 * BATCH
+    prepared = tmp_path / "runs" / done  # a run.json alone: planned, not begun
+    (prepared / "status.json").unlink()
+    assert load_runs(tmp_path, [done])["state"].tolist() == ["running"]
+    (prepared / "metrics.jsonl").unlink()
+    assert load_runs(tmp_path, [done])["state"].tolist() == ["waiting"]
 
 
 def test_time_adds_up_over_resumes(tmp_path: Path) -> None:

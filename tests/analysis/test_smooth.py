@@ -41,3 +41,12 @@ def test_reads_inside_only() -> None:
     at = np.array([0.5, 1.0, 1.5, 2.0, 2.5])
     values = read_at(np.array([1.0, 2.0]), np.array([3.0, 1.0]), at)
     assert values.tolist() == [np.inf, 3.0, 2.0, 1.0, np.inf]
+
+
+def test_growing_window_lifts_a_power_law_by_one_factor() -> None:
+    tokens = np.arange(1, 20_001) * 100.0
+    for power in (0.1, 0.5):
+        at, loss = smooth(tokens, tokens**-power, 5_000, 0.3)
+        far = at > 5_000 / 0.3
+        np.testing.assert_allclose(loss[far] * at[far] ** power, 1 + power * (power + 1) * 0.3**2 / 24, rtol=2e-4)
+        assert at[-1] == pytest.approx(tokens[-1] / 1.15, rel=1e-3)

@@ -88,13 +88,12 @@ def test_forward_products_of_random_configurations(cfg):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_exact_differs_from_the_counter_by_its_named_lines(arch):
-    """3 x forward, less half of the softmax square (causal) and the TPE kernel (once a pass, not per token)."""
-    cfg = preset(arch, "55k")
-    context, d, layers = cfg.context_length, cfg.d_model, cfg.n_layers
-    not_counted = {
-        "llama": 2 * context * context * d * layers,
-        "cosformer2": 2 * d * cfg.head_dim * cfg.chunk_size,
-    }
+@pytest.mark.parametrize(("context", "kernel_rows"), [(256, 32), (77, 32 + 13), (20, 20)])
+def test_exact_differs_from_the_counter_by_its_named_lines(arch, context, kernel_rows):
+    """3 x forward, less half of the softmax square (causal) and the TPE kernel (once a pass, not per token), which has
+    as many rows as the chunks of each length it is made for: whole ones, and the shorter last one."""
+    cfg = preset(arch, "55k", context_length=context, tpe_dim=10)
+    d, layers = cfg.d_model, cfg.n_layers
+    not_counted = {"llama": 2 * context * context * d * layers, "cosformer2": 2 * d * 10 * kernel_rows}
     expected = 3 * (counted(cfg, 1, context) - not_counted.get(arch, 0)) / context
-    assert train_flops_per_token(cfg, "exact") == expected
+    assert train_flops_per_token(cfg, "exact") == pytest.approx(expected, rel=1e-14)

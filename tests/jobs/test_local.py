@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import Task, core_slots, run_tasks
+from jobs.local import Task, core_slots, gpu_slots, run_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and cores are Linux' own")
@@ -130,3 +130,13 @@ def test_leaving_early_ends_the_children(tmp_path, monkeypatch):
         pid = int(log.read_text())
         assert alive(pid)
     assert not alive(pid)
+
+
+def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    assert gpu_slots(2) == ["0,1", "2,3"]
+    assert gpu_slots(1) == [None]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    assert gpu_slots(3) == ["4", "5", "4"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_slots(2) == [None, None]

@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from arch.presets import preset
 from data.corpus import CorpusSettings, prepare
 from flops import cost_table
 from scaling.rundir import RunDir, package_versions, prepare_run
 from scaling.sections import Corpus, Training
-from scaling.spec import RunSpec, preset
+from scaling.spec import RunSpec
 
 CONTEXT, BATCH = 64, 512  # tokens
 EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")  # columns without times

@@ -105,7 +105,10 @@ def test_bad_arguments(arguments, told):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ("corpus.source=nowhere.txt", "nowhere.txt"),
+        (
+            "corpus.source=nowhere.txt",
+            "tiny.yaml --set corpus.source=nowhere.txt: corpus.source: 'nowhere.txt'",
+        ),
         ("corpus.source=[]", "corpus.source"),
         ("corpus.validation_fraction=1e-9", "validation split is empty"),
         ("grid.seeds=[0, -1]", "grid.seeds.1: must be greater than or equal to 0"),
@@ -124,6 +127,20 @@ def test_a_corpus_too_small_says_how_much_is_missing(study, tmp_path):
     assert result.returncode == 2 and "short" in result.stderr and "corpus.epochs" in result.stderr
     again = [*("data", study, "--out", tmp_path / "out", "--set", "training.n_tokens=100000")]
     assert scaling(*again, "--set", "corpus.epochs=3").returncode == 0
+
+
+def test_a_validation_split_too_short_to_evaluate_is_told_before_anything_is_trained(study, tmp_path):
+    long = ("--set", "model.context_length=4096", "--set", "training.batch_tokens=4096")
+    result = scaling("run", study, "--out", tmp_path / "out", *long)
+    assert result.returncode == 2 and "too few for one window of context_length=4096" in result.stderr
+    assert result.stderr.count("\n") == 1 and not (tmp_path / "out/tiny/runs").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "report"])
+def test_fit_and_report_leave_variants_alone(study, tmp_path, command):
+    result = scaling(command, study, "--out", tmp_path / "out", "--set", "training.lr=1e-2")
+    assert result.returncode == 2 and "not of variants" in result.stderr and result.stderr.count("\n") == 1
+    assert not (tmp_path / "out/tiny/results").exists()
 
 
 def test_another_corpus_in_the_directory_is_refused(study, tmp_path):
@@ -154,6 +171,7 @@ def test_prepare_writes_the_runs_and_prints_their_commands(study, tmp_path):
     refused = scaling("train", study, "--out", tmp_path / "out")
     assert refused.returncode == 2 and refused.stderr.count("spec_hash") == 1
     assert refused.stderr.count("\n") == 1 and "this study asks for" in refused.stderr
+    assert scaling("run", study, "--out", tmp_path / "out", "--dry-run").stderr == refused.stderr
 
 
 def test_an_output_directory_that_cannot_be(study, tmp_path):

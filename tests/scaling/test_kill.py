@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from .small_runs import EXACT
+
 STUDY = """
 name: killed
 corpus: {source: "synthetic:0:300000", tokenizer: bytes, validation_fraction: 0.1}
@@ -26,7 +28,6 @@ fit: {smoothing_tokens: 4_000}
 jobs: {parallel: 2}
 """
 SEED = 20_240_624
-EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")
 WRITES = ["corpus:1", "artifact:2", "state:2", "eval:2", "results:1", "report:1"]
 
 

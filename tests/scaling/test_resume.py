@@ -102,6 +102,36 @@ def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None
     assert_same_run(rundir, undisturbed)
 
 
+def workers_of(rundir: RunDir) -> list[int]:
+    """Processes that train the run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"scaling.train_run" in arguments and b"torch.distributed.run" not in arguments:
+            found += [int(folder.name)] if os.fsencode(rundir.path) in arguments else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
+def test_workers_of_torchrun_die_with_its_process_group(tmp_path: Path) -> None:
+    """torchrun gives them sessions of their own, so a kill -9 of the group reaches torchrun alone."""
+    rundir = make_run(tmp_path, n_steps=300, state_every_tokens=20 * BATCH)
+    process = start(rundir, processes=2)
+    wait_for_start(process, rundir)
+    workers = workers_of(rundir)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 5
+    while workers_of(rundir) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(workers) == 2 and not workers_of(rundir)
+    assert status(rundir)["state"] == "running", "they were killed while they trained"
+
+
 def copy_run(undisturbed: RunDir, tmp_path: Path) -> RunDir:
     """A copy that looks as if it had been killed before its last checkpoint."""
     shutil.copytree(undisturbed.study, tmp_path / "study")
@@ -156,13 +186,27 @@ def test_a_state_ahead_of_its_rows_is_not_used(
     assert_same_run(rundir, undisturbed)
 
 
-def test_intact_checkpoints_are_not_written_again(tmp_path: Path, undisturbed: RunDir) -> None:
+def test_intact_checkpoints_are_not_written_again(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
     rundir = copy_run(undisturbed, tmp_path)
     shutil.rmtree(rundir.path / "state")
     before = rundir.checkpoint(50).stat().st_mtime_ns
     assert train_here(rundir) == 0
     assert rundir.checkpoint(50).stat().st_mtime_ns == before
+    told = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
+    assert capsys.readouterr().err == told
     assert_same_run(rundir, undisturbed)
+
+
+def test_a_lost_earlier_checkpoint_is_told(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    (rundir.checkpoint(50) / "model.safetensors").write_bytes(b"")
+    assert train_here(rundir) == 0
+    expected = f"warning: {rundir.checkpoint(50)} is missing or damaged and lies before step {STEPS}: not written again"
+    assert capsys.readouterr().err == expected + "\n"
 
 
 def test_only_the_newest_states_are_kept(undisturbed: RunDir) -> None:

@@ -10,8 +10,8 @@ import pytest
 from arch.errors import InputError
 from data.files import new_directory, read_json
 from flops import cost_table
-from scaling.lock import is_locked, study_lock
-from scaling.rundir import RunDir, package_versions, prepare_run
+from scaling.lock import is_locked, run_lock, study_lock
+from scaling.rundir import RunDir, package_versions, prepare_run, sweep
 from scaling.spec import load_study
 from scaling.status import show_status, status_rows
 
@@ -58,9 +58,15 @@ def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
 
 def test_damaged_run_json_is_told(tmp_path):
     rundir = prepare(tmp_path, one_run())
-    rundir.run_json.write_text("{")
-    with pytest.raises(InputError, match=r"run\.json"):
-        prepare(tmp_path, one_run())
+    record = rundir.record()
+    for text in ("{", "[]", "{}", json.dumps(record | {"schema": 99})):
+        rundir.run_json.write_text(text)
+        with pytest.raises(InputError, match=r"run\.json: .*remove the run directory"):
+            prepare(tmp_path, one_run())
+    rundir.run_json.write_text(json.dumps(record | {"spec": record["spec"] | {"optimizer": "lion"}}))
+    with pytest.raises(InputError, match=r"run\.json: spec\.optimizer: .*another version") as error:
+        rundir.spec()
+    assert "\n" not in str(error.value)
 
 
 def test_metrics_leave_out_a_torn_last_line(tmp_path):
@@ -92,7 +98,8 @@ def test_checkpoints_count_only_with_a_valid_manifest(tmp_path):
     assert rundir.states() == []
 
 
-def test_one_writer_a_study(tmp_path):
+def test_one_writer_a_study(tmp_path, monkeypatch):
+    monkeypatch.setattr("scaling.lock.PATIENCE_S", 0.1)
     assert not is_locked(tmp_path)
     code = f"""
 import sys, time
@@ -118,6 +125,20 @@ with study_lock(Path({str(tmp_path)!r})):
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def test_what_a_kill_left_is_swept_but_not_from_a_run_in_training(tmp_path):
+    left = [".corpus.17.tmp/train.idx", "results/.fits.json.17.tmp", "runs/a/evals/00000003/.validation.json.17.tmp"]
+    left += ["runs/a/state/.00000003.tmp/deepspeed/model.pt", "runs/busy/.status.json.18.tmp"]
+    kept = ["runs/a/metrics.jsonl", "corpus/manifest.json"]
+    for name in (*left, *kept):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    with run_lock(tmp_path / "runs" / "busy"):
+        sweep(tmp_path)
+    assert [name for name in (*left, *kept) if (tmp_path / name).exists()] == [left[-1], *kept]
+    sweep(tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
 def test_status(tmp_path):
     study = load_study("quickstart", out=tmp_path)
     runs = study.runs("arch=tnl,seed=0")[:2]
@@ -126,7 +147,7 @@ def test_status(tmp_path):
     rundir.status_json.write_text(json.dumps({"state": "running", "reason": None}))
     rows = status_rows(study, runs)
     assert [(row["state"], row["step"]) for row in rows] == [("interrupted", 5), ("waiting", 0)]
-    with study_lock(study.directory):
+    with run_lock(rundir.path):
         assert status_rows(study, runs)[0]["state"] == "running"
     rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 6"}))
     text = show_status(status_rows(study, runs))

@@ -114,6 +114,7 @@ def test_what_decides_numbers_is_in_the_hash(load, change):
 def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
     study = load(MINIMAL, out=tmp_path / "elsewhere")
     assert study.directory == tmp_path / "elsewhere" / "tiny"
+    assert load(MINIMAL, out="~/studies").directory == Path.home() / "studies" / "tiny"
     run = study.runs()[0]
     assert run.spec_hash == load().runs()[0].spec_hash
     again = RunSpec.model_validate(json.loads(json.dumps(run.model_dump(mode="json"))))
@@ -131,6 +132,8 @@ def test_only(load):
         ("seed=7", "this study has 0, 1"),
         ("archs=tnl", "did you mean 'arch'?"),
         ("tnl", "valid: arch, size, seed"),
+        ("", "valid: arch, size, seed"),
+        ("arch=tnl,arch=llama", "names arch twice; write arch=one|another"),
     ):
         with pytest.raises(InputError, match="--only") as error:
             study.runs(only)
@@ -171,6 +174,8 @@ BAD = [
     (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
     (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
     (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
+    (changed(jobs={"processes": 3}), "4 sequences do not split over jobs.processes=3 and micro-batches of 4"),
+    (changed(jobs={"processes": 8}), "4 sequences do not split over jobs.processes=8"),
     (changed(training={"micro_batch_tokens": 32}), "be a multiple of model.context_length=64"),
     (changed(training={"precision": "bf61"}), "must be 'fp32' or 'bf16', not 'bf61' (did you mean 'bf16'?)"),
     (changed(training={"betas": [0.9]}), "training.betas: must be two numbers, not 1"),
@@ -193,6 +198,8 @@ BAD = [
     ("name: a\nname: b\n", "line 2: key 'name' is given twice"),
     ("training: {lr: 1, lr: 2}\n", "key 'lr' is given twice"),
     ("name: [\n", "line"),
+    ("[a]: 1\n", "line 1: a key must be a word"),
+    (changed(grid={"seeds": [2**64]}), "grid.seeds.0: must be less than"),
 ]
 
 
@@ -248,6 +255,8 @@ def test_files_that_cannot_be_read(tmp_path):
             load_study(path)
     with pytest.raises(InputError, match="quickstart"):
         load_study("quickstar")
+    with pytest.raises(InputError, match="no such study file"):
+        load_study("x" * 5000)
 
 
 def test_every_preset_size_can_be_named(load):

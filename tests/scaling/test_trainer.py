@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from data.corpus import open_corpus
 from data.loader import Loader
 from scaling import metrics
 from scaling.artifacts import probe_loss, probe_rows
+from scaling.lock import run_lock
 from scaling.metrics import MetricsWriter
 from scaling.rundir import RunDir
 from scaling.sections import Training
@@ -99,6 +101,15 @@ def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, st
         )
     else:
         assert code == 0 and "step 12 of 12, 1 process" in out
+
+
+def test_a_run_in_training_is_not_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaling.lock.PATIENCE_S", 0.1)
+    rundir = make_run(tmp_path)
+    trainer = Trainer(rundir, CPU, time.perf_counter())
+    with run_lock(rundir.path), pytest.raises(InputError, match=f"process {os.getpid()} is training this run"):
+        trainer.train()
+    assert not rundir.metrics.exists() and not rundir.status_json.exists()
 
 
 def test_sparse_logging_keeps_the_rows_of_checkpoints(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""Whole models against the papers' equations, written out token by token in float64 from the trained-in weights alone.
+
+Nothing of arch but the parameters is used here: a gate on the wrong input, a norm in the wrong place or a decay of the
+wrong layer shows as a difference of order one.
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from arch.config import ARCHS, ModelConfig
+from arch.lm import build_model
+
+CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
+SLOPES = (2.0**-4, 2.0**-8, 2.0**-2)  # ALiBi, three heads: those of two, then every second one of four
+
+
+def silu(x: Tensor) -> Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """[T, d]"""
+    out = x / torch.sqrt((x**2).sum(-1, keepdim=True) / x.shape[-1] + 1e-6)
+    return out if weight is None else out * weight
+
+
+class Reference:
+    """One sequence through the equations; `self.w` holds the weights by name."""
+
+    def __init__(self, config: ModelConfig, weights: dict[str, Tensor]) -> None:
+        self.config, self.w = config, weights
+        self.p = config.d_model // config.n_heads
+
+    def logits(self, ids: list[int]) -> Tensor:
+        x = self.w["decoder.embedding.weight"][ids]
+        if self.config.arch == "cosformer2":
+            x = x + self.tpe(x)
+        for layer in range(self.config.n_layers):
+            at = f"decoder.layers.{layer}."
+            inner = norm(x, self.w.get(at + "mixer_norm.weight"))
+            x = x + getattr(self, self.config.arch)(inner, layer, at + "mixer.")
+            inner = norm(x, self.w.get(at + "channel_norm.weight"))
+            gate = inner @ self.w[at + "channel.gate.weight"].T
+            gate = silu(gate) if self.config.arch == "llama" else gate
+            x = x + (inner @ self.w[at + "channel.up.weight"].T * gate) @ self.w[at + "channel.down.weight"].T
+        return norm(x, self.w.get("decoder.norm.weight")) @ self.w["decoder.embedding.weight"].T
+
+    def project(self, x: Tensor, at: str, name: str) -> list[Tensor]:
+        """[T, p] of each head."""
+        return list((x @ self.w[f"{at}project.{name}.weight"].T).split(self.p, dim=1))
+
+    def low_rank_gate(self, x: Tensor, at: str) -> Tensor:
+        return sigmoid(x @ self.w[at + "gate.down.weight"].T @ self.w[at + "gate.up.weight"].T)
+
+    def llama(self, x: Tensor, layer: int, at: str) -> Tensor:
+        def turned(v: Tensor, t: int) -> Tensor:
+            angles = torch.tensor([t * 10_000.0 ** (-2 * c / self.p) for c in range(self.p // 2)], dtype=torch.float64)
+            pairs = torch.complex(v[: self.p // 2], v[self.p // 2 :]) * torch.polar(torch.ones_like(angles), angles)
+            return torch.cat([pairs.real, pairs.imag])
+
+        heads = []
+        for q, k, v in zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True):
+            rows = []
+            for t in range(len(x)):
+                scores = torch.stack([turned(q[t], t) @ turned(k[s], s) for s in range(t + 1)]) / math.sqrt(self.p)
+                shares = torch.exp(scores - scores.max())
+                rows.append(shares / shares.sum() @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
+
+    def tnl(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
+        for slope, (q, k, v) in zip(SLOPES, parts, strict=True):
+            decay = math.exp(-slope * (1 - layer / (self.config.n_layers - 1) + 1e-5))
+            rows = []
+            for t in range(len(x)):
+                weights = [decay ** (t - s) * (silu(q[t]) @ silu(k[s])) for s in range(t + 1)]
+                rows.append(torch.stack(weights) @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def hgrn2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        powers = torch.exp(self.w["decoder.gamma"])
+        shares = powers / powers.sum(0)
+        bound = shares[1 : layer + 1].sum(0).split(self.p)  # the sum to `layer` without the first layer's share
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "forget", "value")), strict=True)
+        for b, (q, z, v) in zip(bound, parts, strict=True):
+            state, rows = torch.zeros(self.p, self.p, dtype=torch.float64), []
+            for t in range(len(x)):
+                f = b + (1 - b) * sigmoid(z[t])
+                state = f[:, None] * state + torch.outer(1 - f, v[t])
+                rows.append(silu(q[t]) @ state)
+            heads.append(torch.stack(rows))
+        return norm(torch.cat(heads, 1)) @ self.w[at + "out.weight"].T
+
+    def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
+        for theta, (q, k, v) in zip(self.w[at + "theta"], parts, strict=True):
+            rows = []
+            for t in range(len(x)):
+                weights = [(silu(q[t]) * silu(k[s]) * torch.cos((t - s) * theta)).sum() for s in range(t + 1)]
+                rows.append(torch.stack(weights) @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def tpe(self, x: Tensor) -> Tensor:
+        mix = self.w["decoder.tpe.mix"]
+        e = mix.shape[1]
+        poles = [math.exp(-1 / self.config.context_length ** (j / (e - 1))) for j in range(e)]
+        rows = []
+        for t in range(len(x)):
+            kernel = torch.stack([mix @ torch.tensor([p**k for p in poles], dtype=torch.float64) for k in range(t + 1)])
+            rows.append((kernel * x[: t + 1].flip(0)).sum(0))
+        return torch.stack(rows)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_logits_equal_the_equations(arch):
+    config = ModelConfig(arch=arch, **CONFIG, chunk_size=8, init_std=0.3)
+    model = build_model(config, seed=5)
+    with torch.no_grad():  # away from values that hide a mistake: equal bounds, weights of one
+        for index, parameter in enumerate(p for p in model.parameters() if p.dim() == 1 or p is model.decoder.gamma):
+            parameter += 0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
+    model = model.double()
+    ids = torch.randint(0, 61, (37,), generator=torch.Generator().manual_seed(0))
+    reference = Reference(config, {name: p.detach() for name, p in model.named_parameters()}).logits(ids.tolist())
+    logits = model(input_ids=ids[None]).logits[0].detach()
+    # TNL's decays and Tpe's poles are constants of the model in fp32
+    tolerance = {"tnl": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
+    assert ((logits - reference).norm() / reference.norm()).item() < tolerance
