@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 2  # of the method; a change makes every stored fit stale
+FIT_VERSION = 3  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 2  # of the page
 TABLES = ("curves", "evals", "runs")
 
@@ -54,6 +54,12 @@ def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
     from analysis.runs import load_tables
 
     tables = load_tables(study.directory, [run.run_id for run in runs])
+    if settings.control == "bigram":
+        from analysis.fits.difficulty import add_difficulty
+        from data.corpus import open_corpus
+
+        curves = add_difficulty(tables.curves, runs, open_corpus(study.directory / "corpus"))
+        tables = replace(tables, curves=curves)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
@@ -125,6 +131,7 @@ def _fit_settings(study: StudySpec) -> FitSettings:
         loss=chosen.loss,
         smoothing_tokens=chosen.smoothing_tokens,
         smoothing_fraction=chosen.smoothing_fraction,
+        control=chosen.control,
         flops=chosen.flops,
         range={arch: tuple(pair) for arch, pair in chosen.range.items()},
         grid_points=chosen.grid_points,

@@ -21,8 +21,11 @@ PAPER_LAYERS = {("tnl", "410m"): 25, ("cosformer2", "410m"): 25}  # table 7: 25 
 # a LLaMA without embedding and norms. d_model, d_ffn.
 TINY = {
     "6k": (16, 40),
+    "10k": (20, 56),
     "14k": (24, 64),
+    "18k": (28, 72),
     "25k": (32, 88),
+    "38k": (40, 104),
     "55k": (48, 128),
     "98k": (64, 168),
     "221k": (96, 256),

@@ -11,6 +11,7 @@ with D = n_1 / (n_1 + 2 n_2) from the number of events seen once and twice, kept
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,38 +21,69 @@ DENSE_VOCABULARY = 4096  # counts of all pairs in one array up to here (134 MB),
 BLOCK = 1 << 22  # tokens counted at a time
 
 
-def bigram_loss(
-    train_tokens: Tokens, validation_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None
-) -> float:
-    """Mean nats per token of validation_tokens[1:], each given the token before it; of every row's, where it is [n, T].
+@dataclass(frozen=True)
+class Bigram:
+    """A fitted bigram model over `vocab_size` tokens."""
 
-    `max_train_tokens` bounds how much of `train_tokens` is counted, from its start. Raises ValueError where there is
-    nothing to count or to predict.
-    """
+    vocab_size: int
+    pairs: np.ndarray  # distinct pairs as first * vocab_size + second, ascending
+    counts: np.ndarray
+    p_unigram: np.ndarray
+    discount: float
+    seen: np.ndarray  # how often each token is a history
+    successors: np.ndarray  # of each history, distinct
+
+    def nats(self, before: np.ndarray, token: np.ndarray) -> np.ndarray:
+        """-log p(token | before) of int64 arrays of one shape, elementwise."""
+        wanted = before * self.vocab_size + token
+        place = np.minimum(np.searchsorted(self.pairs, wanted), len(self.pairs) - 1)
+        count = np.where(self.pairs[place] == wanted, self.counts[place], 0)
+        history = self.seen[before]
+        spared = self.discount * self.successors[before] * self.p_unigram[token]
+        numerator = np.maximum(count - self.discount, 0) + spared
+        return -np.log(np.where(history > 0, numerator / np.maximum(history, 1), self.p_unigram[token]))
+
+    def mean_nats(self) -> float:
+        """Mean loss in nats per token over the very text it was counted on."""
+        before, token = np.divmod(self.pairs, self.vocab_size)
+        return float(self.counts @ self.nats(before, token) / self.counts.sum())
+
+
+def fit_bigram(train_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None) -> Bigram:
+    """Count `train_tokens`, or the first `max_train_tokens` of them. Raises ValueError for fewer than two."""
     n_train = len(train_tokens) if max_train_tokens is None else min(len(train_tokens), max_train_tokens)
-    if n_train < 2 or _length(validation_tokens) < 2:
-        raise ValueError(f"bigram_loss needs two tokens of each, got {n_train} and {_length(validation_tokens)}")
+    if n_train < 2:
+        raise ValueError(f"a bigram model needs two tokens to count, got {n_train}")
     pairs, counts = _count_pairs(train_tokens, n_train, vocab_size)
     first, second = np.divmod(pairs, vocab_size)
 
     unigrams = np.bincount(second, weights=counts, minlength=vocab_size)
     discount = _discount(unigrams[unigrams > 0])
     spared = discount * np.count_nonzero(unigrams) / vocab_size
-    p_unigram = (np.maximum(unigrams - discount, 0) + spared) / unigrams.sum()
+    return Bigram(
+        vocab_size,
+        pairs,
+        counts,
+        p_unigram=(np.maximum(unigrams - discount, 0) + spared) / unigrams.sum(),
+        discount=_discount(counts),
+        seen=np.bincount(first, weights=counts, minlength=vocab_size),
+        successors=np.bincount(first, minlength=vocab_size),
+    )
 
-    discount = _discount(counts)
-    seen = np.bincount(first, weights=counts, minlength=vocab_size)
-    successors = np.bincount(first, minlength=vocab_size)
 
+def bigram_loss(
+    train_tokens: Tokens, validation_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None
+) -> float:
+    """Mean nats per token of validation_tokens[1:], each given the token before it; of every row's, where it is [n, T].
+
+    Raises ValueError where there is nothing to count or to predict.
+    """
+    if _length(validation_tokens) < 2:
+        raise ValueError(f"bigram_loss needs two tokens to predict one, got {_length(validation_tokens)}")
+    model = fit_bigram(train_tokens, vocab_size, max_train_tokens)
     nats, n_scored = 0.0, 0
     for before, token in _steps(validation_tokens):
-        wanted = before * vocab_size + token
-        place = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        count = np.where(pairs[place] == wanted, counts[place], 0)
-        history = seen[before]
-        numerator = np.maximum(count - discount, 0) + discount * successors[before] * p_unigram[token]
-        p = np.where(history > 0, numerator / np.maximum(history, 1), p_unigram[token])
-        nats -= float(np.log(p).sum())
+        nats += float(model.nats(before, token).sum())
         n_scored += len(token)
     return nats / n_scored
 

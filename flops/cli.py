@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from arch.config import ARCHS, ModelConfig
-from arch.errors import InputError
 from arch.presets import PAPER, preset
 
+from .console import run_app
 from .conventions import CONVENTIONS, train_flops_per_token
 from .params import count_params
 
@@ -97,19 +97,8 @@ def print_table(title: str, columns: list[str], rows: list[list[str]], text: int
 
 
 def main() -> None:
-    """Console script. A bad input is one line on stderr and exit status 2."""
-    try:
-        status = app(standalone_mode=False)
-    except InputError as error:
-        message = str(error)
-    except typer.TyperException as error:
-        message = error.format_message()
-    except (typer.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
-    else:
-        raise SystemExit(status or 0)
-    print(f"error: {message.splitlines()[0]}", file=sys.stderr)
-    raise SystemExit(2)
+    """Console script."""
+    run_app(app)
 
 
 if __name__ == "__main__":

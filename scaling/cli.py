@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arch.errors import InputError
+from flops.console import run_app
 
 if TYPE_CHECKING:
     from .commands import Request
@@ -224,20 +224,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Console script. A bad input is one line on stderr and exit status 2; Ctrl-C is 130."""
+    """Console script."""
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
-    try:
-        status = app(standalone_mode=False)
-    except InputError as error:
-        message = str(error)
-    except typer.TyperException as error:
-        message = error.format_message()
-    except (typer.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
-    else:
-        raise SystemExit(status or 0)
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(2)
+    run_app(app)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
     smoothing_tokens: Count = 50_000  # window of the training loss's centred mean
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # of the tokens seen, where that is more
+    control: Literal["none", "bigram"] = "none"  # bigram: less the deviation of a bigram model on the same batch
     flops: Literal["paper", "exact", "6nd"] = "exact"
     range: Ranges = {}  # [c_min, c_max] in FLOP of the convention `flops`, by architecture; one pair stands for all
     grid_points: Annotated[Count, Field(ge=3)] = 40

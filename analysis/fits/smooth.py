@@ -9,12 +9,14 @@ def smooth(
     n_tokens: np.ndarray, loss: np.ndarray, window: float, fraction: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """The centred mean of `loss` over `window` tokens, or over `fraction` of the tokens seen so far where that is more,
-    at every step whose whole window lies inside the run.
+    for every step whose whole window lies inside the run; each at its window's geometric mean of tokens.
 
     n_tokens [n] rising, loss [n] in nats a token. Returns tokens and smoothed loss, both shorter than n by about one
     window: the ends are dropped, because a one-sided mean there would lag (too high at the start) or be noisier than
     the rest (and a noisy end wins every minimum). A window that grows with the tokens is of constant width on the log
-    axis where the laws live: for L ~ D^-p it lifts the whole curve by the factor 1 + p (p + 1) fraction^2 / 24.
+    axis where the laws live. At the geometric mean a curve a - b log D is left as it is, and L ~ D^-p is lifted by
+    1 + p^2 w^2 / 24 for a window of w times the tokens; at the middle step it would be p (p + 1), which moves the
+    larger sizes, younger at a given C, to the right.
     """
     n_tokens, loss = np.asarray(n_tokens, dtype=float), np.asarray(loss, dtype=float)
     if (window <= 0 and fraction <= 0) or len(n_tokens) == 0:
@@ -24,7 +26,9 @@ def smooth(
     total = np.concatenate([[0.0], np.cumsum(loss)])
     low = np.searchsorted(n_tokens, (n_tokens - half)[inside], side="left")
     high = np.searchsorted(n_tokens, (n_tokens + half)[inside], side="right")
-    return n_tokens[inside], (total[high] - total[low]) / (high - low)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(n_tokens))])
+    count = high - low
+    return np.exp((logs[high] - logs[low]) / count), (total[high] - total[low]) / count
 
 
 def read_at(log_c: np.ndarray, log_loss: np.ndarray, at: np.ndarray) -> np.ndarray:

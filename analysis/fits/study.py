@@ -27,11 +27,12 @@ LAWS = ("loss", "n_opt", "d_opt")
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What a fit depends on besides the runs; the first six are the study file's `fit` section."""
+    """What a fit depends on besides the runs; the first seven are the study file's `fit` section."""
 
     loss: str = "train_smoothed"  # or "validation"
     smoothing_tokens: int = 50_000
     smoothing_fraction: float = 0.0
+    control: str = "none"  # or "bigram": the training loss less each batch's difficulty
     flops: str = "exact"  # the convention of C, and of `range`
     range: Mapping[str, Sequence[float]] = field(
         default_factory=dict
@@ -46,7 +47,8 @@ class FitSettings:
         if self.loss == "validation":
             return "held-out loss (nats/token)"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""
-        return f"training loss, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
+        less = " less each batch's bigram deviation" if self.control == "bigram" else ""
+        return f"training loss{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
 
     def settled_after(self, warmup_tokens: int) -> float:
         """Tokens from which on no loss of the warm-up enters a point of the curve: its window lies behind it."""
@@ -117,6 +119,8 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
     tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
     if settings.loss == "validation":
         return tokens, loss
+    if settings.control == "bigram":
+        loss = loss - rows["difficulty"].to_numpy(dtype=float)
     return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
 
 

@@ -23,6 +23,8 @@ from ..ops import causal_filter, decay_attention
 from ..positions import cosine_pairs, rotation
 from .base import LowRankGate, Mixer, Stream
 
+TPE_GAIN = 0.5  # of the filter over its input, at initialisation
+
 
 class CosFormer2Mixer(Mixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -57,13 +59,20 @@ class Tpe(nn.Module):
         self.config = config
         self.mix = nn.Parameter(torch.empty(config.d_model, config.tpe_dim))
 
+    def log_decays(self, device: torch.device | None = None) -> Tensor:
+        """log lam_j = -1 / tau_j [e], tau_j from 1 token to the context length, evenly in log."""
+        share = torch.linspace(0, 1, self.mix.shape[1], dtype=torch.float32, device=device)
+        return -(float(self.config.context_length) ** -share)
+
     def reset_own_parameters(self, generator: torch.Generator) -> None:
+        """Normal, each pole scaled by its own gain: on white input a state s_j has sqrt(1 / (1 - lam_j^2)) times its
+        B's standard deviation, so the filter starts at half the embedding's size whatever e and the context are."""
+        scale = TPE_GAIN * (-torch.expm1(2 * self.log_decays()) / self.mix.shape[1]).sqrt()
         with torch.no_grad():
-            self.mix.normal_(0.0, 1 / self.mix.shape[1], generator=generator)
+            self.mix.normal_(generator=generator).mul_(scale)
 
     def forward(self, x: Tensor, stream: Stream) -> Tensor:
         """[B, T, d] -> [B, T, d]."""
-        share = torch.linspace(0, 1, self.mix.shape[1], dtype=torch.float32, device=x.device)
-        log_decay = -(float(self.config.context_length) ** -share)  # lam_j = exp(-1 / tau_j), tau_j = 1 .. context
+        log_decay = self.log_decays(x.device)
         filtered, _ = causal_filter(x, self.mix, log_decay, chunk_size=self.config.chunk_size, form=stream.form)
         return x + filtered if self.config.tpe_residual else filtered

@@ -27,12 +27,13 @@ def make_run(
     n_steps: int = 12,
     source: str = "synthetic:0:200000",
     name: str = "study",
+    init_std: float = 0.02,
     **training: Any,
 ) -> RunDir:
     """A run directory below tmp_path/name, ready for the trainer."""
     settings: dict[str, Any] = {"n_tokens": n_steps * BATCH, "batch_tokens": BATCH, "lr": 3e-3}
     settings |= {"warmup_tokens": 4 * BATCH, "checkpoint_tokens": [n_steps // 2 * BATCH, n_steps * BATCH]}
-    model = preset(arch, size, context_length=CONTEXT, chunk_size=16)
+    model = preset(arch, size, context_length=CONTEXT, chunk_size=16, init_std=init_std)
     run = RunSpec(
         study=name,
         run_id=f"{arch}-{size}",
