@@ -86,18 +86,18 @@ def extract(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray |
 
 
 def _ended_ahead(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray, owner: np.ndarray) -> np.ndarray:
-    """[r, g]: whether some size smaller than the owner ended before this C while still better than the owner.
+    """[r, g]: whether some size smaller than the owner ended before this C while no larger size had overtaken it.
 
-    Two curves of one architecture cross once, so a smaller size that was already behind when it ended stays behind; one
-    that was ahead might still be, had it gone on.
+    Two curves of one architecture cross once, so a size that was behind a larger one when it ended stays behind that
+    one; a size still ahead of all larger ones might own this point, had it gone on.
     """
-    end = np.array([curve.log_c[-1] if len(curve.log_c) else -np.inf for curve in curves])
     censored = np.zeros(owner.shape, dtype=bool)
-    for larger, curve in enumerate(curves):
-        for smaller in range(larger):
-            if not np.isfinite(end[smaller]):
-                continue
-            own = read_at(curve.log_c, curve.log_loss, end[smaller : smaller + 1])[0]
-            lead = own + shifts[:, larger] - (curves[smaller].log_loss[-1] + shifts[:, smaller])  # > 0: smaller ahead
-            censored |= (owner == larger) & (log_c > end[smaller])[None] & (lead > 0)[:, None]
+    for rank, curve in enumerate(curves[:-1]):
+        if not len(curve.log_c):
+            continue
+        end = curve.log_c[-1:]
+        larger = np.array([read_at(other.log_c, other.log_loss, end)[0] for other in curves[rank + 1 :]])
+        best = (larger + shifts[:, rank + 1 :]).min(1)  # [r]
+        ahead = curve.log_loss[-1] + shifts[:, rank] < best
+        censored |= (owner > rank) & (log_c > end)[None] & ahead[:, None]
     return censored

@@ -63,6 +63,8 @@ def test_a_smaller_size_still_ahead_at_its_end_censors_what_follows() -> None:
     assert extract(short, grid).code[0].tolist() == [0, ENDED, ENDED, ENDED]
     long = [A, curve_of(B, 2.4), C, D]  # overtaken before it ends: what follows is c's own
     assert extract(long, grid).code[0].tolist() == [0, 0, 0, 0]
+    # and d's, although b, when it ended, was still ahead of d: c was ahead of b by then, and stays so
+    assert extract([*long, line("e", 4, -4, 22.0, (0.0, 8.0))], np.array([4.5, 5.5])).code[0].tolist() == [0, 0]
 
 
 def test_a_point_without_the_next_larger_curve_is_censored() -> None:
