@@ -31,7 +31,7 @@ def test_paper_plan():
 
 def test_set_and_only_reach_the_plan():
     study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
-    rows = plan(study, study.runs("arch=hgrn2,size=55k,seed=0"))["runs"]
+    rows = plan(study, study.runs("arch=hgrn2,size=38k,seed=0"))["runs"]
     assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
     assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
     assert rows[0]["share"] == 1.0

@@ -17,7 +17,7 @@ from scaling.status import show_status, status_rows
 
 
 def one_run(*sets):
-    return load_study("quickstart", list(sets)).runs("arch=tnl,size=14k")[0]
+    return load_study("quickstart", list(sets)).runs("arch=tnl,size=10k,seed=0")[0]
 
 
 def prepare(folder, run, fingerprint="f" * 64):
@@ -29,7 +29,7 @@ def test_run_json(tmp_path):
     rundir = prepare(tmp_path, run)
     record = rundir.record()
     assert record["schema"] == 1 and record["run_id"] == run.run_id and record["spec_hash"] == run.spec_hash
-    assert record["model"]["d_model"] == 24 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
+    assert record["model"]["d_model"] == 20 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
     assert record["cost"]["flops_per_token_train"].keys() == {"exact", "paper", "6nd"}
     assert record["versions"]["torch"] and record["corpus_fingerprint"] == "f" * 64
     assert rundir.spec() == run and rundir.spec().spec_hash == record["spec_hash"]

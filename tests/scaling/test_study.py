@@ -116,7 +116,8 @@ def test_a_failed_run_does_not_stop_the_study(tmp_path):
 
 
 def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_on(tmp_path):
-    text = STUDY.replace("n_tokens: 7680", "n_tokens: 128000").replace("14k, 25k", "14k").replace("llama, tnl", "tnl")
+    text = STUDY.replace("n_tokens: 7680", "n_tokens: 384000").replace("14k, 25k", "14k").replace("llama, tnl", "tnl")
+    text = text.replace('0:200000"', '0:200000", epochs: 3.0')  # long enough for the second to come in time
     (tmp_path / "tiny.yaml").write_text(text)
     line = [sys.executable, "-m", "scaling.cli", "train", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     first = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
@@ -134,8 +135,8 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     assert reached >= 20
     result = scaling("train", tmp_path)
     assert result.returncode == 0, result.stderr
-    assert [row["step"] for row in rundir.rows()] == list(range(1, 501))
-    assert f"step {reached} of 500" in rundir.log.read_text()
+    assert [row["step"] for row in rundir.rows()] == list(range(1, 1501))
+    assert f"step {reached} of 1500" in rundir.log.read_text()
 
 
 def test_a_full_disk_is_one_line_and_leaves_what_was_whole(tmp_path):
