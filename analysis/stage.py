@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 4  # of the method; a change makes every stored fit stale
+FIT_VERSION = 5  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 2  # of the page
 TABLES = ("curves", "evals", "runs")
 

@@ -25,6 +25,9 @@ ESTIMAND = (
 )
 NO_SEEDS = "none: no replicate seeds"
 MIN_SIZES = 3  # sizes that must own an uncensored stretch before N_opt and D_opt are laws at all
+# A replicate counts with two: a line has a slope then, and dropping the replicates that lost a size to noise would keep
+# the well-behaved ones and make the interval of a law that is barely identified too narrow.
+MIN_SIZES_REPLICATE = 2
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def fit_envelopes(curves: Sequence[SizeCurve], envelope: Envelope) -> Replicates
     log_n = np.log([float(curve.n_params) for curve in curves])[envelope.owner]
     log_d = x[None] - np.log([curve.flops_per_token for curve in curves])[envelope.owner]
     free = envelope.code == 0
-    free &= (owns_stretch(envelope, len(curves)).sum(1) >= MIN_SIZES)[:, None]
+    free &= (owns_stretch(envelope, len(curves)).sum(1) >= MIN_SIZES_REPLICATE)[:, None]
     return Replicates(
         fit_lines(x, np.where(covered, envelope.log_loss, 0.0), covered),
         fit_lines(x, log_n, free),
