@@ -38,6 +38,15 @@ def causal_filter(
     return out.to(x.dtype), state
 
 
+def step(x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """One token of decoding: the output [B, d] and the new state [B, d, e] (`causal_filter` without the time axis).
+
+    x: [B, d]; mix: [d, e]; log_decay: [e]; state: [B, d, e] or None for zeros.
+    """
+    out, state = causal_filter(x[:, None], mix, log_decay, state, form="naive")
+    return out[:, 0], state
+
+
 def naive(x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """The recurrence, step by step."""
     outputs = []

@@ -72,3 +72,14 @@ def carry_states(state: Tensor, decays: Sequence[Tensor], updates: Sequence[Tens
         before.append(state)
         state = decay * state + update
     return state, before
+
+
+def levels(rows: int) -> list[int]:
+    """Block lengths 1, 2, 4, ..., rows / 2: the levels at which a chunk's blocks are joined in pairs."""
+    return [1 << level for level in range(rows.bit_length() - 1)]
+
+
+def halves(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """Views of the earlier and the later m rows of every block of 2 m: [M, C, ...] -> twice [M, C / 2m, m, ...]."""
+    pairs = x.view(x.shape[0], -1, 2, m, *x.shape[2:])
+    return pairs[:, :, 0], pairs[:, :, 1]

@@ -46,13 +46,26 @@ def decay_attention(
     return out.to(v.dtype), state
 
 
+def step(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One token of decoding: the output [B, H, d_v] and the new state (`decay_attention` without the time axis).
+
+    q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros.
+    """
+    if log_decay is not None and log_decay.dim() == 2:
+        log_decay = log_decay[:, None]
+    out, state = decay_attention(q[:, None], k[:, None], v[:, None], log_decay, state, form="naive")
+    return out[:, 0], state
+
+
 def naive(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
     """The recurrence, step by step."""
     outputs = []
     for t in range(v.shape[1]):
         if log_decay is not None:
-            step = log_decay if log_decay.dim() == 1 else log_decay[:, t]
-            state = step.exp()[..., None, None] * state
+            current = log_decay if log_decay.dim() == 1 else log_decay[:, t]
+            state = current.exp()[..., None, None] * state
         state = state + k[:, t, :, :, None] * v[:, t, :, None, :]
         outputs.append((q[:, t, :, None, :] @ state)[:, :, 0])
     return torch.stack(outputs, 1) if outputs else torch.zeros_like(v), state

@@ -17,7 +17,17 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, carry_states, choose_form, chunk_parts, from_chunks, full_precision, to_chunks
+from .common import (
+    accumulator,
+    carry_states,
+    choose_form,
+    chunk_parts,
+    from_chunks,
+    full_precision,
+    halves,
+    levels,
+    to_chunks,
+)
 
 
 @full_precision
@@ -52,6 +62,23 @@ def gated_attention(
     else:
         out, state = chunk(*inputs, state, chunk_size)
     return out.to(v.dtype), state
+
+
+def step(
+    q: Tensor, k: Tensor | None, v: Tensor, log_f: Tensor | tuple[Tensor, Tensor], state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One token of decoding: the output [B, H, d_v] and the new state (`gated_attention` without the time axis).
+
+    q, k, log_f or logits: [B, H, d_k], the bound broadcastable to it; v: [B, H, d_v]; state: [B, H, d_k, d_v] or None
+    for zeros.
+    """
+    if isinstance(log_f, tuple):
+        logits, bound = log_f
+        gate: Tensor | tuple[Tensor, Tensor] = (logits[:, None], bound.expand_as(logits)[:, None])
+    else:
+        gate = log_f[:, None]
+    out, state = gated_attention(q[:, None], None if k is None else k[:, None], v[:, None], gate, state, form="naive")
+    return out[:, 0], state
 
 
 def forget_gate(logits: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
@@ -118,11 +145,11 @@ class _Scores(torch.autograd.Function):
         suffix = torch.zeros_like(prefix)
         scores = torch.diag_embed((q * k).sum(-1))
         saved = []
-        for m in _levels(rows):
-            early, late = _halves(prefix, m)
-            before = _halves(suffix, m)[0]
+        for m in levels(rows):
+            early, late = halves(prefix, m)
+            before = halves(suffix, m)[0]
             late_gate, early_gate = late.exp(), before.exp()
-            q_late, k_early = _halves(q, m)[1] * late_gate, _halves(k, m)[0] * early_gate
+            q_late, k_early = halves(q, m)[1] * late_gate, halves(k, m)[0] * early_gate
             _cross(scores, m).copy_((q_late @ k_early.transpose(-1, -2)).permute(0, 2, 3, 1))
             before += late[..., -1:, :]
             late += early[..., -1:, :]
@@ -140,32 +167,22 @@ class _Scores(torch.autograd.Function):
         d_prefix, d_suffix = (x.reshape(-1, rows, width).clone() for x in grads[1:])
         own = d_scores.diagonal(dim1=-2, dim2=-1)[..., None]
         dq, dk = own * k, own * q
-        for m in reversed(_levels(rows)):
+        for m in reversed(levels(rows)):
             late_gate, early_gate, q_late, k_early = saved[-4:]
             del saved[-4:]
-            d_early, d_late = _halves(d_prefix, m)
-            d_before = _halves(d_suffix, m)[0]
+            d_early, d_late = halves(d_prefix, m)
+            d_before = halves(d_suffix, m)[0]
             # undo the growth of the sums: each half's total had been added to every row of the other
             d_early[..., -1, :] += d_late.sum(-2)
             d_late[..., -1, :] += d_before.sum(-2)
             d_cross = _cross(d_scores, m).permute(0, 3, 1, 2).contiguous()
             d_q_late = d_cross @ k_early
             d_k_early = d_cross.transpose(-1, -2) @ q_late
-            _halves(dq, m)[1].addcmul_(d_q_late, late_gate)
-            _halves(dk, m)[0].addcmul_(d_k_early, early_gate)
+            halves(dq, m)[1].addcmul_(d_q_late, late_gate)
+            halves(dk, m)[0].addcmul_(d_k_early, early_gate)
             d_late.addcmul_(d_q_late, q_late)
             d_before.addcmul_(d_k_early, k_early)
         return dq.reshape(ctx.shape), dk.reshape(ctx.shape), d_prefix.reshape(ctx.shape)
-
-
-def _levels(rows: int) -> list[int]:
-    return [1 << level for level in range(rows.bit_length() - 1)]
-
-
-def _halves(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """Views of the earlier and the later m rows of every block of 2 m: [M, C, D] -> twice [M, C / 2m, m, D]."""
-    pairs = x.view(x.shape[0], -1, 2, m, x.shape[-1])
-    return pairs[:, :, 0], pairs[:, :, 1]
 
 
 def _cross(scores: Tensor, m: int) -> Tensor:

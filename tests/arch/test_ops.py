@@ -8,30 +8,7 @@ import torch
 from arch.ops import causal_filter, decay_attention, gated_attention
 from arch.ops.gated_attention import forget_gate
 
-LENGTHS = [1, 2, 7, 16, 33, 50, 129]
-# relative error of a tensor's norm; float32's covers sums over a few hundred terms
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-6}
-
-
-def randn(*shape, dtype, seed):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def compare(run, inputs, dtype):
-    """Outputs, state and gradients of `run(form)` on float64-exact inputs, chunk against naive."""
-    results = {}
-    for form in ("naive", "chunk"):
-        leaves = [x.clone().requires_grad_() for x in inputs]
-        out, state = run(form, *leaves)
-        weight = randn(*out.shape, dtype=dtype, seed=99)
-        weight_state = randn(*state.shape, dtype=dtype, seed=98)
-        grads = torch.autograd.grad((out * weight).sum() + (state * weight_state).sum(), leaves)
-        results[form] = [out.detach(), state.detach(), *grads]
-    for index, (reference, fast) in enumerate(zip(results["naive"], results["chunk"], strict=True)):
-        assert torch.isfinite(fast).all(), f"tensor {index} is not finite"
-        scale = reference.norm().clamp(min=1e-30)
-        error = ((fast - reference).norm() / scale).item()
-        assert error < TOLERANCE[dtype] or (fast - reference).norm() < 1e-12, f"tensor {index}: {error:.2e}"
+from .compare import LENGTHS, TOLERANCE, compare, randn
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

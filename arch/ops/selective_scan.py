@@ -1,0 +1,140 @@
+r"""The selective state space model (Mamba1).
+
+    h_t = exp(dt_t A) h_{t-1} + dt_t B_t x_t,    y_t = C_t . h_t        h_t in R^N, per channel
+
+Mamba (Gu and Dao), eqs. 2a, 2b and 4 with the simplified input matrix dt B of its code. The step size dt_t is per
+channel, B_t and C_t are shared by the channels, A is constant: D x N different decays per step, so there is no form
+as a matrix product. The skip D x_t and the output gate belong to the layer.
+
+No tensor of [B, T, D, N] ever exists: forward and backward go chunk by chunk, hold the states of one chunk
+([B, chunk_size, N, D]) and keep only those at the chunks' starts; the backward recomputes a chunk from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .common import accumulator, choose_form, full_precision
+from .scan import scan_rows
+
+
+@full_precision
+def selective_scan(
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    x: Tensor,
+    initial_state: Tensor | None = None,
+    chunk_size: int = 16,
+    form: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Outputs [B, T, D] in x's dtype and the final state [B, D, N] in fp32 (fp64 for fp64 inputs).
+
+    dt, x: [B, T, D], dt >= 0 and finite (0 leaves the state as it is); A: [D, N], <= 0 and finite; B, C: [B, T, N];
+    initial_state: [B, D, N] or None for zeros; chunk_size: a power of two.
+    """
+    dtype = accumulator(dt, A, B, C, x)
+    state = x.new_zeros(x.shape[0], *A.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
+    inputs = (dt.to(dtype), A.to(dtype), B.to(dtype), C.to(dtype), x.to(dtype), state)
+    if choose_form(form) == "naive" or x.shape[1] == 0:
+        out, state = naive(*inputs)
+    else:
+        out, state = _SelectiveScan.apply(*inputs, chunk_size)
+    return out.to(x.dtype), state
+
+
+def step(dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """One token of decoding: the output [B, D] and the new state [B, D, N] (`selective_scan` without the time axis).
+
+    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros.
+    """
+    out, state = selective_scan(dt[:, None], A, B[:, None], C[:, None], x[:, None], state, form="naive")
+    return out[:, 0], state
+
+
+def naive(dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """The recurrence, step by step."""
+    outputs = []
+    for t in range(x.shape[1]):
+        state = (dt[:, t, :, None] * A).exp() * state + (dt[:, t] * x[:, t])[..., None] * B[:, t, None, :]
+        outputs.append((state @ C[:, t, :, None])[..., 0])
+    return torch.stack(outputs, 1) if outputs else torch.zeros_like(x), state
+
+
+class _SelectiveScan(torch.autograd.Function):
+    """The chunk form: `scan_rows` inside a chunk, one chunk after the other.
+
+    Its gradient is the same recurrence backwards in time, G_t = C_t dL/dy_t + exp(dt_{t+1} A) G_{t+1}; that of dt A
+    is the product of G_t, exp(dt_t A) and h_{t-1}, never a difference of states. States are [B, C, N, D] in here: the
+    axis of channels last, where it runs fast.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor, chunk_size: int
+    ) -> tuple[Tensor, Tensor]:
+        rate = A.t().contiguous()
+        state = state.transpose(1, 2).contiguous()
+        outputs, states = [], []
+        for length, (dt_c, B_c, C_c, x_c) in _chunks(chunk_size, dt, B, C, x):
+            states.append(state)
+            h = _states(dt_c, rate, B_c, dt_c * x_c, state)
+            outputs.append((C_c[:, :, None] @ h)[:, :length, 0])
+            state = h[:, -1].clone()  # a view would keep the chunk's states alive
+        ctx.save_for_backward(dt, A, B, C, x, *states)
+        ctx.chunk_size = chunk_size
+        return torch.cat(outputs, 1), state.transpose(1, 2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        dt, A, B, C, x, *states = ctx.saved_tensors
+        rate = A.t().contiguous()
+        d_rate = torch.zeros_like(rate)
+        d_state = grads[1].transpose(1, 2)
+        chunks: list[tuple[Tensor, ...]] = []
+        for length, (dt_c, B_c, C_c, x_c, d_y) in reversed(list(_chunks(ctx.chunk_size, dt, B, C, x, grads[0]))):
+            before = states.pop()
+            u = dt_c * x_c
+            h = _states(dt_c, rate, B_c, u, before)
+            d_C = (d_y[:, :, None] @ h.mT)[:, :, 0]
+            # backwards in time each row reads the decay of the row after it, the last row none
+            later = torch.cat([torch.zeros_like(dt_c[:, :1]), dt_c[:, 1:].flip(1)], 1)
+            d_h = _states(later, rate, C_c.flip(1), d_y.flip(1), d_state).flip(1)
+            d_B = (u[:, :, None] @ d_h.mT)[:, :, 0]
+            d_u = (B_c[:, :, None] @ d_h)[:, :, 0]
+            decay = (dt_c[:, :, None] * rate).exp_()
+            d_state = decay[:, 0] * d_h[:, 0]
+            d_exponent = d_h.mul_(decay)
+            d_exponent[:, 1:] *= h[:, :-1]
+            d_exponent[:, 0] *= before
+            d_rate += torch.mul(d_exponent, dt_c[:, :, None], out=h).sum((0, 1))
+            d_dt = d_exponent.mul_(rate).sum(2).addcmul_(d_u, x_c)
+            chunks.append(tuple(d[:, :length] for d in (d_dt, d_B, d_C, d_u * dt_c)))
+        d_dt, d_B, d_C, d_x = (torch.cat(parts, 1) for parts in zip(*reversed(chunks), strict=True))
+        return d_dt, d_rate.t(), d_B, d_C, d_x, d_state.transpose(1, 2), None
+
+
+def _chunks(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+    """[B, T, ..] tensors cut along T into chunks, each with its length; the last, if shorter, is padded with zeros to a
+    power of two (dt = 0 keeps the state)."""
+    for start in range(0, tensors[0].shape[1], size):
+        parts = tuple(x[:, start : start + size] for x in tensors)
+        length = parts[0].shape[1]
+        rows = 1 << (length - 1).bit_length()
+        yield length, tuple(nnf.pad(x, (0, 0, 0, rows - length)) for x in parts) if rows > length else parts
+
+
+def _states(dt: Tensor, rate: Tensor, B: Tensor, u: Tensor, before: Tensor) -> Tensor:
+    """All h [B, C, N, D] of a chunk from the state before it: h_t = exp(dt_t rate) h_{t-1} + B_t u_t."""
+    h = B[..., None] * u[:, :, None]
+    h[:, 0].addcmul_((dt[:, 0, None] * rate).exp_(), before)
+    scan_rows(h, dt.clone(), rate)
+    return h

@@ -1,0 +1,151 @@
+"""The element-wise scan, real and complex: chunk against naive and against torch's complex numbers."""
+
+import math
+
+import pytest
+import torch
+
+from arch.errors import InputError
+from arch.ops import scan
+
+from .compare import DECAYS, LENGTHS, TOLERANCE, compare, picked, randn
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("angle", ["real", "constant", "per_step"])
+@pytest.mark.parametrize("decay", ["random", "strong", "extremes", *DECAYS])
+def test_forms_agree(length, decay, angle, dtype):
+    parts = () if angle == "real" else (2,)
+    b = randn(2, length, 6, *parts, dtype=dtype, seed=0)
+    state = randn(2, 6, *parts, dtype=dtype, seed=1)
+    noise = randn(2, length, 6, dtype=dtype, seed=2)
+    if decay == "random":
+        log_a = -noise.abs()
+    elif decay == "strong":
+        log_a = -50 * noise.abs()
+    else:
+        values = DECAYS if decay == "extremes" else [decay]
+        log_a = picked(2, length, 6, values=values, dtype=torch.float64, seed=3).log().to(dtype)
+    theta = {"real": [], "constant": [3 * randn(6, dtype=dtype, seed=4)], "per_step": [3 * noise]}[angle]
+
+    def run(form, log_a, b, state, *theta):
+        return scan(log_a, b, *theta, initial_state=state, chunk_size=16, form=form)
+
+    compare(run, [log_a, b, state, *theta], dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_forms_agree_on_many_chunks(dtype):
+    log_a = -randn(1, 1000, 4, dtype=dtype, seed=0).abs()
+    log_a[:, ::11], log_a[:, 5::13] = -1e4, -math.inf
+    b, theta = randn(1, 1000, 4, 2, dtype=dtype, seed=1), randn(1, 1000, 4, dtype=dtype, seed=2)
+    compare(lambda form, *inputs: scan(*inputs, form=form), [log_a, b, theta], dtype)
+
+
+def test_complex_recurrence_is_that_of_complex_numbers():
+    log_a, theta = -randn(1, 40, 3, dtype=torch.float64, seed=0).abs(), randn(3, dtype=torch.float64, seed=1)
+    b = randn(1, 40, 3, 2, dtype=torch.float64, seed=2)
+    h, last = scan(log_a, b, theta, chunk_size=8)
+    a = torch.polar(log_a.exp(), theta.expand(1, 40, 3))
+    state = torch.zeros(1, 3, dtype=torch.complex128)
+    for t in range(40):
+        state = a[:, t] * state + torch.view_as_complex(b)[:, t]
+        torch.testing.assert_close(h[:, t], torch.view_as_real(state), rtol=1e-12, atol=1e-12)
+    assert torch.equal(last, h[:, -1])
+
+
+def test_decay_of_zero_forgets_exactly_and_has_no_gradient():
+    b = randn(1, 12, 3, dtype=torch.float64, seed=0)
+    log_a = torch.full((1, 12, 3), -0.2, dtype=torch.float64)
+    log_a[:, 5] = -math.inf
+    log_a.requires_grad_()
+    h, _ = scan(log_a, b, chunk_size=8)
+    assert torch.equal(h[:, 5], b[:, 5])
+    (grad,) = torch.autograd.grad(h.sum(), log_a)
+    assert (grad[:, 5] == 0).all() and (grad[:, 4] != 0).any() and (grad[:, 6] != 0).any()
+
+
+@pytest.mark.parametrize("decay", DECAYS)
+def test_gradients_of_small_decays_do_not_cancel(decay):
+    """A tensor's norm hides the small elements: those of decays and angles at one decay among larger ones."""
+    modulus = picked(1, 60, 4, values=[decay, 0.9], dtype=torch.float64, seed=0)
+    b, theta = randn(1, 60, 4, 2, dtype=torch.float32, seed=1), randn(1, 60, 4, dtype=torch.float32, seed=2)
+    grads = {}
+    for form, dtype in (("naive", torch.float64), ("chunk", torch.float32)):
+        leaves = [x.float().to(dtype).requires_grad_() for x in (modulus.log(), theta)]
+        h, _ = scan(leaves[0], b, leaves[1], chunk_size=16, form=form)
+        grads[form] = torch.autograd.grad((h * randn(*h.shape, dtype=torch.float32, seed=3)).sum(), leaves)
+    for exact, fast in zip(grads["naive"], grads["chunk"], strict=True):
+        exact, fast = exact[modulus == decay], fast[modulus == decay]
+        assert (fast - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
+@pytest.mark.parametrize("angle", ["real", "constant"])
+def test_long_sequences_against_float64(angle):
+    """16,384 tokens with every kind of decay."""
+    shape = (1, 16_384, 5)
+    log_a = torch.tensor(DECAYS, dtype=torch.float64).log().float().expand(shape).clone()
+    log_a[:, ::7] = -0.3
+    parts = () if angle == "real" else (2,)
+    b = randn(*shape, *parts, dtype=torch.float32, seed=0)
+    theta = None if angle == "real" else randn(5, dtype=torch.float32, seed=1)
+    wide = None if theta is None else theta.double()
+    exact, exact_last = scan(log_a.double(), b.double(), wide, form="naive")
+    h, last = scan(log_a, b, theta)
+    assert ((h - exact).norm() / exact.norm()) < 1e-6
+    assert ((last - exact_last).norm() / exact_last.norm()) < 1e-6
+
+
+def test_angle_holds_at_a_million_steps():
+    steps = 1_000_000
+    theta = torch.tensor([1.0, 0.1, 3.0])
+    b = torch.zeros(1, steps, 3, 2)
+    start = torch.tensor([1.0, 0.0]).expand(1, 3, 2)
+    h, _ = scan(torch.zeros(1, steps, 3), b, theta, initial_state=start)
+    angle = steps * theta.double()
+    torch.testing.assert_close(h[0, -1].double(), torch.stack([angle.cos(), angle.sin()], -1), rtol=0, atol=1e-6)
+
+
+def test_low_precision_inputs_keep_a_float32_state():
+    log_a = -randn(2, 100, 4, dtype=torch.bfloat16, seed=0).abs()
+    b, theta = randn(2, 100, 4, 2, dtype=torch.bfloat16, seed=1), randn(4, dtype=torch.float32, seed=2)
+    h, last = scan(log_a, b, theta)
+    wide, wide_last = scan(log_a.float(), b.float(), theta)
+    assert h.dtype == torch.bfloat16 and last.dtype == torch.float32
+    assert torch.equal(h, wide.bfloat16()) and torch.equal(last, wide_last)
+
+
+@pytest.mark.parametrize("angle", ["real", "per_step"])
+def test_autocast_changes_no_bit(angle):
+    log_a = -randn(1, 40, 8, dtype=torch.bfloat16, seed=0).abs()
+    parts = () if angle == "real" else (2,)
+    b = randn(1, 40, 8, *parts, dtype=torch.bfloat16, seed=1)
+    theta = [] if angle == "real" else [randn(1, 40, 8, dtype=torch.bfloat16, seed=2)]
+    outside = scan(log_a, b, *theta, chunk_size=16)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = scan(log_a, b, *theta, chunk_size=16)
+    assert all(torch.equal(x, y) and x.dtype == y.dtype for x, y in zip(outside, inside, strict=True))
+
+
+def test_state_carries_a_sequence_across_calls():
+    log_a, theta = -randn(2, 70, 4, dtype=torch.float64, seed=0).abs(), randn(4, dtype=torch.float64, seed=1)
+    b = randn(2, 70, 4, 2, dtype=torch.float64, seed=2)
+    whole, last = scan(log_a, b, theta, chunk_size=16)
+    first, middle = scan(log_a[:, :41], b[:, :41], theta, chunk_size=16)
+    second, end = scan(log_a[:, 41:], b[:, 41:], theta, initial_state=middle, chunk_size=16)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(end, last, rtol=1e-12, atol=1e-12)
+
+
+def test_no_tokens_leave_the_state():
+    state = randn(1, 3, dtype=torch.float32, seed=0)
+    h, last = scan(torch.zeros(1, 0, 3), torch.zeros(1, 0, 3), initial_state=state)
+    assert h.shape == (1, 0, 3) and torch.equal(last, state)
+
+
+def test_wrong_shapes_and_forms_are_named():
+    with pytest.raises(InputError, match=r"scan: b has shape \(1, 4, 3\).*with theta asks for \(1, 4, 3, 2\)"):
+        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), torch.zeros(3))
+    with pytest.raises(InputError, match="unknown form 'chunks'"):
+        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), form="chunks")
