@@ -1,4 +1,4 @@
-"""Artifact checkpoints: the weights alone, in the precision the study asks for, guarded by a probe loss.
+"""Artifact checkpoints: the weights, in the precision the study asks for, and the tokenizer, guarded by a probe loss.
 
 Every artifact is read back before it counts, and the loss of the reloaded model on a fixed batch of held-out text goes
 into its manifest: whoever evaluates it later can tell that the file still holds the model that was trained.
@@ -15,6 +15,7 @@ import torch
 
 from arch.lm import load_model
 from data.files import new_directory, read_manifest
+from data.hf_tokenizer import tokenizer_files
 
 from .state import disk_full_named
 
@@ -52,15 +53,23 @@ def probe_loss(model: LanguageModel, rows: np.ndarray, device: torch.device) -> 
 
 
 def write_artifact(
-    path: Path, model: LanguageModel, dtype: str, probe: np.ndarray, device: torch.device, manifest: dict[str, Any]
+    path: Path,
+    model: LanguageModel,
+    dtype: str,
+    probe: np.ndarray,
+    device: torch.device,
+    manifest: dict[str, Any],
+    tokenizer: str,
 ) -> float:
-    """Write `model` to `path` with `manifest` (step, n_tokens, run_id, spec_hash); returns the probe loss.
+    """Write `model` and the files of `tokenizer` to `path` with `manifest` (step, n_tokens, run_id, spec_hash).
 
-    Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
+    Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
     """
     content = {"schema": 1, "dtype": dtype} | manifest
     with disk_full_named(path.parent), new_directory(path, content, kind="artifact") as temporary:
         model.save_pretrained(temporary, DTYPES[dtype])
+        for name, file_content in tokenizer_files(tokenizer).items():
+            (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
         for file in temporary.iterdir():
             file.chmod(0o644)  # safetensors keeps its files to their owner
         loss = probe_loss(load_model(temporary), probe, device)

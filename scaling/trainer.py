@@ -91,6 +91,7 @@ class Trainer:
         require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
         self.loader = Loader(corpus.train, config.context_length, batch_rows, run.seed, run.corpus.epochs)
         self.probe = artifacts.probe_rows(corpus.validation, config.context_length)
+        self.tokenizer = corpus.tokenizer.name  # a missing rank file is told here, not at the first checkpoint
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
         ranks = start_distributed(device.type)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
@@ -210,7 +211,13 @@ class Trainer:
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
                 loss = artifacts.write_artifact(
-                    path, self.engine.model, self.training.artifact_dtype, self.probe, self.device, manifest
+                    path,
+                    self.engine.model,
+                    self.training.artifact_dtype,
+                    self.probe,
+                    self.device,
+                    manifest,
+                    self.tokenizer,
                 )
                 self._say(f"step {step}: checkpoint, probe loss {loss:.4f}")
             except artifacts.ProbeError:

@@ -12,6 +12,8 @@ from safetensors.torch import load_file
 
 from arch.lm import build_model, load_model
 from arch.presets import preset
+from data.files import read_manifest
+from data.tokenizer import get_tokenizer
 from scaling.artifacts import ProbeError, probe_loss, probe_rows, valid_artifact, write_artifact
 
 CPU = torch.device("cpu")
@@ -28,7 +30,7 @@ def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> t
             parameter += 0.01 * torch.randn(parameter.shape, generator=noise)
         if spoil:
             next(iter(model.parameters()))[0] = float("nan")
-    write_artifact(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST)
+    write_artifact(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, "bytes")
     return model
 
 
@@ -58,6 +60,25 @@ def test_the_probe_loss_is_that_of_the_reloaded_file(tmp_path: Path) -> None:
     assert abs(recorded["probe_loss"] - in_memory) < 0.01
     write(tmp_path / "b", "fp32")
     assert json.loads((tmp_path / "b" / "manifest.json").read_text())["probe_loss"] == in_memory
+
+
+def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    write(tmp_path / "a", "bf16")
+    write(tmp_path / "b", "bf16")
+    manifest = read_manifest(tmp_path / "a")
+    assert manifest is not None
+    expected = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert manifest["files"].keys() == expected
+    for name in (*expected, "manifest.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    tokenizer, ours = AutoTokenizer.from_pretrained(tmp_path / "a"), get_tokenizer("bytes")
+    text = "naïve <|endoftext|> ☃\n"
+    assert tokenizer(text)["input_ids"] == ours.encode(text)
+    assert tokenizer.eos_token_id == ours.eot_id
+    (tmp_path / "a" / "tokenizer.json").write_text("{}")
+    assert not valid_artifact(tmp_path / "a", "abc")
 
 
 def test_damage_and_another_spec_are_seen(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arch.errors import InputError
+from data.synthetic import NOT_SCORED, mix64, mqar_batch
+
+TASK = {"rows": 64, "length": 64, "n_pairs": 4, "vocab_size": 256}
+
+
+def check(inputs: np.ndarray, targets: np.ndarray, n_pairs: int, vocab_size: int) -> None:
+    """Read every row as a person would: the pairs, then whatever is scored, and what must not be there."""
+    assert inputs.dtype == targets.dtype == np.int64 and inputs.shape == targets.shape
+    half = vocab_size // 2
+    for row, target in zip(inputs.tolist(), targets.tolist(), strict=True):
+        assert all(0 <= token < vocab_size for token in row)
+        pairs = {row[2 * i]: row[2 * i + 1] for i in range(n_pairs)}
+        assert len(pairs) == len(set(pairs.values())) == n_pairs
+        assert all(0 < key < half <= value for key, value in pairs.items())
+        scored = [t for t, value in enumerate(target) if value != NOT_SCORED]
+        assert sorted(row[t] for t in scored) == sorted(pairs), "each key is asked for once"
+        assert all(target[t] == pairs[row[t]] for t in scored)
+        assert all(t >= 2 * n_pairs and t % 2 == 0 for t in scored)
+        repeated = [t for t, token in enumerate(row) if token in pairs and t >= 2 * n_pairs]
+        assert repeated == scored, "filler repeats no key"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_target_follows_from_the_row(data: st.DataObject) -> None:
+    n_pairs = data.draw(st.integers(1, 12))
+    task = {
+        "rows": data.draw(st.integers(1, 9)),
+        "length": data.draw(st.integers(4 * n_pairs, 4 * n_pairs + 40)),
+        "n_pairs": n_pairs,
+        "vocab_size": data.draw(st.integers(2 * n_pairs + 2, 600)),
+    }
+    extra = {"power_percent": data.draw(st.integers(1, 100)), "random_filler": data.draw(st.booleans())}
+    inputs, targets = mqar_batch(data.draw(st.integers()), data.draw(st.integers(0, 10**12)), **task, **extra)
+    assert inputs.shape == (task["rows"], task["length"])
+    check(inputs, targets, n_pairs, task["vocab_size"])
+    if not extra["random_filler"]:
+        assert ((inputs[:, 2 * n_pairs :] != 0) == (targets[:, 2 * n_pairs :] != NOT_SCORED)).all()
+
+
+def test_batches_are_frozen() -> None:
+    digest = hashlib.sha256()
+    for step in range(3):
+        for array in mqar_batch(7, step, **TASK):
+            digest.update(array.astype("<i8").tobytes())
+    assert digest.hexdigest() == "74d6b85b49d9f289d41890b9557474521c638e63c95b396179f99dd5bd5846a2"
+    inputs, targets = mqar_batch(0, 0, rows=1, length=12, n_pairs=2, vocab_size=12, random_filler=False)
+    none = NOT_SCORED
+    assert inputs.tolist() == [[1, 11, 3, 10, 1, 0, 3, 0, 0, 0, 0, 0]]
+    assert targets.tolist() == [[none, none, none, none, 11, none, 10, none, none, none, none, none]]
+
+
+def test_a_part_is_those_rows_of_the_batch() -> None:
+    whole = mqar_batch(1, 5, **TASK)
+    for part in (slice(0, 16), slice(48, None), slice(3, 60, 7)):
+        for array, expected in zip(mqar_batch(1, 5, **TASK, part=part), whole, strict=True):
+            assert np.array_equal(array, expected[part])
+    longer = mqar_batch(1, 5, **(TASK | {"rows": 100}))
+    assert np.array_equal(longer[0][:64], whole[0])
+
+
+def test_no_row_comes_twice_in_or_across_seeds() -> None:
+    seen = [row.tobytes() for seed in (0, 1, 10) for step in range(20) for row in mqar_batch(seed, step, **TASK)[0]]
+    assert len(set(seen)) == 3 * 20 * 64
+    pairs = [row[:8].tobytes() for seed in (0, 1) for step in range(20) for row in mqar_batch(seed, step, **TASK)[0]]
+    assert len(set(pairs)) == len(pairs)
+
+
+def test_gaps_follow_the_power_law() -> None:
+    """The first pair's slot, whose odds no earlier pair has changed: i^(a-1), normalised."""
+    for percent in (1, 50, 100):
+        slots = np.concatenate(
+            [
+                np.argmax(targets == inputs[:, 1:2], axis=1)
+                for inputs, targets in (
+                    mqar_batch(3, step, 500, 64, 4, 256, power_percent=percent, random_filler=False)
+                    for step in range(20)
+                )
+            ]
+        )
+        slots = (slots - 8) // 2
+        odds = np.arange(1, 29) ** (percent / 100 - 1)
+        expected = 10_000 * odds / odds.sum()
+        found = np.bincount(slots, minlength=28)
+        chi_squared = ((found - expected) ** 2 / expected).sum()
+        assert chi_squared < 60, f"{percent}%: {chi_squared:.0f} of 27 degrees of freedom"  # p = 0.0003
+
+
+def test_keys_and_values_are_uniform() -> None:
+    inputs = np.concatenate([mqar_batch(2, step, 500, 16, 4, 20)[0][:, :8] for step in range(20)])
+    for tokens, low in ((inputs[:, 0::2], 1), (inputs[:, 1::2], 10)):
+        found = np.bincount(tokens.ravel(), minlength=20)[low : 10 * (1 + low // 10)]
+        assert (abs(found / found.mean() - 1) < 0.06).all()
+
+
+def test_mixing_an_array_mixes_its_elements() -> None:
+    numbers = [0, 1, 2**63, 2**64 - 1, 12345]
+    assert mix64(np.array(numbers, dtype=np.uint64)).tolist() == [mix64(n) for n in numbers]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 15}, "length=15 is too short for 4 pairs: give at least 16"),
+        ({"vocab_size": 9}, "vocab_size=9 is too small for 4 pairs: give at least 10"),
+        ({"n_pairs": 0}, "n_pairs=0: give at least one pair"),
+        ({"rows": 0}, "rows=0 and step=0"),
+        ({"power_percent": 0}, "power_percent=0: give 1"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=f"associative recall: {message}"):
+        mqar_batch(0, 0, **(TASK | change))
+    mqar_batch(0, 0, 1, 16, 4, 10)  # the smallest that fits
