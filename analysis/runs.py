@@ -128,9 +128,10 @@ def _header(run: Path) -> dict[str, Any] | None:
         return None
     record = read_json(run / "run.json")
     spec, cost = record["spec"], record["cost"]
-    per_token = {name: float(cost["flops_per_token_train"][name]) for name in CONVENTIONS}
+    # nan: a convention that does not cover the architecture
+    per_token = {name: float(cost["flops_per_token_train"].get(name, math.nan)) for name in CONVENTIONS}
     for name, value in per_token.items():
-        if not (math.isfinite(value) and value > 0):
+        if name in cost["flops_per_token_train"] and not (math.isfinite(value) and value > 0):
             raise ValueError(f"{run / 'run.json'}: cost.flops_per_token_train.{name} must be positive, not {value}")
     return {
         "run_id": record["run_id"],

@@ -9,13 +9,17 @@ from typing import Any
 
 from .errors import InputError, nearest
 
-ARCHS = ("llama", "tnl", "hgrn2", "cosformer2")
+ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1")
 
 # The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
 # HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
 # affine LayerNorms; we default to SRMSNorm so that the linear models differ in their mixers alone (set norm="layer").
-DEFAULT_NORM = {"llama": "rms", "tnl": "srms", "hgrn2": "srms", "cosformer2": "srms"}
+DEFAULT_NORM = {"llama": "rms", "tnl": "srms", "hgrn2": "srms", "cosformer2": "srms", "hgrn1": "srms"}
 NORMS = ("srms", "rms", "layer")
+
+# Fields that mean something to these architectures only. `to_dict` leaves them out elsewhere, so that a run of another
+# architecture keeps its hash when a field is added here.
+ONLY_FOR = {"hgrn1_complex": ("hgrn1",)}
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class ModelConfig:
     gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
+    hgrn1_complex: bool = True  # HGRN1: complex states, 2 d numbers wide, as in its paper; False: real ones, d wide
     residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
 
     def __post_init__(self) -> None:
@@ -83,7 +88,8 @@ class ModelConfig:
         return self.d_model // self.n_heads
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Plain data, without the fields of other architectures (ONLY_FOR)."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if self.arch in ONLY_FOR.get(k, ARCHS)}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`; fields derived from the head dimension are derived again unless given."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from .config import ModelConfig
 from .mixers import MIXERS
-from .mixers.base import Stream
-from .mixers.cosformer2 import CosFormer2Mixer, Tpe
+from .mixers.base import Mixer, Stream
+from .mixers.cosformer2 import Tpe
 from .mixers.hgrn2 import lower_bounds
 from .norms import Norm
 
@@ -32,19 +32,20 @@ class ChannelMixer(nn.Module):
 
 
 class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x))."""
+    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x)), the latter where the token mixer asks for one."""
 
     def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
         assert config.norm is not None
         self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.mixer = MIXERS[config.arch](config, index)
-        self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.channel = ChannelMixer(config)
+        if self.mixer.has_channel_mixer:
+            self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
+            self.channel = ChannelMixer(config)
 
     def forward(self, x: Tensor, stream: Stream) -> Tensor:
         x = x + self.mixer(self.mixer_norm(x), stream).to(x.dtype)
-        return x + self.channel(self.channel_norm(x)).to(x.dtype)
+        return x + self.channel(self.channel_norm(x)).to(x.dtype) if self.mixer.has_channel_mixer else x
 
 
 class Decoder(nn.Module):
@@ -56,8 +57,9 @@ class Decoder(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.tpe = Tpe(config) if config.arch == "cosformer2" else None
-        # HGRN2: gamma of `lower_bounds`
-        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.d_model)) if config.arch == "hgrn2" else None
+        # gamma of `lower_bounds`
+        bounded = MIXERS[config.arch].has_lower_bounds
+        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.d_model)) if bounded else None
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
@@ -76,16 +78,17 @@ class Decoder(nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
-        Matrices normal(0, init_std), the two that write to the residual stream divided by sqrt(2 L); norms 1 and 0;
-        gamma 0 (bounds l / L); theta and Tpe as their modules say. Source: ARCHITECTURES.md's training table (the
-        papers do not state it).
+        Matrices normal(0, init_std), those that write to the residual stream divided by the root of their number (2 L;
+        L without channel mixers); norms 1 and 0; gamma 0 (bounds l / L); Tpe and what is special to a mixer as their
+        modules say. Source: ARCHITECTURES.md's training table (the papers do not state it).
         """
         std = self.config.init_std
+        writers = self.config.n_layers * (2 if MIXERS[self.config.arch].has_channel_mixer else 1)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():
                 if name.endswith(residual):
-                    parameter.normal_(0.0, std / math.sqrt(2 * self.config.n_layers), generator=generator)
+                    parameter.normal_(0.0, std / math.sqrt(writers), generator=generator)
                 elif name == "gamma" or name.endswith("bias"):
                     parameter.zero_()
                 elif parameter.dim() >= 2:
@@ -95,12 +98,13 @@ class Decoder(nn.Module):
         if self.tpe is not None:
             self.tpe.reset_own_parameters(generator)
         for module in self.modules():
-            if isinstance(module, CosFormer2Mixer):
-                module.reset_own_parameters()
+            if isinstance(module, Mixer):
+                module.reset_own_parameters(generator)
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
-        names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(".theta")}
+        scales = tuple(f".mixer.{name}" for name in MIXERS[self.config.arch].time_scales)
+        names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(scales)}
         return names | ({"gamma"} if self.gamma is not None else set())
 
     def keep_fp32(self) -> set[str]:

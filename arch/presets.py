@@ -50,5 +50,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         layers, heads, fields = PAPER_LAYERS.get((arch, size), layers), d_model // 128, {}
     else:
         raise InputError(f"unknown size {size!r}{nearest(size, list(SIZES))}")
+    # HGRN1's mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12
+    d_ffn = 2 * d_model if arch == "hgrn1" else d_ffn
     shape = {"arch": arch, "d_model": d_model, "n_layers": layers, "n_heads": heads, "d_ffn": d_ffn}
     return ModelConfig.from_dict(shape | fields | changes)

@@ -12,7 +12,8 @@ from arch.config import ARCHS, ModelConfig
 from arch.presets import PAPER, preset
 
 from .console import run_app
-from .conventions import CONVENTIONS, train_flops_per_token
+from .conventions import CONVENTIONS, conventions_of, train_flops_per_token
+from .mixers import ENTRIES
 from .params import count_params
 
 # The training step of the paper's table 7: 480 sequences of 8192 tokens.
@@ -38,7 +39,7 @@ def count(
     cfg = preset(arch, size)
     cfg = cfg if context is None else cfg.replace(context_length=context)
     params = count_params(cfg)
-    names = CONVENTIONS if convention is None else (convention,)
+    names = conventions_of(cfg) if convention is None else (convention,)
     flops = {name: train_flops_per_token(cfg, name) for name in names}
     if as_json:
         report = {
@@ -63,7 +64,8 @@ def count(
 @app.command()
 def table(as_json: AsJson = False) -> None:
     """The paper's 24 models: non-embedding parameters, and PFLOP of a training step of 480 x 8192 tokens."""
-    rows = [table_row(preset(arch, size, context_length=PAPER_CONTEXT), size) for arch in ARCHS for size in PAPER]
+    archs = [arch for arch in ARCHS if ENTRIES[arch].paper is not None]
+    rows = [table_row(preset(arch, size, context_length=PAPER_CONTEXT), size) for arch in archs for size in PAPER]
     if as_json:
         print(json.dumps(rows, indent=1))
         return

@@ -17,8 +17,12 @@ def paper(cfg: ModelConfig, context_length: int) -> float:
 
     Without embedding and head; the channel mixer counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
     square; cosFormer2's TPE is left out. h is the configuration's head count (d/128 in the paper's models).
+    Raises InputError for an architecture that table 1 has no row for.
     """
-    return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * ENTRIES[cfg.arch].paper(cfg, context_length)
+    bracket = ENTRIES[cfg.arch].paper
+    if bracket is None:
+        raise InputError(f"convention 'paper' has no formula for {cfg.arch}: use {' or '.join(conventions_of(cfg))}")
+    return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * bracket(cfg, context_length)
 
 
 def exact(cfg: ModelConfig, context_length: int) -> float:
@@ -41,10 +45,16 @@ _FUNCTIONS = {"paper": paper, "exact": exact, "6nd": six_n}
 CONVENTIONS = tuple(_FUNCTIONS)
 
 
+def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
+    """The conventions under which `cfg` has a FLOP count: all, but for `paper` outside the paper's architectures."""
+    return tuple(name for name in CONVENTIONS if name != "paper" or ENTRIES[cfg.arch].paper is not None)
+
+
 def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
     """FLOP to train on one token, forward and backward, in sequences of `context_length` (default: cfg's) tokens.
 
-    Raises InputError for an unknown convention or a context length that is no positive integer.
+    Raises InputError for an unknown convention, one that does not cover the architecture, or a context length that is
+    no positive integer.
     """
     if convention not in _FUNCTIONS:
         raise InputError(f"unknown convention {convention!r}{nearest(convention, list(CONVENTIONS))}")
@@ -55,11 +65,12 @@ def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int
 
 
 def cost_table(cfg: ModelConfig) -> dict[str, Any]:
-    """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length."""
+    """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length, under
+    each convention that covers the architecture."""
     params = count_params(cfg)
     return {
         "n_params": params.total,
         "n_params_non_embedding": params.non_embedding,
         "n_params_embedding": params.embedding,
-        "flops_per_token_train": {name: train_flops_per_token(cfg, name) for name in CONVENTIONS},
+        "flops_per_token_train": {name: train_flops_per_token(cfg, name) for name in conventions_of(cfg)},
     }

@@ -27,7 +27,8 @@ class Entry:
     once(cfg): parameters the model has once and not per layer, beside embedding, head and final norm.
     once_core(cfg, T): FLOP of those parts, forward, for one sequence of T tokens.
     setup(cfg, T): FLOP of products of parameters alone: spent once a pass, however many sequences it holds.
-    paper(cfg, T): the bracket of table 1, i.e. training FLOP per token divided by 72 l d^2.
+    paper(cfg, T): the bracket of table 1, i.e. training FLOP per token divided by 72 l d^2; None where table 1 has no
+    row for the architecture.
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]
@@ -36,12 +37,12 @@ class Entry:
     once: Callable[[ModelConfig], dict[str, int]]
     once_core: Callable[[ModelConfig, int], dict[str, float]]
     setup: Callable[[ModelConfig, int], dict[str, float]]
-    paper: Callable[[ModelConfig, int], float]
+    paper: Callable[[ModelConfig, int], float] | None
 
 
-def norm_size(cfg: ModelConfig) -> int:
-    """Parameters of one norm over the width: none (srms), weight (rms), weight and bias (layer)."""
-    return {"srms": 0, "rms": 1, "layer": 2}[str(cfg.norm)] * cfg.d_model
+def norm_size(cfg: ModelConfig, width: int | None = None) -> int:
+    """Parameters of one norm over `width` (default: d): none (srms), weight (rms), weight and bias (layer)."""
+    return {"srms": 0, "rms": 1, "layer": 2}[str(cfg.norm)] * (width or cfg.d_model)
 
 
 def chunks(context: int, size: int) -> list[tuple[int, int]]:
@@ -110,6 +111,11 @@ def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {"tpe.kernel": sum(2.0 * d * e * rows for rows, _ in chunks(context, cfg.chunk_size))}
 
 
+def hgrn1_width(cfg: ModelConfig) -> int:
+    """Real numbers in HGRN1's state: 2d (complex) or d."""
+    return (2 if cfg.hgrn1_complex else 1) * cfg.d_model
+
+
 ENTRIES = {
     "llama": Entry(
         matrices=lambda cfg: square(cfg, "q", "k", "v", "o"),
@@ -146,5 +152,21 @@ ENTRIES = {
         once_core=filter_core,
         setup=filter_setup,
         paper=lambda cfg, n: 1 + 3 / (4 * cfg.n_heads) + 23 / (72 * cfg.d_model),
+    ),
+    # the recurrence is element-wise, O(d) a token, and counts as no matrix product
+    "hgrn1": Entry(
+        matrices=lambda cfg: {
+            "mixer.f": cfg.d_model**2,
+            **{f"mixer.{name}": cfg.d_model * hgrn1_width(cfg) for name in ("i", "g", "o")},
+        },
+        vectors=lambda cfg: {
+            "mixer.norm": norm_size(cfg, hgrn1_width(cfg)),
+            "mixer.theta": cfg.d_model if cfg.hgrn1_complex else 0,
+        },
+        core=no_core,
+        once=lambda cfg: {"lower_bound": cfg.n_layers * cfg.d_model},
+        once_core=no_core,
+        setup=no_core,
+        paper=None,
     ),
 }

@@ -14,14 +14,17 @@ ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, f
 
 
 def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """{"study", "directory", "sets", "runs": [row], "totals"}; every FLOP key names its convention.
+    """{"study", "directory", "sets", "runs": [row], "totals"}; every FLOP key names its convention. A row has no key
+    for a convention that does not cover its architecture, and then neither have the totals.
 
     `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch.
     """
     rows = [plan_row(run) for run in runs]
     totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in ("n_tokens", "n_steps", "n_checkpoints")}
     for convention in ("exact", "paper", "6nd"):
-        totals[f"flops_{convention}"] = sum(row[f"flops_{convention}"] for row in rows)
+        key = f"flops_{convention}"
+        if all(key in row for row in rows):
+            totals[key] = sum(row[key] for row in rows)
     for row in rows:
         row["share"] = row["flops_exact"] / totals["flops_exact"]
     totals["artifact_bytes"] = sum(row["artifact_bytes"] for row in rows)
@@ -72,7 +75,7 @@ def show_plan(table: dict[str, Any]) -> str:
                 f"{row['n_steps']:,}",
                 f"{row['lr']:g}",
                 f"{row['flops_exact']:.3g}",
-                f"{row['flops_paper']:.3g}",
+                f"{row['flops_paper']:.3g}" if "flops_paper" in row else "-",
                 f"{row['share']:.1%}",
             )
         )
@@ -81,7 +84,8 @@ def show_plan(table: dict[str, Any]) -> str:
         f"{totals['n_runs']} runs, {short(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
         f"({short(totals['artifact_bytes'], 'B')})\n"
         f"C = {totals['flops_exact']:.4g} FLOP exact ({totals['pf_days_exact']:.3g} PF-days), "
-        f"{totals['flops_paper']:.4g} paper, {totals['flops_6nd']:.4g} 6nd\n"
+        + (f"{totals['flops_paper']:.4g} paper, " if "flops_paper" in totals else "")
+        + f"{totals['flops_6nd']:.4g} 6nd\n"
     )
     if totals["h200_days_at_40_percent"] >= 0.01:
         closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"

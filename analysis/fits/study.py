@@ -143,11 +143,14 @@ def _run_curves(tables: Tables, settings: FitSettings) -> _Groups:
 
 
 def _size_curves(sizes: _Sizes, convention: str, settings: FitSettings) -> list[SizeCurve]:
-    """The curves of one architecture over compute, smallest size first, seeds averaged."""
+    """The curves of one architecture over compute, smallest size first, seeds averaged; none under a convention that
+    does not cover it."""
     curves = []
     for size, runs in sizes.items():
         row = runs[0][0]
         per_token = float(getattr(row, f"flops_per_token_{convention}"))
+        if np.isnan(per_token):
+            continue
         log_c, log_loss = average_seeds([(log_tokens + np.log(per_token), loss) for _, log_tokens, loss in runs])
         if len(log_c) > 1:
             n_params, warmup = int(row.n_params_non_embedding), settings.settled_after(int(row.warmup_tokens))
@@ -161,9 +164,12 @@ def _needed(settings: FitSettings) -> str:
 
 def _unusable(sizes: _Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
     """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text."""
+    rows = [row for runs in sizes.values() for row, _, _ in runs]
+    if any(np.isnan(getattr(row, f"flops_per_token_{settings.flops}")) for row in rows):
+        return f"the convention fit.flops = {settings.flops} has no formula for it: set fit.flops to exact"
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
-    repeated = [(float(row.epochs), str(row.run_id)) for runs in sizes.values() for row, _, _ in runs if row.epochs > 1]
+    repeated = [(float(row.epochs), str(row.run_id)) for row in rows if row.epochs > 1]
     if repeated and settings.loss == "train_smoothed":
         most, run_id = max(repeated)
         return (
@@ -188,6 +194,7 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
             high * others[last].flops_per_token / own[last].flops_per_token,
         )
         for name, others in curves.items()
+        if others
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +17,37 @@ class Stream:
 
     start: int = 0  # position of the first token
     form: str | None = None  # form of the sequence operations; None: the fast one
-    bounds: Tensor | None = None  # HGRN2: lower bound of the forget gates, [layers, d], fp32
+    bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
+
+    def bound(self, layer: int) -> Tensor:
+        """The lower bound [d] of one layer's forget gates, in [0, 1)."""
+        assert self.bounds is not None
+        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
+        return self.bounds[layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps)
 
 
 class Mixer(nn.Module):
-    """Projections `names` from d to d, an output projection, and heads of config.head_dim channels."""
+    """Projections of x, an output projection, and heads of config.head_dim channels.
 
-    def __init__(self, config: ModelConfig, layer: int, names: tuple[str, ...]) -> None:
+    `names`: the projections, from d to d, or {name: width} for other widths; the output reads `inner` channels
+    (default: d). What the rest of the model must know about a mixer is data on its class.
+    """
+
+    has_channel_mixer: ClassVar[bool] = True  # a layer puts a channel mixer behind this token mixer
+    has_lower_bounds: ClassVar[bool] = False  # reads Stream.bounds
+    time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
+
+    def __init__(
+        self, config: ModelConfig, layer: int, names: tuple[str, ...] | dict[str, int] = (), inner: int | None = None
+    ) -> None:
         super().__init__()
         self.config, self.layer = config, layer
-        self.project = nn.ModuleDict({name: nn.Linear(config.d_model, config.d_model, bias=False) for name in names})
-        self.out = nn.Linear(config.d_model, config.d_model, bias=False)
+        widths = names if isinstance(names, dict) else dict.fromkeys(names, config.d_model)
+        self.project = nn.ModuleDict({name: nn.Linear(config.d_model, w, bias=False) for name, w in widths.items()})
+        self.out = nn.Linear(inner or config.d_model, config.d_model, bias=False)
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
 
     def heads(self, x: Tensor) -> Tensor:
         """[B, T, d] -> [B, T, H, p]."""

@@ -13,6 +13,8 @@ carry no weights (the paper's parameter counts hint at three LayerNorms a layer,
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
@@ -27,6 +29,8 @@ TPE_GAIN = 0.5  # of the filter over its input, at initialisation
 
 
 class CosFormer2Mixer(Mixer):
+    time_scales: ClassVar[tuple[str, ...]] = ("theta",)
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
         assert config.gate_rank is not None and config.norm is not None
@@ -34,7 +38,7 @@ class CosFormer2Mixer(Mixer):
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.theta = nn.Parameter(torch.empty(config.n_heads, config.head_dim))
 
-    def reset_own_parameters(self) -> None:
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
         channels = torch.arange(self.config.d_model, dtype=torch.float64)
         theta = 10_000.0 ** (-2 * channels / self.config.d_model)
         with torch.no_grad():

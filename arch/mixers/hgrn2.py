@@ -11,7 +11,8 @@ output gate (eq. 13 declares its matrices but neither uses nor counts them).
 
 from __future__ import annotations
 
-import torch
+from typing import ClassVar
+
 import torch.nn.functional as nnf
 from torch import Tensor
 
@@ -34,15 +35,15 @@ def lower_bounds(gamma: Tensor) -> Tensor:
 
 
 class HGRN2Mixer(Mixer):
+    has_lower_bounds: ClassVar[bool] = True
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "forget", "value"))
         assert config.norm is not None
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
     def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        assert stream.bounds is not None
-        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
-        bound = self.heads(stream.bounds[self.layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps))
+        bound = self.heads(stream.bound(self.layer))
         mixed, _ = gated_attention(
             nnf.silu(self.heads(self.project["query"](x))),
             None,

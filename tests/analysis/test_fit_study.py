@@ -129,6 +129,25 @@ def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path)
     assert "5·10¹⁰ to 5·10¹²" in extrapolation_text(fits)
 
 
+def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, tokens=BUDGETS, extra_seeds=())
+    for run in (tmp_path / "runs" / run_id / "run.json" for run_id in runs if run_id.startswith("tnl")):
+        record = json.loads(run.read_text())
+        del record["cost"]["flops_per_token_train"]["paper"]
+        run.write_text(json.dumps(record))
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert {name: set(archs) for name, archs in fits["by_convention"].items()} == {
+        "exact": {"llama", "tnl"},
+        "paper": {"llama"},
+        "6nd": {"llama", "tnl"},
+    }
+    json.dumps(fits, allow_nan=False)
+    fits = fit_study(load_tables(tmp_path, runs), settings(flops="paper"))
+    assert fits["archs"]["llama"]["fitted"]
+    assert "fit.flops = paper has no formula for it" in fits["archs"]["tnl"]["reason"]
+    json.dumps(fits, allow_nan=False)
+
+
 def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     for run in runs:

@@ -102,6 +102,21 @@ class Reference:
             heads.append(torch.stack(rows))
         return norm(torch.cat(heads, 1)) @ self.w[at + "out.weight"].T
 
+    def hgrn1(self, x: Tensor, layer: int, at: str) -> Tensor:
+        shares = torch.exp(self.w["decoder.gamma"]) / torch.exp(self.w["decoder.gamma"]).sum(0)
+        bound = sum((shares[i] for i in range(1, layer + 1)), torch.zeros_like(shares[0]))
+        w = {name: self.w[f"{at}project.{name}.weight"].T for name in ("input", "forget", "gate")}
+        is_complex = self.config.hgrn1_complex
+        turn = torch.exp(1j * self.w[at + "theta"]) if is_complex else 1
+        state, rows = torch.zeros(x.shape[1], dtype=torch.complex128), []
+        for t in range(len(x)):
+            c = silu(x[t] @ w["input"])
+            lam = bound + (1 - bound) * sigmoid(x[t] @ w["forget"])
+            state = lam * turn * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if is_complex else c)
+            both = torch.stack([state.real, state.imag], 1).flatten() if is_complex else state.real
+            rows.append(sigmoid(x[t] @ w["gate"]) * both)
+        return norm(torch.stack(rows)) @ self.w[at + "out.weight"].T
+
     def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
@@ -124,9 +139,9 @@ class Reference:
         return torch.stack(rows)
 
 
-@pytest.mark.parametrize("arch", ARCHS)
-def test_logits_equal_the_equations(arch):
-    config = ModelConfig(arch=arch, **CONFIG, chunk_size=8, init_std=0.3)
+@pytest.mark.parametrize("arch, changes", [*((arch, {}) for arch in ARCHS), ("hgrn1", {"hgrn1_complex": False})])
+def test_logits_equal_the_equations(arch, changes):
+    config = ModelConfig(arch=arch, **CONFIG, **changes, chunk_size=8, init_std=0.3)
     model = build_model(config, seed=5)
     with torch.no_grad():  # away from values that hide a mistake: equal bounds, weights of one
         for index, parameter in enumerate(p for p in model.parameters() if p.dim() == 1 or p is model.decoder.gamma):

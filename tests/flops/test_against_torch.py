@@ -52,6 +52,7 @@ def configurations(draw):
         chunk_size=2 ** draw(st.integers(0, 6)),
         gate_rank=draw(st.one_of(st.none(), st.integers(1, 40))),
         tpe_dim=draw(st.one_of(st.none(), st.integers(1, 40))),
+        hgrn1_complex=draw(st.booleans()),
         tpe_residual=draw(st.booleans()),
     )
 

@@ -7,7 +7,7 @@ import pytest
 from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.presets import preset
-from flops import CONVENTIONS, cost_table, count_params, train_flops_per_token
+from flops import CONVENTIONS, conventions_of, cost_table, count_params, train_flops_per_token
 
 ARCHS = {"LLaMA": "llama", "TNL": "tnl", "HGRN2": "hgrn2", "cos2": "cosformer2"}
 STEP = 480 * 8192  # tokens of a training step in table 7
@@ -92,6 +92,13 @@ def test_no_overflow():
     total = (6 * matrices + 6 * cfg.n_layers * 10**9 * cfg.d_model) * 3 * 10**11 * 10**6
     assert total > 2**100
     assert train_flops_per_token(cfg, "exact") * 3e11 * 1e6 == pytest.approx(total, rel=1e-12)
+
+
+def test_an_architecture_without_a_row_in_table_1_has_no_paper_count():
+    cfg = preset("hgrn1", "14k")
+    assert conventions_of(cfg) == ("exact", "6nd") == tuple(cost_table(cfg)["flops_per_token_train"])
+    with pytest.raises(InputError, match="'paper' has no formula for hgrn1: use exact or 6nd"):
+        train_flops_per_token(cfg, "paper")
 
 
 def test_bad_names_and_lengths():

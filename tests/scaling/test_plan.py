@@ -37,6 +37,15 @@ def test_set_and_only_reach_the_plan():
     assert rows[0]["share"] == 1.0
 
 
+def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
+    study = load_study("quickstart", ["grid.archs=[tnl, hgrn1]"])
+    table = plan(study, study.runs("size=38k,seed=0"))
+    assert {row["arch"]: "flops_paper" in row for row in table["runs"]} == {"tnl": True, "hgrn1": False}
+    assert "flops_paper" not in table["totals"] and table["totals"]["flops_6nd"] > 0
+    line = next(line for line in show_plan(table).splitlines() if line.startswith("hgrn1"))
+    assert line.split()[-2] == "-"
+
+
 def test_short_and_text_table():
     assert [short(v) for v in (0, 999, 1234, 3.0e11)] == ["0", "999", "1.23 k", "300 G"]
     assert short(2.5e6, "B") == "2.5 MB"
