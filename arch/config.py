@@ -9,17 +9,31 @@ from typing import Any
 
 from .errors import InputError, nearest
 
-ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1")
+ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2")
 
 # The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
 # HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
 # affine LayerNorms; we default to SRMSNorm so that the linear models differ in their mixers alone (set norm="layer").
-DEFAULT_NORM = {"llama": "rms", "tnl": "srms", "hgrn2": "srms", "cosformer2": "srms", "hgrn1": "srms"}
+# Mamba has RMSNorm.
+DEFAULT_NORM = {
+    "llama": "rms",
+    "tnl": "srms",
+    "hgrn2": "srms",
+    "cosformer2": "srms",
+    "hgrn1": "srms",
+    "mamba2": "rms",
+}
 NORMS = ("srms", "rms", "layer")
 
 # Fields that mean something to these architectures only. `to_dict` leaves them out elsewhere, so that a run of another
 # architecture keeps its hash when a field is added here.
-ONLY_FOR = {"hgrn1_complex": ("hgrn1",)}
+ONLY_FOR = {
+    "hgrn1_complex": ("hgrn1",),
+    "expand": ("mamba2",),
+    "conv_width": ("mamba2",),
+    "ssm_state": ("mamba2",),
+}
+SSM_STATE = {"mamba2": 128}  # as published
 
 
 @dataclass(frozen=True)
@@ -47,12 +61,25 @@ class ModelConfig:
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
     hgrn1_complex: bool = True  # HGRN1: complex states, 2 d numbers wide, as in its paper; False: real ones, d wide
+    expand: int = 2  # Mamba: inner width over d_model
+    conv_width: int = 4  # Mamba: steps of the short convolution
+    ssm_state: int | None = None  # Mamba2: key width N of the state, default 128
     residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
             raise InputError(f"unknown architecture {self.arch!r}{nearest(self.arch, list(ARCHS))}")
-        for name in ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size"):
+        for name in (
+            "d_model",
+            "n_layers",
+            "n_heads",
+            "d_ffn",
+            "vocab_size",
+            "context_length",
+            "chunk_size",
+            "expand",
+            "conv_width",
+        ):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {value!r}")
@@ -76,16 +103,23 @@ class ModelConfig:
             fill(self, "norm", DEFAULT_NORM[self.arch])
         if self.norm not in NORMS:
             raise InputError(f"unknown norm {self.norm!r}{nearest(str(self.norm), list(NORMS))}")
-        for name in ("gate_rank", "tpe_dim"):
-            if getattr(self, name) is None:
+        if self.ssm_state is None:
+            fill(self, "ssm_state", SSM_STATE.get(self.arch))
+        for name in ("gate_rank", "tpe_dim", "ssm_state"):
+            if name != "ssm_state" and getattr(self, name) is None:
                 fill(self, name, self.head_dim)
-            if getattr(self, name) <= 0:
+            if (getattr(self, name) or 1) <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
 
     @property
     def head_dim(self) -> int:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
+
+    @property
+    def inner_dim(self) -> int:
+        """Mamba: width of what the recurrence mixes. Its heads are inner_dim / n_heads wide."""
+        return self.expand * self.d_model
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the fields of other architectures (ONLY_FOR)."""

@@ -49,8 +49,8 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
 
     config_class = LinearScalingConfig
     base_model_prefix = "decoder"
-    # with dtype=bfloat16 too: what Decoder.keep_fp32 names, since rounded time scales are other time scales
-    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm"]
+    # patterns; with dtype=bfloat16 too: what Decoder.keep_fp32 names, since rounded time scales are other time scales
+    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm", "bias", "A_log", r"\.D$"]
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "decoder.embedding.weight"}
 
     def __init__(self, config: LinearScalingConfig) -> None:

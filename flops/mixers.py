@@ -29,6 +29,7 @@ class Entry:
     setup(cfg, T): FLOP of products of parameters alone: spent once a pass, however many sequences it holds.
     paper(cfg, T): the bracket of table 1, i.e. training FLOP per token divided by 72 l d^2; None where table 1 has no
     row for the architecture.
+    channel_mixer: whether a layer has one, with its norm.
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]
@@ -38,6 +39,7 @@ class Entry:
     once_core: Callable[[ModelConfig, int], dict[str, float]]
     setup: Callable[[ModelConfig, int], dict[str, float]]
     paper: Callable[[ModelConfig, int], float] | None
+    channel_mixer: bool = True
 
 
 def norm_size(cfg: ModelConfig, width: int | None = None) -> int:
@@ -72,12 +74,12 @@ def softmax_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {"mixer.softmax": 4.0 * context * context * cfg.d_model}
 
 
-def decay_core(cfg: ModelConfig, context: int, key_dim: int) -> dict[str, float]:
-    """decay_attention in chunks. A chunk of C rows and a head have, with keys k wide and values p wide:
+def decay_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | None = None) -> dict[str, float]:
+    """decay_attention in chunks. A chunk of C rows and a head have, with keys k wide and values p wide (default: d/h):
 
     inside the chunk q k^T 2CCk and (q k^T) v 2CCp; through the state q S 2Ckp and k^T v 2Ckp.
     """
-    k, p, inside, state = float(key_dim), float(cfg.head_dim), 0.0, 0.0
+    k, p, inside, state = float(key_dim), float(value_dim or cfg.head_dim), 0.0, 0.0
     for rows, count in chunks(context, cfg.chunk_size):
         inside += cfg.n_heads * count * 2.0 * rows * rows * (k + p)
         state += cfg.n_heads * count * 4.0 * rows * k * p
@@ -168,5 +170,25 @@ ENTRIES = {
         once_core=no_core,
         setup=no_core,
         paper=None,
+    ),
+    # the convolution and the skip are element-wise, O(d) a token, and count as no matrix product
+    "mamba2": Entry(
+        matrices=lambda cfg: {
+            "mixer.in": cfg.d_model * (2 * cfg.inner_dim + 2 * int(cfg.ssm_state or 0) + cfg.n_heads),
+            "mixer.o": cfg.inner_dim * cfg.d_model,
+        },
+        vectors=lambda cfg: {
+            "mixer.conv": (cfg.conv_width + 1) * (cfg.inner_dim + 2 * int(cfg.ssm_state or 0)),
+            "mixer.A_log": cfg.n_heads,
+            "mixer.D": cfg.n_heads,
+            "mixer.dt_bias": cfg.n_heads,
+            "mixer.norm": norm_size(cfg, cfg.inner_dim),
+        },
+        core=lambda cfg, n: decay_core(cfg, n, int(cfg.ssm_state or 0), cfg.inner_dim // cfg.n_heads),
+        once=nothing,
+        once_core=no_core,
+        setup=no_core,
+        paper=None,
+        channel_mixer=False,
     ),
 }

@@ -34,23 +34,25 @@ class ParamCount:
 
 
 def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
-    """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg. No biases."""
-    channel = cfg.d_model * cfg.d_ffn
-    return ENTRIES[cfg.arch].matrices(cfg) | {"ffn.gate": channel, "ffn.up": channel, "ffn.down": channel}
+    """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg if there is
+    one. No biases."""
+    entry, channel = ENTRIES[cfg.arch], cfg.d_model * cfg.d_ffn
+    ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.channel_mixer else {}
+    return entry.matrices(cfg) | ffn
 
 
 def count_params(cfg: ModelConfig) -> ParamCount:
     """Parameters of the model that `cfg` describes, exactly.
 
     Embedding V d (tied; the untied head adds V d); a layer has its token mixer (mixers.py), the channel mixer 3 d g
-    and two norms; one final norm. Fixed decays and other buffers are not parameters.
+    and two norms (Mamba: no channel mixer, one norm); one final norm. Fixed decays and buffers are not parameters.
     """
     entry = ENTRIES[cfg.arch]
     modules = {"embedding": cfg.vocab_size * cfg.d_model}
     if not cfg.tie_embeddings:
         modules["head"] = cfg.vocab_size * cfg.d_model
     modules |= entry.once(cfg)
-    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": 2 * norm_size(cfg)}
+    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.channel_mixer) * norm_size(cfg)}
     modules |= {name: cfg.n_layers * size for name, size in layer.items() if size}
     if norm_size(cfg):
         modules["final_norm"] = norm_size(cfg)

@@ -5,6 +5,7 @@ from .cosformer2 import CosFormer2Mixer
 from .hgrn1 import HGRN1Mixer
 from .hgrn2 import HGRN2Mixer
 from .llama import LlamaMixer
+from .mamba2 import Mamba2Mixer
 from .tnl import TNLMixer
 
 MIXERS: dict[str, type[Mixer]] = {
@@ -13,4 +14,5 @@ MIXERS: dict[str, type[Mixer]] = {
     "hgrn2": HGRN2Mixer,
     "cosformer2": CosFormer2Mixer,
     "hgrn1": HGRN1Mixer,
+    "mamba2": Mamba2Mixer,
 }

@@ -46,6 +46,8 @@ class Reference:
             at = f"decoder.layers.{layer}."
             inner = norm(x, self.w.get(at + "mixer_norm.weight"))
             x = x + getattr(self, self.config.arch)(inner, layer, at + "mixer.")
+            if self.config.arch.startswith("mamba"):
+                continue
             inner = norm(x, self.w.get(at + "channel_norm.weight"))
             gate = inner @ self.w[at + "channel.gate.weight"].T
             gate = silu(gate) if self.config.arch == "llama" else gate
@@ -116,6 +118,29 @@ class Reference:
             both = torch.stack([state.real, state.imag], 1).flatten() if is_complex else state.real
             rows.append(sigmoid(x[t] @ w["gate"]) * both)
         return norm(torch.stack(rows)) @ self.w[at + "out.weight"].T
+
+    def conv(self, x: Tensor, at: str) -> Tensor:
+        """[T, C]"""
+        w, rows = self.w[at + "conv.weight"], []
+        for t in range(len(x)):
+            past = [x[t - i] * w[:, w.shape[1] - 1 - i] for i in range(w.shape[1]) if t >= i]
+            rows.append(silu(sum(past) + self.w[at + "conv.bias"]))
+        return torch.stack(rows)
+
+    def mamba2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        d, heads, n = 2 * self.config.d_model, self.config.n_heads, self.config.ssm_state
+        z, u, step = (x @ self.w[at + "project.input.weight"].T).split([d, d + 2 * n, heads], 1)
+        v, key, query = self.conv(u, at).split([d, n, n], 1)
+        dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
+        rate, skip, p = -torch.exp(self.w[at + "A_log"]), self.w[at + "D"], d // heads
+        columns = []
+        for h in range(heads):
+            state, rows, values = torch.zeros(n, p, dtype=torch.float64), [], v[:, h * p : (h + 1) * p]
+            for t in range(len(x)):
+                state = torch.exp(rate[h] * dt[t, h]) * state + torch.outer(key[t], dt[t, h] * values[t])
+                rows.append(query[t] @ state + skip[h] * values[t])
+            columns.append(torch.stack(rows))
+        return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
 
     def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []

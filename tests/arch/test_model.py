@@ -7,7 +7,7 @@ import torch
 
 from arch.config import ARCHS, ModelConfig
 from arch.errors import InputError
-from arch.lm import build_model, load_model
+from arch.lm import LanguageModel, build_model, load_model
 from arch.mixers.hgrn2 import lower_bounds
 from arch.mixers.tnl import alibi_slopes, log_decays
 from arch.presets import PAPER, SIZES, preset
@@ -71,7 +71,17 @@ def test_initialisation_by_group(arch):
     model = build_model(config, seed=0)
     for name, parameter in model.named_parameters():
         if name.endswith(("mixer.out.weight", "channel.down.weight")):
-            assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(16), rel=0.05), name
+            writers = 8 if arch.startswith("mamba") else 16
+            assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(writers), rel=0.05), name
+        elif name.endswith(".dt_bias"):
+            dt = torch.nn.functional.softplus(parameter)
+            assert dt.min() >= 0.99e-3 and dt.max() <= 0.101, name
+        elif name.endswith((".conv.weight", ".conv.bias")):
+            assert 0.45 < parameter.abs().max() <= 0.5 and abs(parameter.mean().item()) < 0.05, name
+        elif name.endswith(".D"):
+            assert (parameter == 1).all(), name
+        elif name.endswith(".A_log"):
+            assert parameter.min() >= 0 and parameter.max() <= math.log(16) + 1e-6, name
         elif name.endswith("gamma"):
             bounds = lower_bounds(parameter)
             torch.testing.assert_close(bounds[:, 0], torch.arange(8) / 8)
@@ -123,7 +133,7 @@ def test_weight_decay_leaves_vectors_and_time_scales_alone():
         excluded, names = model.no_weight_decay(), dict(model.named_parameters())
         assert excluded <= names.keys()
         assert {name for name, p in names.items() if p.dim() < 2} <= excluded
-        assert {name for name in names if name.endswith(("theta", "gamma"))} <= excluded
+        assert {name for name in names if name.endswith(("theta", "gamma", "A_log", "D", "dt_bias"))} <= excluded
         assert not any("project" in name or "embedding" in name for name in excluded)
 
 
@@ -189,11 +199,28 @@ def test_every_preset_can_be_built():
     for arch in ARCHS:
         for size in SIZES:
             with torch.device("meta"):
-                from arch.lm import LanguageModel
-
                 model = LanguageModel(preset(arch, size))
             if size in PAPER:
-                assert model.model_config.head_dim == 128
+                config = model.model_config
+                assert config.head_dim == 128 or (arch.startswith("mamba") and config.inner_dim // config.n_heads == 64)
+
+
+def test_a_field_of_one_architecture_is_no_data_of_another():
+    """So that the runs of an architecture keep their hash when another one gets a field."""
+    assert "ssm_state" not in preset("tnl", "14k").to_dict()
+    config = preset("mamba2", "14k", ssm_state=5, conv_width=3)
+    assert ModelConfig.from_dict(config.to_dict()) == config and config.to_dict()["ssm_state"] == 5
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_are_roughly_what_their_names_say(size):
+    """Non-embedding parameters within 35% of LLaMA's, whatever a layer is made of."""
+    counts = {}
+    for arch in ARCHS:
+        with torch.device("meta"):
+            decoder = LanguageModel(preset(arch, size)).decoder
+        counts[arch] = sum(p.numel() for p in decoder.layers.parameters())
+    assert all(abs(count / counts["llama"] - 1) < 0.35 for count in counts.values()), counts
 
 
 @pytest.mark.parametrize(

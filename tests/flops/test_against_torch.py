@@ -54,6 +54,9 @@ def configurations(draw):
         tpe_dim=draw(st.one_of(st.none(), st.integers(1, 40))),
         hgrn1_complex=draw(st.booleans()),
         tpe_residual=draw(st.booleans()),
+        expand=draw(st.integers(1, 3)),
+        conv_width=draw(st.integers(1, 5)),
+        ssm_state=draw(st.one_of(st.none(), st.integers(1, 40))),
     )
 
 
