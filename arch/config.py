@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import InputError, nearest
 
-ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2")
+ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1")
 
 # The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
 # HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
@@ -22,6 +22,7 @@ DEFAULT_NORM = {
     "cosformer2": "srms",
     "hgrn1": "srms",
     "mamba2": "rms",
+    "mamba1": "rms",
 }
 NORMS = ("srms", "rms", "layer")
 
@@ -29,19 +30,21 @@ NORMS = ("srms", "rms", "layer")
 # architecture keeps its hash when a field is added here.
 ONLY_FOR = {
     "hgrn1_complex": ("hgrn1",),
-    "expand": ("mamba2",),
-    "conv_width": ("mamba2",),
-    "ssm_state": ("mamba2",),
+    "expand": ("mamba2", "mamba1"),
+    "conv_width": ("mamba2", "mamba1"),
+    "ssm_state": ("mamba2", "mamba1"),
+    "dt_rank": ("mamba1",),
 }
-SSM_STATE = {"mamba2": 128}  # as published
+SSM_STATE = {"mamba2": 128, "mamba1": 16}  # as published
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Everything that determines a model's parameters and its function.
 
-    `norm`, `gate_rank` and `tpe_dim` may be left None; `resolved` values are then filled in at construction, so a
-    ModelConfig never holds an unresolved field. Raises InputError for sizes that cannot work.
+    `norm`, `gate_rank`, `tpe_dim`, `ssm_state` and `dt_rank` may be left None; their values are then filled in at
+    construction, so a ModelConfig never holds an unresolved field (the last two stay None where they mean nothing).
+    Mamba has no channel mixer and ignores `d_ffn`. Raises InputError for sizes that cannot work.
     """
 
     arch: str
@@ -55,7 +58,7 @@ class ModelConfig:
     norm: str | None = None  # srms | rms | layer
     norm_eps: float = 1e-6
     init_std: float = 0.02
-    chunk_size: int = 64  # rows of a chunk in the linear mixers; LLaMA ignores it
+    chunk_size: int = 64  # rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it
     rope_base: float = 10_000.0  # LLaMA
     gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
@@ -63,7 +66,8 @@ class ModelConfig:
     hgrn1_complex: bool = True  # HGRN1: complex states, 2 d numbers wide, as in its paper; False: real ones, d wide
     expand: int = 2  # Mamba: inner width over d_model
     conv_width: int = 4  # Mamba: steps of the short convolution
-    ssm_state: int | None = None  # Mamba2: key width N of the state, default 128
+    ssm_state: int | None = None  # Mamba: width N of the state, default 128 (Mamba2) or 16 (Mamba1)
+    dt_rank: int | None = None  # Mamba1: rank of the step sizes' projection, default d_model / 16, rounded up
     residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
 
     def __post_init__(self) -> None:
@@ -105,8 +109,10 @@ class ModelConfig:
             raise InputError(f"unknown norm {self.norm!r}{nearest(str(self.norm), list(NORMS))}")
         if self.ssm_state is None:
             fill(self, "ssm_state", SSM_STATE.get(self.arch))
-        for name in ("gate_rank", "tpe_dim", "ssm_state"):
-            if name != "ssm_state" and getattr(self, name) is None:
+        if self.dt_rank is None and self.arch == "mamba1":
+            fill(self, "dt_rank", self.default_dt_rank)
+        for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
+            if name in ("gate_rank", "tpe_dim") and getattr(self, name) is None:
                 fill(self, name, self.head_dim)
             if (getattr(self, name) or 1) <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
@@ -115,6 +121,11 @@ class ModelConfig:
     def head_dim(self) -> int:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
+
+    @property
+    def default_dt_rank(self) -> int:
+        """d_model / 16, rounded up."""
+        return -(-self.d_model // 16)
 
     @property
     def inner_dim(self) -> int:
@@ -131,6 +142,8 @@ class ModelConfig:
         for name in ("gate_rank", "tpe_dim"):
             if fields[name] == self.head_dim and name not in changes:
                 fields[name] = None
+        if self.dt_rank == self.default_dt_rank and "dt_rank" in fields:
+            fields["dt_rank"] = None
         return ModelConfig.from_dict(fields | changes)
 
     @classmethod

@@ -33,8 +33,9 @@ TINY = {
 }
 
 # Mamba has no channel mixer and gets more layers: 3 where others have 2, twice as many at the paper's sizes. Its heads
-# are d (tiny) or 64 of the inner stream's 2 d channels; a tiny Mamba2's state is as wide as the others' head dimension.
-MAMBA = ("mamba2",)
+# are d (tiny) or 64 of the inner stream's 2 d channels. A tiny model's state is d over this: as wide as the others'
+# head dimension in Mamba2; in Mamba1 such that 128 channels have the published 16.
+STATE_SHARE = {"mamba2": 2, "mamba1": 8}
 SIZES = (*TINY, *PAPER)
 
 
@@ -56,9 +57,11 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         raise InputError(f"unknown size {size!r}{nearest(size, list(SIZES))}")
     # HGRN1's mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12
     d_ffn = 2 * d_model if arch == "hgrn1" else d_ffn
-    if arch in MAMBA:
-        # no channel mixer, so more layers for the same parameters
-        layers, fields = (3, fields | {"ssm_state": d_model // 2}) if size in TINY else (2 * layers, fields)
-        heads, fields = (heads if size in TINY else d_model // 32), fields | {"norm_eps": 1e-5}
+    if arch in STATE_SHARE:
+        fields["norm_eps"] = 1e-5
+        if size in TINY:
+            layers, fields["ssm_state"] = 3, d_model // STATE_SHARE[arch]
+        else:
+            layers, heads = 2 * layers, d_model // 32
     shape = {"arch": arch, "d_model": d_model, "n_layers": layers, "n_heads": heads, "d_ffn": d_ffn}
     return ModelConfig.from_dict(shape | fields | changes)

@@ -113,6 +113,13 @@ def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {"tpe.kernel": sum(2.0 * d * e * rows for rows, _ in chunks(context, cfg.chunk_size))}
 
 
+def selective_core(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """selective_scan in its own chunks of 16 rows: each row reads its states, 2 (2d) N. A shorter last chunk is filled
+    up to a power of two."""
+    rows = sum(count * (1 << (rows - 1).bit_length()) for rows, count in chunks(context, 16))
+    return {"mixer.state": 2.0 * rows * cfg.inner_dim * int(cfg.ssm_state or 0)}
+
+
 def hgrn1_width(cfg: ModelConfig) -> int:
     """Real numbers in HGRN1's state: 2d (complex) or d."""
     return (2 if cfg.hgrn1_complex else 1) * cfg.d_model
@@ -185,6 +192,28 @@ ENTRIES = {
             "mixer.norm": norm_size(cfg, cfg.inner_dim),
         },
         core=lambda cfg, n: decay_core(cfg, n, int(cfg.ssm_state or 0), cfg.inner_dim // cfg.n_heads),
+        once=nothing,
+        once_core=no_core,
+        setup=no_core,
+        paper=None,
+        channel_mixer=False,
+    ),
+    # scan and convolution are element-wise and count as no matrix product, though the scan has O(2dN) a token; reading
+    # the states, h C, is one
+    "mamba1": Entry(
+        matrices=lambda cfg: {
+            "mixer.in": 2 * cfg.d_model * cfg.inner_dim,
+            "mixer.select": cfg.inner_dim * (int(cfg.dt_rank or 0) + 2 * int(cfg.ssm_state or 0)),
+            "mixer.step": cfg.inner_dim * int(cfg.dt_rank or 0),
+            "mixer.o": cfg.inner_dim * cfg.d_model,
+        },
+        vectors=lambda cfg: {
+            "mixer.conv": (cfg.conv_width + 1) * cfg.inner_dim,
+            "mixer.A_log": cfg.inner_dim * int(cfg.ssm_state or 0),
+            "mixer.D": cfg.inner_dim,
+            "mixer.dt_bias": cfg.inner_dim,
+        },
+        core=selective_core,
         once=nothing,
         once_core=no_core,
         setup=no_core,

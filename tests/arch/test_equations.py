@@ -142,6 +142,19 @@ class Reference:
             columns.append(torch.stack(rows))
         return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
 
+    def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
+        n, rank = self.config.ssm_state, self.config.dt_rank
+        u, z = (x @ self.w[at + "project.input.weight"].T).chunk(2, 1)
+        v = self.conv(u, at)
+        low, key, query = (v @ self.w[at + "select.weight"].T).split([rank, n, n], 1)
+        dt = torch.log(1 + torch.exp(low @ self.w[at + "step.weight"].T + self.w[at + "dt_bias"]))
+        rate = -torch.exp(self.w[at + "A_log"])
+        state, rows = torch.zeros_like(rate), []
+        for t in range(len(x)):
+            state = torch.exp(dt[t][:, None] * rate) * state + torch.outer(dt[t] * v[t], key[t])
+            rows.append((state * query[t]).sum(1) + self.w[at + "D"] * v[t])
+        return (torch.stack(rows) * silu(z)) @ self.w[at + "out.weight"].T
+
     def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)

@@ -61,3 +61,27 @@ def test_mamba2_equals_mamba2_for_causal_lm(length):
     ids = torch.randint(0, config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         torch.testing.assert_close(model(input_ids=ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 50])
+def test_mamba1_equals_mamba_for_causal_lm(length):
+    import transformers
+
+    model = scattered("mamba1")
+    config = model.model_config
+    theirs = transformers.MambaForCausalLM(
+        transformers.MambaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.d_model,
+            num_hidden_layers=config.n_layers,
+            state_size=config.ssm_state,
+            time_step_rank=config.dt_rank,
+            layer_norm_epsilon=config.norm_eps,
+            tie_word_embeddings=True,
+        )
+    ).eval()
+    names = {".dt_bias": ".dt_proj.bias", ".select.": ".x_proj.", ".step.": ".dt_proj."}
+    theirs.load_state_dict(translated(model, COMMON | names))
+    ids = torch.randint(0, config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(model(input_ids=ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)

@@ -57,6 +57,7 @@ def configurations(draw):
         expand=draw(st.integers(1, 3)),
         conv_width=draw(st.integers(1, 5)),
         ssm_state=draw(st.one_of(st.none(), st.integers(1, 40))),
+        dt_rank=draw(st.one_of(st.none(), st.integers(1, 20))),
     )
 
 

@@ -1,0 +1,60 @@
+r"""Mamba1: a state space model on single channels whose step size, input and output depend on the token.
+
+    [u, z] = x W_in;   v = silu(conv(u));   [r, B, C] = v W_x;   dt = softplus(r W_dt + b_dt);   A = -exp(A_log)
+    h_t = exp(dt_t A) h_{t-1} + dt_t v_t B_t;   o_t = h_t C_t + D v_t                   h_t in R^{2d x N}
+    y = (o * silu(z)) W_out
+
+x: [B, T, d]; u, z, v, dt: [B, T, 2d] (expand d); r: [B, T, R] with R = `dt_rank`, d / 16 rounded up as published;
+B, C: [B, T, N]; A_log: [2d, N]; b_dt, D: [2d]. conv is causal, `conv_width` steps, each channel alone. N is `ssm_state`
+(16 as published). The block has no channel mixer. The state is 2dN real numbers, in fp32. n_heads means nothing here.
+
+Source: Mamba (Gu and Dao 2023), section 3 and algorithm 2, and its code. A_log = log(1 .. N), D = 1, b_dt, W_dt and the
+convolution start as in that code.
+Deviations: W_in, W_x and W_out start normal(0, init_std), where that code leaves PyTorch's uniform rule.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+from ..ops import selective_scan
+from .base import Mixer, Stream
+from .ssm import CausalConv, reset_dt_bias
+
+
+class Mamba1Mixer(Mixer):
+    has_channel_mixer: ClassVar[bool] = False
+    time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        assert config.dt_rank is not None and config.ssm_state is not None
+        inner = config.inner_dim
+        super().__init__(config, layer, {"input": 2 * inner}, inner)
+        self.widths = [config.dt_rank, config.ssm_state, config.ssm_state]
+        self.conv = CausalConv(inner, config.conv_width)
+        self.select = nn.Linear(inner, sum(self.widths), bias=False)
+        self.step = nn.Linear(config.dt_rank, inner, bias=False)
+        self.dt_bias, self.D = (nn.Parameter(torch.empty(inner)) for _ in range(2))
+        self.A_log = nn.Parameter(torch.empty(inner, config.ssm_state))
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        self.conv.reset_parameters(generator)
+        reset_dt_bias(self.dt_bias, generator)
+        limit = self.step.weight.shape[1] ** -0.5
+        with torch.no_grad():
+            self.step.weight.uniform_(-limit, limit, generator=generator)
+            self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1, dtype=torch.float32).log())
+            self.D.fill_(1.0)
+
+    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+        value, gate = self.project["input"](x).chunk(2, -1)
+        value = self.conv(value)
+        rank, key, query = self.select(value).split(self.widths, -1)
+        dt = nnf.softplus(self.step(rank) + self.dt_bias)
+        out, _ = selective_scan(dt, -self.A_log.exp(), key, query, value, form=stream.form)
+        return self.out(((out + self.D * value) * nnf.silu(gate)).to(x.dtype))
