@@ -73,17 +73,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
             raise InputError(f"unknown architecture {self.arch!r}{nearest(self.arch, list(ARCHS))}")
-        for name in (
-            "d_model",
-            "n_layers",
-            "n_heads",
-            "d_ffn",
-            "vocab_size",
-            "context_length",
-            "chunk_size",
-            "expand",
-            "conv_width",
-        ):
+        sizes = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
+        for name in (*sizes, "expand", "conv_width"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {value!r}")
@@ -111,10 +102,11 @@ class ModelConfig:
             fill(self, "ssm_state", SSM_STATE.get(self.arch))
         if self.dt_rank is None and self.arch == "mamba1":
             fill(self, "dt_rank", self.default_dt_rank)
-        for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
-            if name in ("gate_rank", "tpe_dim") and getattr(self, name) is None:
+        for name in ("gate_rank", "tpe_dim"):
+            if getattr(self, name) is None:
                 fill(self, name, self.head_dim)
-            if (getattr(self, name) or 1) <= 0:
+        for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
 
     @property

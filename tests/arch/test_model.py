@@ -248,6 +248,10 @@ def test_sizes_are_roughly_what_their_names_say(size):
         ({"arch": "hgrn3"}, "did you mean 'hgrn2'"),
         ({"chunk_size": 48}, "power of two"),
         ({"d_mdel": 96}, "did you mean 'd_model'"),
+        ({"gate_rank": 0}, "gate_rank must be a positive integer"),
+        ({"arch": "mamba2", "ssm_state": 0}, "ssm_state must be a positive integer"),
+        ({"arch": "mamba1", "dt_rank": -1}, "dt_rank must be a positive integer"),
+        ({"arch": "mamba1", "conv_width": 0}, "conv_width must be a positive integer"),
     ],
 )
 def test_bad_configurations(changes, message):
