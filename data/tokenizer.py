@@ -8,6 +8,7 @@ once into TIKTOKEN_CACHE_DIR, after which no network is needed.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ END_OF_TEXT = "<|endoftext|>"
 NAMES = ("bytes", "cl100k_base")
 
 
-class Tokenizer:
+class Tokenizer(ABC):
     """`name`, `vocab_size` (padded: what a model's embedding holds), `eot_id`, and the two directions."""
 
     name: str
@@ -35,13 +36,13 @@ class Tokenizer:
         """The smallest type that holds every id: uint16 up to 65,536 tokens, uint32 above."""
         return np.uint16 if self.vocab_size <= 1 << 16 else np.uint32
 
+    @abstractmethod
     def encode_array(self, text: str) -> np.ndarray:
         """Ids of `text`, [n] of `dtype`, without end-of-text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that `ids` stand for; end-of-text and the padding ids of a vocabulary stand for none."""
-        raise NotImplementedError
 
     def encode(self, text: str) -> list[int]:
         return self.encode_array(text).tolist()

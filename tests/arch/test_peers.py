@@ -37,6 +37,14 @@ def scattered(arch: str) -> LanguageModel:
     return model
 
 
+def same_logits(model: LanguageModel, theirs: torch.nn.Module, length: int) -> None:
+    """fp32, to 1e-5, on random tokens."""
+    vocab_size = model.model_config.vocab_size
+    ids = torch.randint(0, vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(model(input_ids=ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("length", [1, 50, 64])
 def test_mamba2_equals_mamba2_for_causal_lm(length):
     import transformers
@@ -58,9 +66,7 @@ def test_mamba2_equals_mamba2_for_causal_lm(length):
         )
     ).eval()
     theirs.load_state_dict(translated(model, COMMON))
-    ids = torch.randint(0, config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(model(input_ids=ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)
+    same_logits(model, theirs, length)
 
 
 @pytest.mark.parametrize("length", [1, 50])
@@ -82,6 +88,4 @@ def test_mamba1_equals_mamba_for_causal_lm(length):
     ).eval()
     names = {".dt_bias": ".dt_proj.bias", ".select.": ".x_proj.", ".step.": ".dt_proj."}
     theirs.load_state_dict(translated(model, COMMON | names))
-    ids = torch.randint(0, config.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(model(input_ids=ids).logits, theirs(ids).logits, rtol=1e-5, atol=1e-5)
+    same_logits(model, theirs, length)
