@@ -26,15 +26,48 @@ DEFAULT_NORM = {
 }
 NORMS = ("srms", "rms", "layer")
 
-# Fields that mean something to these architectures only. `to_dict` leaves them out elsewhere, so that a run of another
-# architecture keeps its hash when a field is added here.
-ONLY_FOR = {
+# Fields that mean something to these architectures only; elsewhere they must keep their default, and `to_dict` leaves
+# them out.
+HGRN, MAMBA = ("hgrn2", "hgrn1"), ("mamba2", "mamba1")
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "value_activation": ("tnl", "cosformer2"),
+    "theta_learned": ("cosformer2",),
+    "lrpe": ("cosformer2",),
+    "tpe_learned_decay": ("cosformer2",),
+    "lower_bound": HGRN,
+    "input_gate": HGRN,
+    "output_gate": HGRN,
     "hgrn1_complex": ("hgrn1",),
-    "expand": ("mamba2", "mamba1"),
-    "conv_width": ("mamba2", "mamba1"),
-    "ssm_state": ("mamba2", "mamba1"),
+    "data_dependent_theta": ("hgrn1",),
+    "expansion": ("hgrn1",),
+    "expand_ratio": ("hgrn1",),
+    "expand": MAMBA,
+    "conv_width": MAMBA,
+    "ssm_state": MAMBA,
     "dt_rank": ("mamba1",),
 }
+# What each named choice may be; the first is the default.
+CHOICES = {
+    "lrpe": ("full", "half"),
+    "lower_bound": ("increasing", "off", "random", "decreasing", "only"),
+    "input_gate": ("tied", "own", "none"),
+    "expansion": ("none", "naive", "lr", "glt", "glti", "krp", "kp"),
+    "residual_dtype": ("auto", "fp32"),
+}
+# Choices of the ablations. A run's identity (`identity`) names them only where they differ from the default, so that
+# another choice can be added here without giving every run there is another hash.
+ABLATIONS = (
+    "value_activation",
+    "theta_learned",
+    "lrpe",
+    "tpe_learned_decay",
+    "lower_bound",
+    "input_gate",
+    "output_gate",
+    "data_dependent_theta",
+    "expansion",
+    "expand_ratio",
+)
 SSM_STATE = {"mamba2": 128, "mamba1": 16}  # as published
 
 
@@ -44,7 +77,9 @@ class ModelConfig:
 
     `norm`, `gate_rank`, `tpe_dim`, `ssm_state` and `dt_rank` may be left None; their values are then filled in at
     construction, so a ModelConfig never holds an unresolved field (the last two stay None where they mean nothing).
-    Mamba has no channel mixer and ignores `d_ffn`. Raises InputError for sizes that cannot work.
+    Mamba has no channel mixer and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that
+    contradict each other or mean nothing to the architecture. Each ablation is one field; its default is the model of
+    the paper. What a choice means is written in the mixer that reads it.
     """
 
     arch: str
@@ -63,6 +98,16 @@ class ModelConfig:
     gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
+    tpe_learned_decay: bool = False  # cosFormer2: the poles of the position encoding are learned, + e parameters
+    value_activation: bool = False  # TNL, cosFormer2: silu on v, as the authors' later code has it and no paper
+    theta_learned: bool = True  # cosFormer2: angles of LRPE are parameters; False: they stay where they start
+    lrpe: str = "full"  # cosFormer2: full: all channels turn; half: the first half of a head, the same in each head
+    lower_bound: str = "increasing"  # HGRN's forget gates: increasing with depth | off | random | decreasing | only
+    input_gate: str = "tied"  # HGRN: tied: 1 - f | own: a projection and sigmoid of its own | none
+    output_gate: bool = True  # HGRN
+    data_dependent_theta: bool = False  # HGRN1: theta = x W instead of one angle a channel
+    expansion: str = "none"  # HGRN1, real: how gates and input grow to expand_ratio x d (HGRN2, table 2)
+    expand_ratio: int = 1  # HGRN1 with an expansion: n, states per channel
     hgrn1_complex: bool = True  # HGRN1: complex states, 2 d numbers wide, as in its paper; False: real ones, d wide
     expand: int = 2  # Mamba: inner width over d_model
     conv_width: int = 4  # Mamba: steps of the short convolution
@@ -74,7 +119,7 @@ class ModelConfig:
         if self.arch not in ARCHS:
             raise InputError(f"unknown architecture {self.arch!r}{nearest(self.arch, list(ARCHS))}")
         sizes = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
-        for name in (*sizes, "expand", "conv_width"):
+        for name in (*sizes, "expand", "conv_width", "expand_ratio"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {value!r}")
@@ -87,12 +132,14 @@ class ModelConfig:
             raise InputError(f"model: rotary embedding needs an even head dimension, not {self.head_dim}")
         if self.chunk_size & (self.chunk_size - 1):
             raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
-        if self.residual_dtype not in ("auto", "fp32"):
-            raise InputError(f"model.residual_dtype must be 'auto' or 'fp32', not {self.residual_dtype!r}")
+        for name, valid in CHOICES.items():
+            if getattr(self, name) not in valid:
+                raise InputError(f"model.{name} must be one of {', '.join(valid)}, not {getattr(self, name)!r}")
         for name in ("norm_eps", "init_std", "rope_base"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise InputError(f"model.{name} must be a positive number, not {value!r}")
+        self._refuse_contradictions()
         fill = object.__setattr__  # frozen: only here
         if self.norm is None:
             fill(self, "norm", DEFAULT_NORM[self.arch])
@@ -108,6 +155,24 @@ class ModelConfig:
         for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
+
+    def _refuse_contradictions(self) -> None:
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        for name, archs in ONLY_FOR.items():
+            if self.arch not in archs and getattr(self, name) != defaults[name]:
+                raise InputError(f"model.{name} means nothing to {self.arch}, only to {', '.join(archs)}: leave it out")
+        if self.data_dependent_theta and not self.hgrn1_complex:
+            raise InputError("model.data_dependent_theta needs hgrn1_complex: a real state has no angle")
+        if self.expansion != "none" and self.hgrn1_complex:
+            raise InputError(f"model.expansion={self.expansion} is of real states: set hgrn1_complex to false")
+        if self.expansion == "none" and self.expand_ratio != 1:
+            raise InputError(
+                f"model.expand_ratio={self.expand_ratio} needs an expansion: {', '.join(CHOICES['expansion'][1:])}"
+            )
+        if self.lower_bound == "only" and self.input_gate == "none":
+            raise InputError(
+                "model.lower_bound=only with input_gate=none leaves no gate at all: choose another input_gate"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -127,6 +192,11 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the fields of other architectures (ONLY_FOR)."""
         return {k: v for k, v in dataclasses.asdict(self).items() if self.arch in ONLY_FOR.get(k, ARCHS)}
+
+    def identity(self) -> dict[str, Any]:
+        """`to_dict` without the ablations that are at their default: what a run's hash is made of."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        return {k: v for k, v in self.to_dict().items() if k not in ABLATIONS or v != defaults[k]}
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`; fields derived from the head dimension are derived again unless given."""

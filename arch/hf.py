@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -14,8 +15,13 @@ from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
 from .config import FIELDS, ModelConfig
-from .lm import MODEL_TYPE, next_token_loss
+from .errors import InputError
+from .lm import MODEL_TYPE, next_token_loss, own_targets
 from .model import Decoder
+from .state import DecodeState
+
+# What the library may pass and these models cannot do; anything else it passes changes nothing.
+REFUSED = ("inputs_embeds", "position_ids", "past_key_values", "output_hidden_states", "output_attentions")
 
 
 class LinearScalingConfig(PretrainedConfig):
@@ -44,13 +50,24 @@ class LinearScalingConfig(PretrainedConfig):
         return ModelConfig.from_dict({name: getattr(self, name) for name in FIELDS})
 
 
+@dataclass
+class CausalLMOutputWithState(CausalLMOutput):
+    """`state` is what `generate` hands to the next step."""
+
+    state: DecodeState | None = None
+
+
 class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     """The parameters of `arch.lm.LanguageModel`, under the same names."""
 
     config_class = LinearScalingConfig
     base_model_prefix = "decoder"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False  # the loss is a mean over the tokens of one forward pass
+    _is_stateful = True  # a state cannot be cut back to fewer tokens
+    _no_split_modules: ClassVar[list[str]] = ["Layer"]
     # patterns; with dtype=bfloat16 too: what Decoder.keep_fp32 names, since rounded time scales are other time scales
-    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm", "bias", "A_log", r"\.D$"]
+    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm", "bias", "A_log", r"\.D$", "log_rate"]
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "decoder.embedding.weight"}
 
     def __init__(self, config: LinearScalingConfig) -> None:
@@ -59,6 +76,15 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         self.decoder = Decoder(model_config)
         self.lm_head = nn.Linear(model_config.d_model, model_config.vocab_size, bias=False)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """As the library's, but weights that do not fit the configuration are an InputError naming the first."""
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            for name in sorted(info[problem], key=str):
+                raise InputError(f"{args[0] if args else 'weights'}: {problem.replace('_keys', '')} tensor {name!r}")
+        return (model, info) if output_loading_info else model
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embedding
@@ -74,17 +100,54 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
             nn.init.normal_(module.weight, 0.0, self.config.init_std)
 
     def forward(
-        self, input_ids: Tensor, labels: Tensor | None = None, start: int = 0, form: str | None = None, **unused: Any
-    ) -> CausalLMOutput:
-        """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token."""
-        logits = self.lm_head(self.decoder(input_ids, start, form))
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        documents: Tensor | None = None,
+        state: DecodeState | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        form: str | None = None,
+        **others: Any,
+    ) -> CausalLMOutputWithState:
+        """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token;
+        with `use_cache` the state. The other arguments are those of `arch.lm.LanguageModel`."""
+        for name in REFUSED:
+            if others.get(name) is not None and others[name] is not False:
+                raise InputError(f"{name} is not supported by {type(self).__name__}: leave it out")
+        hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), form)
+        logits = self.lm_head(hidden if logits_to_keep == 0 else hidden[:, -logits_to_keep:])
         loss = None
         if labels is not None:
-            loss = next_token_loss(logits, nnf.pad(labels[:, 1:], (0, 1), value=-100))
-        return CausalLMOutput(loss=loss, logits=logits)
+            targets = nnf.pad(labels[:, 1:], (0, 1), value=-100)
+            loss = next_token_loss(logits, own_targets(targets, documents))
+        return CausalLMOutputWithState(loss=loss, logits=logits, state=after)
 
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **unused: Any) -> dict[str, Tensor]:
-        return {"input_ids": input_ids}
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: DecodeState | None = None,
+        use_cache: bool | None = True,
+        logits_to_keep: int | None = None,
+        **unused: Any,
+    ) -> dict[str, Any]:
+        """Only the tokens that `state` has not read."""
+        return {
+            "input_ids": input_ids if state is None else input_ids[:, state.n_read :],
+            "attention_mask": attention_mask,
+            "state": state,
+            "use_cache": use_cache,
+            "logits_to_keep": logits_to_keep or 0,
+        }
+
+    def _reorder_cache(self, state: DecodeState, rows: Tensor) -> DecodeState:
+        return state.select(rows)
 
 
 AutoConfig.register(MODEL_TYPE, LinearScalingConfig)

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from .config import FIELDS, ModelConfig
 from .errors import InputError
+from .layout import boundaries
 from .model import Decoder
+from .state import DecodeState
 
 MODEL_TYPE = "linear_scaling"
 WEIGHTS = "model.safetensors"
@@ -25,10 +27,19 @@ WEIGHTS = "model.safetensors"
 
 @dataclass
 class Output:
-    """logits [B, T, V]; loss in nats per token (fp32) where targets were given."""
+    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; state where it was asked for."""
 
     logits: Tensor
     loss: Tensor | None = None
+    state: DecodeState | None = None
+
+
+def own_targets(targets: Tensor, documents: Tensor | None) -> Tensor:
+    """Shifted targets [B, T] without those that belong to the next document: -100 there."""
+    if documents is None:
+        return targets
+    last = nnf.pad(boundaries(documents), (0, 1), value=False)
+    return targets.masked_fill(last, -100)
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
@@ -51,12 +62,30 @@ class LanguageModel(nn.Module):
             self.lm_head.weight = self.decoder.embedding.weight
 
     def forward(
-        self, input_ids: Tensor, targets: Tensor | None = None, start: int = 0, form: str | None = None
+        self,
+        input_ids: Tensor,
+        targets: Tensor | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        documents: Tensor | None = None,
+        state: DecodeState | None = None,
+        keep_state: bool = False,
+        logits_to_keep: int = 0,
+        form: str | None = None,
     ) -> Output:
-        """input_ids [B, T]; targets [B, T], already shifted; `start` is the position of the first token; `form` picks
-        the form of the sequence operations (None: the fast one)."""
-        logits = self.lm_head(self.decoder(input_ids, start, form))
-        return Output(logits, None if targets is None else next_token_loss(logits, targets))
+        """Logits of input_ids [B, T], the loss where `targets` are given, the state with `keep_state`.
+
+        targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
+        either end of a row: the other tokens' results are those without it. documents: int [B, T], ids of packed
+        documents, each read as if alone; a document's last token has no target. state: of the tokens before these, as
+        `keep_state` returned it. logits_to_keep: only those of the last tokens (0: all). form: of the sequence
+        operations (None: the fast one). Raises InputError for shapes that do not fit and ids outside the vocabulary.
+        """
+        hidden, after = self.decoder(input_ids, attention_mask, documents, state, keep_state, form)
+        logits = self.lm_head(hidden if logits_to_keep == 0 else hidden[:, -logits_to_keep:])
+        if targets is None:
+            return Output(logits, state=after)
+        return Output(logits, next_token_loss(logits, own_targets(targets, documents)), after)
 
     def reset_parameters(self, seed: int) -> None:
         """Initialise every parameter from `seed` alone."""

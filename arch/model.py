@@ -7,13 +7,16 @@ import math
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from .config import ModelConfig
+from .layout import check_ids, lay_out
 from .mixers import MIXERS
 from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
 from .mixers.hgrn2 import lower_bounds
 from .norms import Norm
+from .state import DecodeState, State
 
 
 class ChannelMixer(nn.Module):
@@ -43,9 +46,10 @@ class Layer(nn.Module):
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
             self.channel = ChannelMixer(config)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        x = x + self.mixer(self.mixer_norm(x), stream).to(x.dtype)
-        return x + self.channel(self.channel_norm(x)).to(x.dtype) if self.mixer.has_channel_mixer else x
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        mixed, state = self.mixer(self.mixer_norm(x), stream, past)
+        x = x + mixed.to(x.dtype)
+        return x + self.channel(self.channel_norm(x)).to(x.dtype) if self.mixer.has_channel_mixer else x, state
 
 
 class Decoder(nn.Module):
@@ -55,6 +59,7 @@ class Decoder(nn.Module):
         super().__init__()
         assert config.norm is not None
         self.config = config
+        self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.tpe = Tpe(config) if config.arch == "cosformer2" else None
         # gamma of `lower_bounds`
@@ -63,17 +68,40 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
-    def forward(self, input_ids: Tensor, start: int = 0, form: str | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        documents: Tensor | None = None,
+        state: DecodeState | None = None,
+        keep_state: bool = False,
+        form: str | None = None,
+    ) -> tuple[Tensor, DecodeState | None]:
+        """Hidden states [B, T, d] and, with `keep_state`, what the next tokens need. Arguments as LanguageModel's."""
+        history = MIXERS[self.config.arch].reads_history
+        layout = lay_out(input_ids, attention_mask, documents, state, history, keep_state)
+        check_ids(input_ids, self.config.vocab_size)
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         bounds = None if self.gamma is None else lower_bounds(self.gamma)
-        stream = Stream(start, form, bounds)
+        stream = Stream(layout.positions, layout.keep, layout.reset, layout.visible, form, bounds)
+        first: State = {}
         if self.tpe is not None:
-            x = self.tpe(x, stream)
-        for layer in self.layers:
-            x = layer(x, stream)
-        return self.norm(x)
+            x, first = self.tpe(x, stream, {} if state is None else state.first)
+        states: list[State] = []
+        for index, layer in enumerate(self.layers):
+            past = {} if state is None else state.layers[index]
+            if self.gradient_checkpointing and self.training:
+                x, after = checkpoint(layer, x, stream, past, use_reentrant=False)
+            else:
+                x, after = layer(x, stream, past)
+            if keep_state:
+                states.append(after)
+        if not keep_state:
+            return self.norm(x), None
+        n_read = input_ids.shape[1] + (0 if state is None else state.n_read)
+        return self.norm(x), DecodeState(layout.seen, states, first, n_read, layout.hidden)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.

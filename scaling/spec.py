@@ -40,7 +40,8 @@ class RunSpec(Section):
     @property
     def spec_hash(self) -> str:
         """16 hex digits over what decides the numbers: not over names, output paths, evaluation or fit."""
-        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "model", "corpus", "training"})
+        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
+        parts["model"] = self.config.identity()
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 

@@ -9,15 +9,25 @@ import torch
 from torch import Tensor, nn
 
 from ..config import ModelConfig
+from ..state import State
 
 
 @dataclass(frozen=True)
 class Stream:
     """What travels beside the residual stream through one forward pass."""
 
-    start: int = 0  # position of the first token
+    positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
+    keep: Tensor | None = None  # bool [B, T], False for padding; None: there is none
+    reset: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
+    visible: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: what may be seen; None: all that came before
     form: str | None = None  # form of the sequence operations; None: the fast one
     bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
+
+    def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
+        """x [B, T, ..] with `value` at padded tokens."""
+        if self.keep is None:
+            return x
+        return x.masked_fill(~self.keep.reshape(*self.keep.shape, *[1] * (x.dim() - 2)), value)
 
     def bound(self, layer: int) -> Tensor:
         """The lower bound [d] of one layer's forget gates, in [0, 1)."""
@@ -34,6 +44,7 @@ class Mixer(nn.Module):
     """
 
     has_channel_mixer: ClassVar[bool] = True  # a layer puts a channel mixer behind this token mixer
+    reads_history: ClassVar[bool] = False  # keeps every token instead of a state, and reads Stream.visible
     has_lower_bounds: ClassVar[bool] = False  # reads Stream.bounds
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
@@ -53,8 +64,13 @@ class Mixer(nn.Module):
         """[B, T, d] -> [B, T, H, p]."""
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        """[B, T, d], already normalised -> [B, T, d]."""
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        """x [B, T, d], already normalised -> [B, T, d], and the state after these tokens; `past` is the state before
+        them, {} at the beginning.
+
+        A padded token (Stream.keep) must leave the state as it is: decay 1, no input. Where Stream.reset is True
+        nothing from before may be seen.
+        """
         raise TypeError(f"{type(self).__name__} must define forward")
 
 

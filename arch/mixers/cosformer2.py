@@ -13,6 +13,7 @@ carry no weights (the paper's parameter counts hint at three LayerNorms a layer,
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
@@ -23,9 +24,19 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import causal_filter, decay_attention
 from ..positions import cosine_pairs, rotation
+from ..state import State
 from .base import LowRankGate, Mixer, Stream
 
 TPE_GAIN = 0.5  # of the filter over its input, at initialisation
+
+
+def initial_angles(config: ModelConfig) -> Tensor:
+    """theta where it starts, fp32: 10000^(-2c/d) over all d channels [H, p] (lrpe="full"), or 10000^(-2c/p), c < p / 2,
+    [p / 2] for every head (lrpe="half", the authors' later code)."""
+    width = config.d_model if config.lrpe == "full" else config.head_dim
+    channels = torch.arange(width if config.lrpe == "full" else width // 2, dtype=torch.float64, device="cpu")
+    theta = (10_000.0 ** (-2 * channels / width)).float()
+    return theta.reshape(config.n_heads, config.head_dim) if config.lrpe == "full" else theta
 
 
 class CosFormer2Mixer(Mixer):
@@ -36,22 +47,34 @@ class CosFormer2Mixer(Mixer):
         assert config.gate_rank is not None and config.norm is not None
         self.gate = LowRankGate(config.d_model, config.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.theta = nn.Parameter(torch.empty(config.n_heads, config.head_dim))
+        self.theta = nn.Parameter(torch.empty_like(initial_angles(config))) if config.theta_learned else None
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
-        channels = torch.arange(self.config.d_model, dtype=torch.float64)
-        theta = 10_000.0 ** (-2 * channels / self.config.d_model)
-        with torch.no_grad():
-            self.theta.copy_(theta.reshape(self.theta.shape))
+        if self.theta is not None:
+            with torch.no_grad():
+                self.theta.copy_(initial_angles(self.config))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        cos, sin = rotation(self.theta, stream.start, x.shape[1])
+    def angles(self, device: torch.device) -> Tensor:
+        """theta [H, p], or [p / 2] for lrpe="half"."""
+        return initial_angles(self.config).to(device) if self.theta is None else self.theta
+
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        cos, sin = rotation(self.angles(x.device), stream.positions)
+        if cos.dim() == stream.positions.dim() + 1:
+            cos, sin = cos[..., None, :], sin[..., None, :]  # the same for all heads
         query = cosine_pairs(nnf.silu(self.heads(self.project["query"](x))), cos, sin)
         key = cosine_pairs(nnf.silu(self.heads(self.project["key"](x))), cos, sin)
-        mixed, _ = decay_attention(
-            query, key, self.heads(self.project["value"](x)), chunk_size=self.config.chunk_size, form=stream.form
+        value = self.heads(self.project["value"](x))
+        mixed, state = decay_attention(
+            query,
+            stream.mask(key),
+            stream.mask(nnf.silu(value) if self.config.value_activation else value),
+            initial_state=past.get("state"),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x))
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
 
 
 class Tpe(nn.Module):
@@ -62,21 +85,37 @@ class Tpe(nn.Module):
         assert config.tpe_dim is not None
         self.config = config
         self.mix = nn.Parameter(torch.empty(config.d_model, config.tpe_dim))
+        # log(1 / tau_j): any real number is a decay
+        self.log_rate = nn.Parameter(torch.empty(config.tpe_dim)) if config.tpe_learned_decay else None
 
     def log_decays(self, device: torch.device | None = None) -> Tensor:
-        """log lam_j = -1 / tau_j [e], tau_j from 1 token to the context length, evenly in log."""
+        """log lam_j = -1 / tau_j [e], tau_j from 1 token to the context length, evenly in log (at the start, where
+        they are learned)."""
+        if self.log_rate is not None:
+            return -self.log_rate.exp()
         share = torch.linspace(0, 1, self.mix.shape[1], dtype=torch.float32, device=device)
         return -(float(self.config.context_length) ** -share)
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Normal, each pole scaled by its own gain: on white input a state s_j has sqrt(1 / (1 - lam_j^2)) times its
         B's standard deviation, so the filter starts at half the embedding's size whatever e and the context are."""
+        if self.log_rate is not None:
+            with torch.no_grad():
+                share = torch.linspace(0, 1, len(self.log_rate))
+                self.log_rate.copy_(-share * math.log(self.config.context_length))
         scale = TPE_GAIN * (-torch.expm1(2 * self.log_decays()) / self.mix.shape[1]).sqrt()
         with torch.no_grad():
             self.mix.normal_(generator=generator).mul_(scale)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        """[B, T, d] -> [B, T, d]."""
-        log_decay = self.log_decays(x.device)
-        filtered, _ = causal_filter(x, self.mix, log_decay, chunk_size=self.config.chunk_size, form=stream.form)
-        return x + filtered if self.config.tpe_residual else filtered
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        """[B, T, d] -> [B, T, d] and the filter's state, as a mixer."""
+        filtered, state = causal_filter(
+            stream.mask(x),
+            self.mix,
+            self.log_decays(x.device),
+            initial_state=past.get("state"),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
+        )
+        return x + filtered if self.config.tpe_residual else filtered, {"state": state}

@@ -28,6 +28,7 @@ from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
 from ..ops.gated_attention import forget_gate
+from ..state import State
 from .base import Mixer, Stream
 
 
@@ -48,14 +49,22 @@ class HGRN1Mixer(Mixer):
             with torch.no_grad():
                 self.theta.copy_(10_000.0 ** (-2 * channels / self.config.d_model))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         log_decay, update = gated_input(
             self.project["forget"](x), nnf.silu(self.project["input"](x)), stream.bound(self.layer)
         )
-        mixed, _ = scan(log_decay, update, self.theta, chunk_size=self.config.chunk_size, form=stream.form)
+        mixed, state = scan(
+            stream.mask(log_decay),
+            stream.mask(update),
+            self.theta,
+            initial_state=past.get("state"),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
+        )
         mixed = mixed if self.theta is None else mixed.flatten(2)
         gate = torch.sigmoid(self.project["gate"](x))
-        return self.out(self.norm(mixed.to(x.dtype) * gate))
+        return self.out(self.norm(mixed.to(x.dtype) * gate)), {"state": state}
 
 
 @full_precision

@@ -11,6 +11,7 @@ output gate (eq. 13 declares its matrices but neither uses nor counts them).
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch.nn.functional as nnf
@@ -20,6 +21,7 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import gated_attention
 from ..ops.common import accumulator, full_precision
+from ..state import State
 from .base import Mixer, Stream
 
 
@@ -42,14 +44,17 @@ class HGRN2Mixer(Mixer):
         assert config.norm is not None
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         bound = self.heads(stream.bound(self.layer))
-        mixed, _ = gated_attention(
+        mixed, state = gated_attention(
             nnf.silu(self.heads(self.project["query"](x))),
             None,
-            self.heads(self.project["value"](x)),
-            (self.heads(self.project["forget"](x)), bound),
+            stream.mask(self.heads(self.project["value"](x))),
+            # a padded token's gate is 1: log f = 0 and k = 1 - f = 0
+            (stream.mask(self.heads(self.project["forget"](x)), math.inf), bound),
+            initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
+            reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2)))
+        return self.out(self.norm(mixed.flatten(2))), {"state": state}

@@ -9,6 +9,8 @@ parameter counts hold two weight-and-bias norms a layer, which norm="layer" give
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
@@ -16,21 +18,31 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..ops.common import accumulator
 from ..positions import rotate_pairs, rotation
+from ..state import State
 from .base import Mixer, Stream
 
 
 class LlamaMixer(Mixer):
+    reads_history: ClassVar[bool] = True
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         pairs = torch.arange(0, self.config.head_dim, 2, dtype=accumulator(x), device=x.device)
         theta = self.config.rope_base ** (-pairs / self.config.head_dim)
-        cos, sin = rotation(theta, stream.start, x.shape[1])
+        cos, sin = rotation(theta, stream.positions)
         query = rotate_pairs(self.heads(self.project["query"](x)), cos, sin)
         key = rotate_pairs(self.heads(self.project["key"](x)), cos, sin)
         value = self.heads(self.project["value"](x))
+        if past:
+            key = torch.cat([past["key"], key], 1)
+            value = torch.cat([past["value"], value], 1)
         mixed = nnf.scaled_dot_product_attention(
-            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), is_causal=True
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attn_mask=stream.visible,
+            is_causal=stream.visible is None and not past,
         )
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        return self.out(mixed.transpose(1, 2).flatten(2)), {"key": key, "value": value}

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..ops import selective_scan
+from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
 
@@ -51,10 +52,20 @@ class Mamba1Mixer(Mixer):
             self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1, dtype=torch.float32).log())
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         value, gate = self.project["input"](x).chunk(2, -1)
-        value = self.conv(value)
+        value, window = self.conv(value, stream, past.get("conv"))
         rank, key, query = self.select(value).split(self.widths, -1)
         dt = nnf.softplus(self.step(rank) + self.dt_bias)
-        out, _ = selective_scan(dt, -self.A_log.exp(), key, query, value, form=stream.form)
-        return self.out(((out + self.D * value) * nnf.silu(gate)).to(x.dtype))
+        out, state = selective_scan(
+            stream.mask(dt),
+            -self.A_log.exp(),
+            key,
+            query,
+            value,
+            initial_state=past.get("state"),
+            form=stream.form,
+            reset=stream.reset,
+        )
+        out = (out + self.D * value) * nnf.silu(gate)
+        return self.out(out.to(x.dtype)), {"state": state, "conv": window}

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
+from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
 
@@ -51,19 +52,22 @@ class Mamba2Mixer(Mixer):
             self.A_log.uniform_(*A_RANGE, generator=generator).log_()
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
-        inner, state = self.config.inner_dim, self.config.ssm_state
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        inner, width = self.config.inner_dim, self.config.ssm_state
         gate, mixed, step = self.project["input"](x).split(self.widths, -1)
-        value, key, query = self.conv(mixed).split([inner, state, state], -1)
+        mixed, window = self.conv(mixed, stream, past.get("conv"))
+        value, key, query = mixed.split([inner, width, width], -1)
         value = value.unflatten(-1, (self.config.n_heads, -1))
-        dt = nnf.softplus(step + self.dt_bias)
-        out, _ = decay_attention(
+        dt = stream.mask(nnf.softplus(step + self.dt_bias))
+        out, state = decay_attention(
             query[:, :, None],
             key[:, :, None],
             value * dt[..., None],
             -dt * self.A_log.exp(),
+            initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
+            reset=stream.reset,
         )
         out = (out + self.D[:, None] * value).flatten(2)
-        return self.out(self.norm(out * nnf.silu(gate)).to(x.dtype))
+        return self.out(self.norm(out * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}

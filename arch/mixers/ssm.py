@@ -9,12 +9,13 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..ops.common import accumulator, full_precision
+from .base import Stream
 
 DT_RANGE, DT_FLOOR = (1e-3, 1e-1), 1e-4  # step sizes dt at initialisation
 
 
 class CausalConv(nn.Module):
-    """silu(b + sum_i w_i x_{t-i}) on each channel alone, i = 0 .. width - 1; x is 0 before the sequence."""
+    """silu(b + sum_i w_i x_{t-i}) on each channel alone, i = 0 .. width - 1; x is 0 before a document."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -28,19 +29,27 @@ class CausalConv(nn.Module):
             for parameter in (self.weight, self.bias):
                 parameter.uniform_(-limit, limit, generator=generator)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, T, C] -> [B, T, C]."""
-        return nnf.silu(causal_conv(x, self.weight, self.bias))
+    def forward(self, x: Tensor, stream: Stream, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C]; `past` are those before x."""
+        x = stream.mask(x)
+        if past is None:
+            past = x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[2])
+        inputs = torch.cat([past, x], 1)
+        return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), inputs[:, x.shape[1] :].clone()
 
 
 @full_precision
-def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """b + sum_i w_i x_{t-i}: x [B, T, C], weight [C, width], bias [C] -> [B, T, C] in x's dtype."""
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, stream: Stream) -> Tensor:
+    """b + sum_i w_i x_{t-i}, within documents: x [B, width - 1 + T, C], weight [C, width], bias [C] -> [B, T, C]."""
     dtype, width = accumulator(x, weight, bias), weight.shape[1]
-    padded = nnf.pad(x.to(dtype), (0, 0, width - 1, 0))
+    length = x.shape[1] - width + 1
+    wide = x.to(dtype)
     out = bias.to(dtype)
     for i, column in enumerate(weight.to(dtype).unbind(1)):
-        out = out + padded[:, i : i + x.shape[1]] * column
+        term = wide[:, i : i + length] * column
+        if stream.reset is not None:
+            term = term * (stream.positions >= width - 1 - i)[..., None]
+        out = out + term
     return out.to(x.dtype)
 
 

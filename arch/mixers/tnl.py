@@ -6,7 +6,7 @@ r"""TNL (TransNormerLLM): linear attention with a fixed decay per head and layer
 Source: Scaling Laws for Linear Complexity LMs, eq. 9. Deviations: the gate reads the normalised x, as the authors'
 code does (the paper writes the un-normalised one); W_o, declared but not written in eq. 9, is applied last. The norm
 is over all d channels, not per head, so any constant scale of q cancels (up to its eps). v has no activation, as the
-paper writes; later code of the authors puts silu on it.
+paper writes; later code of the authors puts silu on it (`value_activation`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
+from ..state import State
 from .base import LowRankGate, Mixer, Stream
 
 
@@ -47,15 +48,18 @@ class TNLMixer(Mixer):
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.log_decay = log_decays(layer, config.n_layers, config.n_heads)
 
-    def forward(self, x: Tensor, stream: Stream) -> Tensor:
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
+        value = self.heads(self.project["value"](x))
         log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
-        mixed, _ = decay_attention(
+        mixed, state = decay_attention(
             query,
-            key,
-            self.heads(self.project["value"](x)),
-            log_decay,
+            stream.mask(key),
+            stream.mask(nnf.silu(value) if self.config.value_activation else value),
+            log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1)),
+            initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
+            reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x))
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}

@@ -1,10 +1,11 @@
-"""What the sequence operations share: the dtype they compute in, and the choice of a form."""
+"""What the sequence operations share: the checks of their inputs, the dtype they compute in, the choice of a form, and
+the parts of a chunk."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from ..errors import InputError
 
 FORMS = ("naive", "chunk")
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -40,6 +42,50 @@ def choose_form(form: str | None) -> str:
     return form
 
 
+def check(operation: str, reset: Tensor | None, **inputs: tuple[Tensor | None, str]) -> None:
+    """Raise InputError in one line where an input is not of a float dtype or does not fit the shapes before it.
+
+    inputs: by name a tensor (or None) and its axes, a letter for each, or a digit that is the size; behind a "~" the
+    tensor need only broadcast to them. `reset` is bool [B, T].
+    """
+    sizes: dict[str, int] = {}
+    for name, (x, axes) in inputs.items():
+        if x is None:
+            continue
+        if x.dtype not in FLOATS:
+            raise InputError(
+                f"{operation}: {name} is {_plain(x.dtype)}, which is not supported; "
+                f"pass one of {', '.join(map(_plain, FLOATS))}"
+            )
+        shape, spread = list(x.shape), axes[0] == "~"
+        axes = axes.removeprefix("~")
+        if spread:
+            shape = [1] * (len(axes) - len(shape)) + shape
+        fits = len(shape) == len(axes)
+        for axis, size in zip(axes, shape, strict=False):
+            wanted = int(axis) if axis.isdigit() else sizes.setdefault(axis, size)
+            fits = fits and (size == wanted or (spread and size == 1))
+        if not fits:
+            expected = ", ".join(f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in axes)
+            raise InputError(f"{operation}: {name} has shape {list(x.shape)}, expected [{expected}]")
+    if reset is not None and (reset.dtype != torch.bool or list(reset.shape) != [sizes["B"], sizes["T"]]):
+        raise InputError(
+            f"{operation}: reset is {_plain(reset.dtype)} {list(reset.shape)}, "
+            f"expected bool [B = {sizes['B']}, T = {sizes['T']}]"
+        )
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def cut(log_decay: Tensor, reset: Tensor | None) -> Tensor:
+    """log_decay [B, T, ...] with -inf where the state is reset: a decay of 0, and no gradient there."""
+    if reset is None:
+        return log_decay
+    return log_decay.masked_fill(reset.reshape(*reset.shape, *[1] * (log_decay.dim() - 2)), float("-inf"))
+
+
 def to_chunks(x: Tensor, size: int) -> Tensor:
     """[B, T, H, ...] with T a multiple of `size` -> [B, H, T/size, size, ...]."""
     batch, length, heads = x.shape[:3]
@@ -63,6 +109,21 @@ def chunk_parts(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor
         return
     yield size, tuple(x[:, :whole] for x in tensors)
     yield length - whole, tuple(x[:, whole:] for x in tensors)
+
+
+class Cuts(NamedTuple):
+    """Where resets cut a chunk of C rows: bool tensors, True where the state passes."""
+
+    first: Tensor  # [.., C]: from before the chunk to each row
+    last: Tensor  # [.., C]: from each row to the chunk's end
+    whole: Tensor  # [..]: through the whole chunk
+    rank: Tensor  # [.., C]: the resets from the chunk's start to each row; equal ranks are one document
+
+
+def cuts(reset: Tensor) -> Cuts:
+    """reset [.., C], bool."""
+    rank = reset.cumsum(-1)
+    return Cuts(rank == 0, rank == rank[..., -1:], rank[..., -1] == 0, rank)
 
 
 def carry_states(state: Tensor, decays: Sequence[Tensor], updates: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

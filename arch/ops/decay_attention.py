@@ -12,7 +12,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .common import accumulator, carry_states, choose_form, chunk_parts, from_chunks, full_precision, to_chunks
+from ..errors import InputError
+from .common import (
+    accumulator,
+    carry_states,
+    check,
+    choose_form,
+    chunk_parts,
+    cuts,
+    from_chunks,
+    full_precision,
+    to_chunks,
+)
 
 
 @full_precision
@@ -24,14 +35,28 @@ def decay_attention(
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
     form: str | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
     q, k: [B, T, H', d_k] with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
-    log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros.
+    log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros; reset: bool [B, T], True
+    where the state is set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
+    axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
+    check(
+        "decay_attention",
+        reset,
+        v=(v, "BTHV"),
+        q=(q, "BTGK"),
+        k=(k, "BTGK"),
+        log_decay=(log_decay, axes),
+        initial_state=(initial_state, "BHKV"),
+    )
     dtype = accumulator(q, k, v, log_decay)
     heads = v.shape[2]
+    if heads % q.shape[2]:
+        raise InputError(f"decay_attention: q and k have {q.shape[2]} heads, which do not divide v's {heads}")
     if q.shape[2] != heads:
         q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
     q, k, wide = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -40,29 +65,40 @@ def decay_attention(
     if initial_state is not None:
         state = initial_state.to(dtype)
     if choose_form(form) == "naive":
-        out, state = naive(q, k, wide, log_decay, state)
+        out, state = naive(q, k, wide, log_decay, state, reset)
     else:
-        out, state = chunk(q, k, wide, log_decay, state, chunk_size)
+        out, state = chunk(q, k, wide, log_decay, state, chunk_size, reset)
     return out.to(v.dtype), state
 
 
 def step(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None = None, state: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None = None,
+    state: Tensor | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`decay_attention` without the time axis).
 
-    q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros.
+    q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros;
+    reset: bool [B].
     """
     if log_decay is not None and log_decay.dim() == 2:
         log_decay = log_decay[:, None]
-    out, state = decay_attention(q[:, None], k[:, None], v[:, None], log_decay, state, form="naive")
+    reset = None if reset is None else reset[:, None]
+    out, state = decay_attention(q[:, None], k[:, None], v[:, None], log_decay, state, form="naive", reset=reset)
     return out[:, 0], state
 
 
-def naive(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+def naive(
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The recurrence, step by step."""
     outputs = []
     for t in range(v.shape[1]):
+        if reset is not None:
+            state = state.masked_fill(reset[:, t, None, None, None], 0.0)
         if log_decay is not None:
             current = log_decay if log_decay.dim() == 1 else log_decay[:, t]
             state = current.exp()[..., None, None] * state
@@ -72,14 +108,23 @@ def naive(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tens
 
 
 def chunk(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor, chunk_size: int
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    state: Tensor,
+    chunk_size: int,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Matrix products inside chunks of `chunk_size` rows, a recurrence over the chunks' states."""
     outputs = []
     per_step = [log_decay] if log_decay is not None and log_decay.dim() == 3 else []
-    for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step):
+    resets = [] if reset is None else [reset[:, :, None]]
+    for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step, *resets):
         q_c, k_c, v_c = (to_chunks(x, size) for x in (q_c, k_c, v_c))  # [B, H, N, C, D]
-        decays = _decays(to_chunks(rest[0], size) if rest else log_decay, size, q_c)
+        decays = _decays(to_chunks(rest[0], size) if per_step else log_decay, size, q_c)
+        if resets:
+            decays = _cut(decays, to_chunks(rest[-1], size))
         between, from_start, to_end, whole = decays
         inside = (q_c @ k_c.transpose(-1, -2) * between) @ v_c
         updates = (k_c * to_end).transpose(-1, -2) @ v_c  # [B, H, N, d_k, d_v]
@@ -89,7 +134,20 @@ def chunk(
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 
 
-def _decays(log_decay: Tensor | None, size: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _cut(decays: tuple[Tensor, ...], reset: Tensor) -> tuple[Tensor, ...]:
+    """`_decays` without those across a reset [B, 1, N, C]."""
+    between, from_start, to_end, whole = decays
+    passes = cuts(reset)
+    same = passes.rank[..., :, None] == passes.rank[..., None, :]
+    return (
+        between * same,
+        from_start * passes.first[..., None],
+        to_end * passes.last[..., None],
+        whole * passes.whole[..., None, None],
+    )
+
+
+def _decays(log_decay: Tensor | None, size: int, like: Tensor) -> tuple[Tensor, ...]:
     """For one chunk length: the decay between rows [.., C, C] (0 above the diagonal), from the chunk's start to each
     row and from each row to the chunk's end [.., C, 1], and over the whole chunk [.., 1, 1]."""
     causal = torch.ones(size, size, dtype=like.dtype, device=like.device).tril()

@@ -17,11 +17,14 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..errors import InputError
 from .common import (
     accumulator,
     carry_states,
+    check,
     choose_form,
     chunk_parts,
+    cut,
     from_chunks,
     full_precision,
     halves,
@@ -39,45 +42,72 @@ def gated_attention(
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
     form: str | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
-    q, k: [B, T, H, d_k], k None for 1 - f; v: [B, T, H, d_v]; log_f: [B, T, H, d_k], <= 0, or the pair
-    (logits [B, T, H, d_k], bound broadcastable to it, in [0, 1)) for f = bound + (1 - bound) sigmoid(logits);
-    initial_state: [B, H, d_k, d_v] or None for zeros; chunk_size: a power of two.
+    q, k: [B, T, H', d_k], k None for 1 - f, with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
+    log_f: [B, T, H', d_k], <= 0, or the pair (logits [B, T, H', d_k], bound broadcastable to it, in [0, 1)) for
+    f = bound + (1 - bound) sigmoid(logits); initial_state: [B, H, d_k, d_v] or None for zeros; chunk_size: a power of
+    two; reset: bool [B, T], True where the state is set to zero before the token (k = 1 - f keeps its f).
+    Raises InputError where a dtype or a shape does not fit.
     """
     gates = log_f if isinstance(log_f, tuple) else (log_f,)
+    check(
+        "gated_attention",
+        reset,
+        v=(v, "BTHV"),
+        q=(q, "BTGK"),
+        k=(k, "BTGK"),
+        log_f=(gates[0], "BTGK"),
+        bound=(gates[1] if len(gates) > 1 else None, "~BTGK"),
+        initial_state=(initial_state, "BHKV"),
+    )
     dtype = accumulator(q, k, v, *gates)
     if isinstance(log_f, tuple):
         log_gate, complement = forget_gate(log_f[0].to(dtype), log_f[1].to(dtype))
     else:
         log_gate = log_f.to(dtype)
         complement = -log_gate.expm1() if k is None else log_gate
-    inputs = (q.to(dtype), complement if k is None else k.to(dtype), v.to(dtype), log_gate)
-    state = v.new_zeros(v.shape[0], v.shape[2], q.shape[-1], v.shape[-1], dtype=dtype)
-    if initial_state is not None:
-        state = initial_state.to(dtype)
+    batch, _, heads, width = v.shape
+    groups = q.shape[2]
+    if heads % groups:
+        raise InputError(f"gated_attention: q and the gates have {groups} heads, which do not divide v's {heads}")
+    # heads that share their keys and gates are one head whose values are side by side
+    wide = v.to(dtype).reshape(*v.shape[:2], groups, heads // groups * width)
+    inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide, cut(log_gate, reset))
+    if initial_state is None:
+        state = v.new_zeros(batch, groups, q.shape[-1], wide.shape[-1], dtype=dtype)
+    else:
+        state = initial_state.to(dtype).unflatten(1, (groups, -1)).transpose(2, 3).flatten(3)
     if choose_form(form) == "naive":
         out, state = naive(*inputs, state)
     else:
         out, state = chunk(*inputs, state, chunk_size)
-    return out.to(v.dtype), state
+    return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)
 
 
 def step(
-    q: Tensor, k: Tensor | None, v: Tensor, log_f: Tensor | tuple[Tensor, Tensor], state: Tensor | None = None
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor,
+    log_f: Tensor | tuple[Tensor, Tensor],
+    state: Tensor | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`gated_attention` without the time axis).
 
     q, k, log_f or logits: [B, H, d_k], the bound broadcastable to it; v: [B, H, d_v]; state: [B, H, d_k, d_v] or None
-    for zeros.
+    for zeros; reset: bool [B].
     """
     if isinstance(log_f, tuple):
         logits, bound = log_f
         gate: Tensor | tuple[Tensor, Tensor] = (logits[:, None], bound.expand_as(logits)[:, None])
     else:
         gate = log_f[:, None]
-    out, state = gated_attention(q[:, None], None if k is None else k[:, None], v[:, None], gate, state, form="naive")
+    key = None if k is None else k[:, None]
+    reset = None if reset is None else reset[:, None]
+    out, state = gated_attention(q[:, None], key, v[:, None], gate, state, form="naive", reset=reset)
     return out[:, 0], state
 
 

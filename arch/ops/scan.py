@@ -19,8 +19,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..errors import InputError
-from .common import accumulator, carry_states, choose_form, chunk_parts, full_precision, halves, levels
+from .common import accumulator, carry_states, check, choose_form, chunk_parts, cut, full_precision, halves, levels
 
 
 @full_precision
@@ -31,24 +30,29 @@ def scan(
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
     form: str | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """All h_t, shaped as b and in b's dtype, and the final state in fp32 (fp64 for fp64 inputs).
 
     log_a: [B, T, D], log lam, <= 0; theta: None for the real recurrence, else angles in radians, [D] or [B, T, D];
     b: [B, T, D], with theta [B, T, D, 2]; initial_state: b without its time axis, or None for zeros; chunk_size: a
-    power of two. Raises InputError where b's shape does not fit.
+    power of two; reset: bool [B, T], True where the state is set to zero before the token. Raises InputError where a
+    dtype or a shape does not fit.
     """
-    expected = log_a.shape if theta is None else (*log_a.shape, 2)
-    if b.shape != expected:
-        raise InputError(
-            f"scan: b has shape {tuple(b.shape)}, but log_a {tuple(log_a.shape)} "
-            f"{'without' if theta is None else 'with'} theta asks for {tuple(expected)}"
-        )
+    parts = "" if theta is None else "2"
+    check(
+        "scan without theta" if theta is None else "scan with theta",
+        reset,
+        log_a=(log_a, "BTD"),
+        b=(b, f"BTD{parts}"),
+        theta=(theta, "D" if theta is not None and theta.dim() == 1 else "BTD"),
+        initial_state=(initial_state, f"BD{parts}"),
+    )
     dtype = accumulator(log_a, b, theta)
     if theta is not None:
         theta = theta.to(dtype).expand(1 if theta.dim() == 1 else -1, log_a.shape[1], -1)
     state = b.new_zeros(b.shape[0], *b.shape[2:], dtype=dtype) if initial_state is None else initial_state.to(dtype)
-    inputs = (log_a.to(dtype), _parts_inside(b.to(dtype), theta), theta, _parts_inside(state, theta))
+    inputs = (cut(log_a.to(dtype), reset), _parts_inside(b.to(dtype), theta), theta, _parts_inside(state, theta))
     if choose_form(form) == "naive" or b.shape[1] == 0:
         out, state = naive(*inputs)
     else:
@@ -56,14 +60,22 @@ def scan(
     return _parts_last(out, theta).to(b.dtype), _parts_last(state, theta)
 
 
-def step(log_a: Tensor, b: Tensor, theta: Tensor | None = None, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def step(
+    log_a: Tensor,
+    b: Tensor,
+    theta: Tensor | None = None,
+    state: Tensor | None = None,
+    reset: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """One token of decoding: h_t and the new state (`scan` without the time axis).
 
-    log_a: [B, D]; b: [B, D], with theta [B, D, 2]; theta: None, [D] or [B, D]; state: as b, or None for zeros.
+    log_a: [B, D]; b: [B, D], with theta [B, D, 2]; theta: None, [D] or [B, D]; state: as b, or None for zeros;
+    reset: bool [B].
     """
     if theta is not None and theta.dim() == 2:
         theta = theta[:, None]
-    out, state = scan(log_a[:, None], b[:, None], theta, state, form="naive")
+    reset = None if reset is None else reset[:, None]
+    out, state = scan(log_a[:, None], b[:, None], theta, state, form="naive", reset=reset)
     return out[:, 0], state
 
 

@@ -20,7 +20,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, choose_form, full_precision
+from .common import accumulator, check, choose_form, full_precision
 from .scan import scan_rows
 
 
@@ -34,35 +34,60 @@ def selective_scan(
     initial_state: Tensor | None = None,
     chunk_size: int = 16,
     form: str | None = None,
+    reset: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, D] in x's dtype and the final state [B, D, N] in fp32 (fp64 for fp64 inputs).
 
     dt, x: [B, T, D], dt >= 0 and finite (0 leaves the state as it is); A: [D, N], <= 0 and finite; B, C: [B, T, N];
-    initial_state: [B, D, N] or None for zeros; chunk_size: a power of two.
+    initial_state: [B, D, N] or None for zeros; chunk_size: a power of two; reset: bool [B, T], True where the state is
+    set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
+    check(
+        "selective_scan",
+        reset,
+        dt=(dt, "BTD"),
+        A=(A, "DN"),
+        B=(B, "BTN"),
+        C=(C, "BTN"),
+        x=(x, "BTD"),
+        initial_state=(initial_state, "BDN"),
+    )
     dtype = accumulator(dt, A, B, C, x)
     state = x.new_zeros(x.shape[0], *A.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     inputs = (dt.to(dtype), A.to(dtype), B.to(dtype), C.to(dtype), x.to(dtype), state)
     if choose_form(form) == "naive" or x.shape[1] == 0:
-        out, state = naive(*inputs)
+        out, state = naive(*inputs, reset)
     else:
-        out, state = _SelectiveScan.apply(*inputs, chunk_size)
+        out, state = _SelectiveScan.apply(*inputs, chunk_size, reset)
     return out.to(x.dtype), state
 
 
-def step(dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def step(
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    x: Tensor,
+    state: Tensor | None = None,
+    reset: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, D] and the new state [B, D, N] (`selective_scan` without the time axis).
 
-    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros.
+    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros; reset: bool [B].
     """
-    out, state = selective_scan(dt[:, None], A, B[:, None], C[:, None], x[:, None], state, form="naive")
+    reset = None if reset is None else reset[:, None]
+    out, state = selective_scan(dt[:, None], A, B[:, None], C[:, None], x[:, None], state, form="naive", reset=reset)
     return out[:, 0], state
 
 
-def naive(dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def naive(
+    dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """The recurrence, step by step."""
     outputs = []
     for t in range(x.shape[1]):
+        if reset is not None:
+            state = state.masked_fill(reset[:, t, None, None], 0.0)
         state = (dt[:, t, :, None] * A).exp() * state + (dt[:, t] * x[:, t])[..., None] * B[:, t, None, :]
         outputs.append((state @ C[:, t, :, None])[..., 0])
     return torch.stack(outputs, 1) if outputs else torch.zeros_like(x), state
@@ -73,44 +98,53 @@ class _SelectiveScan(torch.autograd.Function):
 
     Its gradient is the same recurrence backwards in time, G_t = C_t dL/dy_t + exp(dt_{t+1} A) G_{t+1}; that of dt A
     is the product of G_t, exp(dt_t A) and h_{t-1}, never a difference of states. States are [B, C, N, D] in here: the
-    axis of channels last, where it runs fast.
+    axis of channels last, where it runs fast. At a reset the step size in exp(dt A), and there alone, is infinite.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor, chunk_size: int
+        ctx: Any,
+        dt: Tensor,
+        A: Tensor,
+        B: Tensor,
+        C: Tensor,
+        x: Tensor,
+        state: Tensor,
+        chunk_size: int,
+        reset: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        rate = A.t().contiguous()
+        span, rate = _decays(dt, A, reset)
         state = state.transpose(1, 2).contiguous()
         outputs, states = [], []
-        for length, (dt_c, B_c, C_c, x_c) in _chunks(chunk_size, dt, B, C, x):
+        for length, (dt_c, span_c, B_c, C_c, x_c) in _chunks(chunk_size, dt, span, B, C, x):
             states.append(state)
-            h = _states(dt_c, rate, B_c, dt_c * x_c, state)
+            h = _states(span_c, rate, B_c, dt_c * x_c, state)
             outputs.append((C_c[:, :, None] @ h)[:, :length, 0])
             state = h[:, -1].clone()  # a view would keep the chunk's states alive
-        ctx.save_for_backward(dt, A, B, C, x, *states)
+        ctx.save_for_backward(dt, A, B, C, x, reset, *states)
         ctx.chunk_size = chunk_size
         return torch.cat(outputs, 1), state.transpose(1, 2)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        dt, A, B, C, x, *states = ctx.saved_tensors
-        rate = A.t().contiguous()
+        dt, A, B, C, x, reset, *states = ctx.saved_tensors
+        span, rate = _decays(dt, A, reset)
         d_rate = torch.zeros_like(rate)
         d_state = grads[1].transpose(1, 2)
         chunks: list[tuple[Tensor, ...]] = []
-        for length, (dt_c, B_c, C_c, x_c, d_y) in reversed(list(_chunks(ctx.chunk_size, dt, B, C, x, grads[0]))):
+        parts = list(_chunks(ctx.chunk_size, dt, span, B, C, x, grads[0]))
+        for length, (dt_c, span_c, B_c, C_c, x_c, d_y) in reversed(parts):
             before = states.pop()
             u = dt_c * x_c
-            h = _states(dt_c, rate, B_c, u, before)
+            h = _states(span_c, rate, B_c, u, before)
             d_C = (d_y[:, :, None] @ h.mT)[:, :, 0]
             # backwards in time each row reads the decay of the row after it, the last row none
-            later = torch.cat([torch.zeros_like(dt_c[:, :1]), dt_c[:, 1:].flip(1)], 1)
+            later = torch.cat([torch.zeros_like(dt_c[:, :1]), span_c[:, 1:].flip(1)], 1)
             d_h = _states(later, rate, C_c.flip(1), d_y.flip(1), d_state).flip(1)
             d_B = (u[:, :, None] @ d_h.mT)[:, :, 0]
             d_u = (B_c[:, :, None] @ d_h)[:, :, 0]
-            decay = (dt_c[:, :, None] * rate).exp_()
+            decay = (span_c[:, :, None] * rate).exp_()
             d_state = decay[:, 0] * d_h[:, 0]
             d_exponent = d_h.mul_(decay)
             d_exponent[:, 1:] *= h[:, :-1]
@@ -118,8 +152,17 @@ class _SelectiveScan(torch.autograd.Function):
             d_rate += torch.mul(d_exponent, dt_c[:, :, None], out=h).sum((0, 1))
             d_dt = d_exponent.mul_(rate).sum(2).addcmul_(d_u, x_c)
             chunks.append(tuple(d[:, :length] for d in (d_dt, d_B, d_C, d_u * dt_c)))
-        d_dt, d_B, d_C, d_x = (torch.cat(parts, 1) for parts in zip(*reversed(chunks), strict=True))
-        return d_dt, d_rate.t(), d_B, d_C, d_x, d_state.transpose(1, 2), None
+        d_dt, d_B, d_C, d_x = (torch.cat(rows, 1) for rows in zip(*reversed(chunks), strict=True))
+        return d_dt, d_rate.t(), d_B, d_C, d_x, d_state.transpose(1, 2), None, None
+
+
+def _decays(dt: Tensor, A: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The two factors of the exponents: step sizes [B, T, D], infinite at resets, and rates [N, D], A transposed."""
+    rate = A.t().contiguous()
+    if reset is None:
+        return dt, rate
+    # a rate of 0 times an infinite step is no number; the smallest one decays by 1 over any other step
+    return dt.masked_fill(reset[..., None], float("inf")), rate.clamp(max=-torch.finfo(rate.dtype).tiny)
 
 
 def _chunks(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor, ...]]]:

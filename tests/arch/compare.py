@@ -1,6 +1,12 @@
-"""Two forms of a sequence operation against each other: outputs, final states and all gradients."""
+"""The sequence operations as cases, and two forms of one against each other: outputs, final states, all gradients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
+from arch import ops
 
 LENGTHS = [1, 2, 7, 16, 33, 50, 129]
 # relative error of a tensor's norm; float32's covers sums over a few hundred terms
@@ -18,20 +24,124 @@ def picked(*shape, values, dtype, seed):
     return torch.tensor(values, dtype=torch.float64)[index].to(dtype)
 
 
-def compare(run, inputs, dtype, forms=("naive", "chunk"), tolerance=None):
-    """Outputs, state and gradients of `run(form, *inputs)`, the second form against the first, the reference."""
-    tolerance = tolerance or TOLERANCE[dtype]
-    results = {}
-    for form in forms:
-        leaves = [x.clone().requires_grad_() for x in inputs]
-        out, state = run(form, *leaves)
-        weight = randn(*out.shape, dtype=dtype, seed=99)
-        weight_state = randn(*state.shape, dtype=dtype, seed=98)
-        grads = torch.autograd.grad((out * weight).sum() + (state * weight_state).sum(), leaves)
-        results[form] = [out.detach(), state.detach(), *grads]
-    for index, (reference, other) in enumerate(zip(*results.values(), strict=True)):
+@dataclass
+class Case:
+    """One operation with inputs: sequences [B, T, ...], constants, and the initial state."""
+
+    sequences: list[Tensor]
+    constants: list[Tensor]
+    state: Tensor
+    call: Callable[..., tuple[Tensor, Tensor]]  # (operation or step, sequences, constants, the rest by keyword)
+    names: tuple[str, str]  # of the operation and its step in arch.ops
+
+    def run(self, leaves, form="chunk", reset=None, chunk_size=16, initial=True):
+        """`leaves` as `inputs` gives them; form "step" goes token by token."""
+        count = len(self.sequences)
+        sequences, constants, state = leaves[:count], leaves[count:-1], leaves[-1] if initial else None
+        operation, step = (getattr(ops, name) for name in self.names)
+        if form != "step":
+            options = {"initial_state": state, "chunk_size": chunk_size, "form": form, "reset": reset}
+            return self.call(operation, sequences, constants, **options)
+        outputs = []
+        for t in range(sequences[0].shape[1]):
+            now = None if reset is None else reset[:, t]
+            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=state, reset=now)
+            outputs.append(out)
+        return torch.stack(outputs, 1), state
+
+    def inputs(self):
+        return [*self.sequences, *self.constants, self.state]
+
+
+CASES = (
+    "decay none",
+    "decay head",
+    "decay step",
+    "gated tied",
+    "gated log",
+    "gated logits",
+    "filter",
+    "scan real",
+    "scan constant",
+    "scan step",
+    "selective",
+)
+
+
+def case(name, batch, length, dtype, log_decays=None):
+    """A case by name; decays per step are drawn from `log_decays`, by default from a normal's negative part."""
+
+    def shaped(*shape, seed):
+        return randn(*shape, dtype=dtype, seed=seed)
+
+    def decays(*shape):
+        if log_decays is None:
+            return -shaped(*shape, seed=20).abs()
+        return picked(*shape, values=log_decays, dtype=dtype, seed=20)
+
+    kind, _, variant = name.partition(" ")
+    x = shaped(batch, length, 6, seed=0)
+    names = {"decay": "decay_attention", "gated": "gated_attention", "filter": "causal_filter", "scan": "scan"}
+    names = (names.get(kind, "selective_scan"), names.get(kind, "selective_scan") + "_step")
+    if kind in ("decay", "gated"):
+        q, k = (shaped(batch, length, 2, 6, seed=seed) for seed in (0, 1))
+        v, state = shaped(batch, length, 4, 3, seed=2), shaped(batch, 4, 6, 3, seed=3)
+        calls = {
+            "decay none": lambda op, x, c, **options: op(*x, None, **options),
+            "decay head": lambda op, x, c, **options: op(*x, c[0], **options),
+            "decay step": lambda op, x, c, **options: op(*x, **options),
+            "gated tied": lambda op, x, c, **options: op(x[0], None, x[1], x[2], **options),
+            "gated log": lambda op, x, c, **options: op(*x, **options),
+            "gated logits": lambda op, x, c, **options: op(x[0], None, x[1], (x[2], c[0]), **options),
+        }
+        sequences = {
+            "decay step": [q, k, v, decays(batch, length, 4)],
+            "gated tied": [q, v, decays(batch, length, 2, 6)],
+            "gated log": [q, k, v, decays(batch, length, 2, 6)],
+            "gated logits": [q, v, 4 * k],
+        }.get(name, [q, k, v])
+        constants = {
+            "decay head": [torch.tensor([-0.3, -4.0, -1e-6, -0.05], dtype=dtype)],
+            "gated logits": [torch.linspace(0, 0.9, 12, dtype=dtype).reshape(2, 6)],
+        }.get(name, [])
+        return Case(sequences, constants, state, calls[name], names)
+    if kind == "filter":
+        constants = [shaped(6, 5, seed=1), torch.tensor([-9.0, -3.0, -0.1, -1e-3, -1e-6], dtype=dtype)]
+        state = shaped(batch, 6, 5, seed=2)
+        return Case([x], constants, state, lambda op, x, c, **options: op(*x, *c, **options), names)
+    if kind == "scan":
+        parts = [] if variant == "real" else [2]
+        b, state = shaped(batch, length, 6, *parts, seed=1), shaped(batch, 6, *parts, seed=2)
+        sequences = [decays(batch, length, 6), b, *([3 * x] if variant == "step" else [])]
+        constants = [3 * shaped(6, seed=4)] if variant == "constant" else []
+        return Case(sequences, constants, state, lambda op, x, c, **options: op(*x, *c, **options), names)
+    dt, (B, C) = shaped(batch, length, 6, seed=1).abs(), (shaped(batch, length, 5, seed=seed) for seed in (2, 3))
+    A, state = -shaped(6, 5, seed=4).abs(), shaped(batch, 6, 5, seed=5)
+    A[0] = 0.0  # a legal rate
+    return Case([dt, B, C, x], [A], state, lambda op, x, c, **options: op(x[0], c[0], *x[1:], **options), names)
+
+
+def with_gradients(run, inputs):
+    """Output, final state, and the gradients of a random weighting of both for all inputs."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    out, state = run(leaves)
+    weights = (randn(*x.shape, dtype=torch.float64, seed=seed).to(x.dtype) for x, seed in ((out, 99), (state, 98)))
+    total = sum((x * weight).sum() for x, weight in zip((out, state), weights, strict=True))
+    return [out.detach(), state.detach(), *torch.autograd.grad(total, leaves)]
+
+
+def assert_close(found, expected, tolerance):
+    """Shapes, dtypes, finite numbers, and the relative error of every tensor's norm."""
+    for index, (reference, other) in enumerate(zip(expected, found, strict=True)):
         assert reference.shape == other.shape and reference.dtype == other.dtype
         assert torch.isfinite(other).all(), f"tensor {index} is not finite"
-        scale = reference.norm().clamp(min=1e-30)
-        error = ((other - reference).norm() / scale).item()
-        assert error < tolerance or (other - reference).norm() < 1e-12, f"tensor {index}: {error:.2e}"
+        error = (other - reference).norm()
+        relative = (error / reference.norm().clamp(min=1e-30)).item()
+        assert relative < tolerance or error < 1e-12, f"tensor {index}: {relative:.2e}"
+
+
+def compare(run, inputs, dtype, forms=("naive", "chunk"), tolerance=None):
+    """Outputs, state and gradients of `run(form, *inputs)`, the second form against the first, the reference."""
+    expected = with_gradients(lambda leaves: run(forms[0], *leaves), inputs)
+    found = with_gradients(lambda leaves: run(forms[1], *leaves), inputs)
+    assert_close(found, expected, tolerance or TOLERANCE[dtype])

@@ -11,6 +11,7 @@ from arch.lm import LanguageModel, build_model, load_model
 from arch.mixers.hgrn2 import lower_bounds
 from arch.mixers.tnl import alibi_slopes, log_decays
 from arch.presets import PAPER, SIZES, preset
+from arch.state import DecodeState
 
 
 def tokens(config, rows=2, length=70, seed=0):
@@ -112,7 +113,7 @@ def test_tpe_starts_at_half_the_embedding_at_every_width_and_context(size, conte
 
     model = build_model(preset("cosformer2", size, n_layers=1, context_length=context, vocab_size=64), seed=0)
     x = torch.randn(4, context, model.model_config.d_model, generator=torch.Generator().manual_seed(1))
-    added = model.decoder.tpe(x, Stream()) - x
+    added = model.decoder.tpe(x, Stream(torch.arange(context)), {})[0] - x
     assert added[:, context // 2 :].std().item() == pytest.approx(0.5, rel=0.15)
 
 
@@ -161,8 +162,9 @@ def test_only_position_differences_matter(arch):
     config = preset(arch, "55k")
     model = build_model(config, 0)
     ids = tokens(config)
+    late = DecodeState(torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
     torch.testing.assert_close(
-        model(input_ids=ids).logits, model(input_ids=ids, start=1_000_000).logits, rtol=1e-4, atol=1e-5
+        model(input_ids=ids).logits, model(input_ids=ids, state=late).logits, rtol=1e-4, atol=1e-5
     )
 
 

@@ -32,9 +32,9 @@ def operations():
             [q, v, g, torch.tensor(0.5)],
         ),
         "filter": (lambda *a: causal_filter(*a, chunk_size=16)[0], [x, mix, poles]),
-        "angles": (lambda theta: torch.stack(rotation(theta, 3, 40)), [theta]),
-        "lrpe": (lambda x, theta: cosine_pairs(x, *rotation(theta, 3, 40)), [q, theta]),
-        "rope": (lambda x, theta: rotate_pairs(x, *rotation(theta, 3, 40)), [q, theta[0, :4]]),
+        "angles": (lambda theta: torch.stack(rotation(theta, torch.arange(3, 43))), [theta]),
+        "lrpe": (lambda x, theta: cosine_pairs(x, *rotation(theta, torch.arange(3, 43))), [q, theta]),
+        "rope": (lambda x, theta: rotate_pairs(x, *rotation(theta, torch.arange(3, 43))), [q, theta[0, :4]]),
         "bounds": (lower_bounds, [randn(3, 8, seed=11)]),
         "loss": (lambda logits: next_token_loss(logits, targets), [logits]),
     }
@@ -114,7 +114,7 @@ def test_a_model_in_bf16_keeps_its_time_scales(family, norm, tmp_path):
 
 def test_angles_of_bf16_frequencies_are_fp32():
     theta = torch.tensor([1.0, 0.3]).bfloat16()
-    cos, sin = rotation(theta, 8000, 3)
+    cos, sin = rotation(theta, torch.arange(8000, 8003))
     assert cos.dtype == sin.dtype == torch.float32
     torch.testing.assert_close(cos, (torch.arange(8000, 8003)[:, None] * theta.double()).cos().float())
 

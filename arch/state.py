@@ -1,0 +1,47 @@
+"""What a model carries from one token to the next: constant in size, except for LLaMA's cache of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+State = dict[str, Tensor]  # of one module, by name; axis 0 of every tensor is the batch
+
+
+@dataclass(frozen=True)
+class DecodeState:
+    """seen: int64 [B], tokens read in each row; layers: each mixer's state; first: that of what precedes the layers
+    (cosFormer2's Tpe); hidden: bool [B, S], LLaMA's padded tokens, None without padding; n_read: S, tokens and padding
+    read so far."""
+
+    seen: Tensor
+    layers: list[State]
+    first: State
+    n_read: int
+    hidden: Tensor | None = None
+
+    def tensors(self) -> Iterator[Tensor]:
+        for state in (self.first, *self.layers):
+            yield from state.values()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the whole batch: every module's state, and the position counter (8 a row)."""
+        extra = [self.seen] if self.hidden is None else [self.seen, self.hidden]
+        return sum(x.numel() * x.element_size() for x in (*self.tensors(), *extra))
+
+    def select(self, rows: Tensor) -> DecodeState:
+        """The state of these rows of the batch (int64 [B']), as beam search reorders them."""
+
+        def pick(state: State) -> State:
+            return {name: x.index_select(0, rows.to(x.device)) for name, x in state.items()}
+
+        return replace(
+            self,
+            seen=self.seen.index_select(0, rows.to(self.seen.device)),
+            layers=[pick(state) for state in self.layers],
+            first=pick(self.first),
+            hidden=None if self.hidden is None else self.hidden.index_select(0, rows.to(self.hidden.device)),
+        )
