@@ -15,7 +15,17 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, carry_states, check, choose_form, chunk_parts, cuts, full_precision
+from .common import (
+    accumulator,
+    carry_states,
+    check,
+    choose_form,
+    chunk_parts,
+    cuts,
+    full_precision,
+    full_precision_backward,
+    product,
+)
 
 
 @full_precision
@@ -89,23 +99,23 @@ def chunk(
         steps = torch.arange(size, dtype=x.dtype, device=x.device)
         # where: lam = 0 (-inf) to the power 0 is 1
         powers = torch.where(steps[:, None] > 0, steps[:, None] * log_decay, 0.0).exp()  # [C, e], lam^0 .. lam^(C-1)
-        kernel = mix @ powers.T  # [d, C]
+        kernel = product(mix, powers.mT)  # [d, C]
         read = powers * log_decay.exp()  # lam^1 .. lam^C
         whole = (size * log_decay).exp()
         if rest:
             passes = cuts(rest[0].reshape(batch, -1, size))
             inside = _WithinDocuments.apply(x_c, kernel, passes.rank)
-            updates = ((x_c * passes.last[..., None]).transpose(-1, -2) @ powers.flip(0)) * mix
+            updates = product((x_c * passes.last[..., None]).mT, powers.flip(0)) * mix
             state, states = carry_states(state, (passes.whole[..., None, None] * whole).unbind(1), updates.unbind(1))
-            outside = passes.first[..., None] * (read @ torch.stack(states, 1).transpose(-1, -2))
+            outside = passes.first[..., None] * product(read, torch.stack(states, 1).mT)
         else:
             lag = (steps[:, None] - steps[None, :]).long()
             toeplitz = torch.where(lag >= 0, kernel[:, lag.clamp(min=0)], 0.0)  # [d, C, C]
-            inside = (toeplitz @ x_c.permute(3, 2, 0, 1).reshape(width, size, -1)).reshape(width, size, batch, -1)
+            inside = product(toeplitz, x_c.permute(3, 2, 0, 1).reshape(width, size, -1)).reshape(width, size, batch, -1)
             inside = inside.permute(2, 3, 1, 0)
-            updates = (x_c.transpose(-1, -2) @ powers.flip(0)) * mix  # [B, N, d, e]
+            updates = product(x_c.mT, powers.flip(0)) * mix  # [B, N, d, e]
             state, states = carry_states(state, [whole] * updates.shape[1], updates.unbind(1))
-            outside = read @ torch.stack(states, 1).transpose(-1, -2)
+            outside = product(read, torch.stack(states, 1).mT)
         outputs.append((inside + outside).flatten(1, 2))
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(x), state
 
@@ -124,6 +134,7 @@ class _WithinDocuments(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         x, kernel, rank = ctx.saved_tensors
         (d_out,) = grads

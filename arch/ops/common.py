@@ -28,6 +28,39 @@ def full_precision(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def full_precision_backward(function: F) -> F:
+    """`full_precision` for the backward of an autograd.Function. It does not run under the forward's autocast state
+    but under that of whoever calls it, and compiled it is traced under the one around the forward."""
+
+    @functools.wraps(function)
+    def wrapped(ctx: Any, *grads: Tensor) -> Any:
+        with torch.autocast(grads[0].device.type, enabled=False):
+            return function(ctx, *grads)
+
+    return wrapped  # type: ignore[return-value]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    @full_precision_backward
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        a, b = ctx.saved_tensors
+        d_out = grads[0].contiguous()  # once, where each product would copy it
+        d_a = (d_out @ b.mT).sum_to_size(a.shape) if ctx.needs_input_grad[0] else None
+        d_b = (a.mT @ d_out).sum_to_size(b.shape) if ctx.needs_input_grad[1] else None
+        return d_a, d_b
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b, both of at least two axes, whose backward no autocast turns into bf16 (see `full_precision_backward`)."""
+    return _Product.apply(a, b)
+
+
 def accumulator(*tensors: Tensor | None) -> torch.dtype:
     """float64 where an input is float64, else float32: the dtype of gates, decays, states and sums."""
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
@@ -89,7 +122,7 @@ def cut(log_decay: Tensor, reset: Tensor | None) -> Tensor:
 def to_chunks(x: Tensor, size: int) -> Tensor:
     """[B, T, H, ...] with T a multiple of `size` -> [B, H, T/size, size, ...]."""
     batch, length, heads = x.shape[:3]
-    return x.reshape(batch, length // size, size, heads, *x.shape[3:]).movedim(3, 1)
+    return x.reshape(batch, length // size, size, heads, *x.shape[3:]).movedim(3, 1).contiguous()
 
 
 def from_chunks(x: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from .common import (
     cuts,
     from_chunks,
     full_precision,
+    product,
     to_chunks,
 )
 
@@ -126,11 +127,11 @@ def chunk(
         if resets:
             decays = _cut(decays, to_chunks(rest[-1], size))
         between, from_start, to_end, whole = decays
-        inside = (q_c @ k_c.transpose(-1, -2) * between) @ v_c
-        updates = (k_c * to_end).transpose(-1, -2) @ v_c  # [B, H, N, d_k, d_v]
+        inside = product(product(q_c, k_c.mT) * between, v_c)
+        updates = product((k_c * to_end).mT, v_c)  # [B, H, N, d_k, d_v]
         chunks = updates.shape[2]
         state, states = carry_states(state, whole.expand(-1, -1, chunks, -1, -1).unbind(2), updates.unbind(2))
-        outputs.append(from_chunks(inside + (q_c * from_start) @ torch.stack(states, 2)))
+        outputs.append(from_chunks(inside + product(q_c * from_start, torch.stack(states, 2))))
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 
 

@@ -27,8 +27,10 @@ from .common import (
     cut,
     from_chunks,
     full_precision,
+    full_precision_backward,
     halves,
     levels,
+    product,
     to_chunks,
 )
 
@@ -149,11 +151,11 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, log_f: Tensor, state: Tensor, chunk_s
         q_c, k_c, v_c, g_c = (to_chunks(x, rows) for x in parts)  # [B, H, N, C, D]
         scores, from_start, to_end = _Scores.apply(q_c, k_c, g_c)
         from_start = from_start.exp()
-        inside = scores @ v_c
-        updates = (k_c * to_end.exp()).transpose(-1, -2) @ v_c  # [B, H, N, d_k, d_v]
+        inside = product(scores, v_c)
+        updates = product((k_c * to_end.exp()).mT, v_c)  # [B, H, N, d_k, d_v]
         whole = from_start[..., -1, :, None]
         state, states = carry_states(state, whole.unbind(2), updates.unbind(2))
-        out = from_chunks(inside + (q_c * from_start) @ torch.stack(states, 2))
+        out = from_chunks(inside + product(q_c * from_start, torch.stack(states, 2)))
         outputs.append(out if rows == size else out[:, :size])
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 
@@ -190,6 +192,7 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, *saved = ctx.saved_tensors
         rows, width = q.shape[-2:]

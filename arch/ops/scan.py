@@ -19,7 +19,18 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, carry_states, check, choose_form, chunk_parts, cut, full_precision, halves, levels
+from .common import (
+    accumulator,
+    carry_states,
+    check,
+    choose_form,
+    chunk_parts,
+    cut,
+    full_precision,
+    full_precision_backward,
+    halves,
+    levels,
+)
 
 
 @full_precision
@@ -150,6 +161,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         log_a, theta, initial, h = ctx.saved_tensors
         turned = None if theta is None else _to_later(theta).neg_()

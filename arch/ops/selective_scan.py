@@ -20,7 +20,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, check, choose_form, full_precision
+from .common import accumulator, check, choose_form, full_precision, full_precision_backward
 from .scan import scan_rows
 
 
@@ -127,6 +127,7 @@ class _SelectiveScan(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         dt, A, B, C, x, reset, *states = ctx.saved_tensors
         span, rate = _decays(dt, A, reset)

@@ -5,11 +5,13 @@ import torch
 
 from arch.config import ARCHS, NORMS
 from arch.lm import build_model, load_model, next_token_loss
-from arch.mixers.hgrn2 import lower_bounds
+from arch.mixers.gates import lower_bounds
 from arch.norms import Norm
 from arch.ops import causal_filter, decay_attention, gated_attention
 from arch.positions import cosine_pairs, rotate_pairs, rotation
 from arch.presets import preset
+
+from .compare import CASES, case
 
 
 def randn(*shape, seed, dtype=torch.float32):
@@ -61,6 +63,19 @@ def test_autocast_changes_no_bit_of_result_or_gradient(name):
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(leaves, again, strict=True))
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_a_backward_pass_inside_autocast_changes_no_bit(name):
+    """Autograd runs it under the autocast state of whoever calls it."""
+    example = case(name, 2, 40, torch.float32)
+    leaves = [x.clone().requires_grad_() for x in example.inputs()]
+    out, state = example.run(leaves)
+    total = out.sum() + state.square().sum()
+    outside = torch.autograd.grad(total, leaves, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = torch.autograd.grad(total, leaves)
+    assert all(torch.equal(a, b) for a, b in zip(outside, inside, strict=True))
+
+
 def test_an_output_gate_of_bf16_is_the_fp32_sigmoid_rounded():
     """Under autocast the low-rank gate's sigmoid is a bf16 operation; PyTorch evaluates it in fp32 and rounds once."""
     logits = torch.linspace(-20, 20, 4001).bfloat16()
@@ -73,7 +88,7 @@ def test_residual_dtype_is_what_was_asked_for(arch, setting, expected):
     model = build_model(preset(arch, "14k", residual_dtype=setting), 0)
     seen = []
     for layer in model.decoder.layers:
-        layer.register_forward_hook(lambda module, inputs, output: seen.extend([inputs[0].dtype, output.dtype]))
+        layer.register_forward_hook(lambda module, inputs, output: seen.extend([inputs[0].dtype, output[0].dtype]))
     ids = torch.zeros(1, 8, dtype=torch.int64)
     with torch.autocast("cpu", torch.bfloat16):
         model(input_ids=ids)

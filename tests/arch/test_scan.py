@@ -145,7 +145,7 @@ def test_no_tokens_leave_the_state():
 
 
 def test_wrong_shapes_and_forms_are_named():
-    with pytest.raises(InputError, match=r"scan: b has shape \(1, 4, 3\).*with theta asks for \(1, 4, 3, 2\)"):
+    with pytest.raises(InputError, match=r"scan with theta: b has shape \[1, 4, 3\], expected .*D = 3, 2\]"):
         scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), torch.zeros(3))
     with pytest.raises(InputError, match="unknown form 'chunks'"):
         scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), form="chunks")
