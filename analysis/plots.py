@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,25 +18,19 @@ from plotly.subplots import make_subplots
 
 from analysis.axes import log_axis, minus
 from analysis.fits.study import FitSettings, smoothed
+from analysis.palette import arch_colors, name_of
 from analysis.runs import Tables
 
-NAMES = {"llama": "LLaMA", "tnl": "TNL", "hgrn2": "HGRN2", "cosformer2": "cosFormer2"}
-ARCH_COLORS = {"llama": "#0072b2", "tnl": "#d55e00", "hgrn2": "#009e73", "cosformer2": "#b4479b"}
-SPARE_COLORS = ("#7f6d00", "#56b4e9", "#000000", "#8c564b")
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 MAX_POINTS = 300
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
 
 
-def name_of(arch: str) -> str:
-    return NAMES.get(arch, arch)
-
-
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
     archs = list(fits["archs"])
-    colors, sizes = _arch_colors(archs), _size_colors(tables)
+    colors, sizes = arch_colors(archs), _size_colors(tables)
     rows = 1 + len(archs)
     gap = 84 / (ROW_HEIGHT * rows)
     titles = [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
@@ -98,11 +91,6 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
     _style(figure, 400)
     return figure
-
-
-def _arch_colors(archs: Sequence[str]) -> dict[str, str]:
-    spare = iter(SPARE_COLORS * len(archs))
-    return {arch: ARCH_COLORS.get(arch) or next(spare) for arch in archs}
 
 
 def _size_colors(tables: Tables) -> dict[str, str]:

@@ -10,7 +10,8 @@ import pandas as pd
 
 from analysis.axes import si
 from analysis.fits.study import FitSettings, smoothed
-from analysis.plots import figure_one, name_of, validation_figure
+from analysis.palette import name_of
+from analysis.plots import figure_one, validation_figure
 from analysis.runs import Tables
 from analysis.tables import (
     HEADINGS,

@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import InputError, nearest
 
-ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1")
+ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1")  # those of this package
 
 # The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
 # HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
@@ -24,6 +24,7 @@ DEFAULT_NORM = {
     "mamba2": "rms",
     "mamba1": "rms",
 }
+KNOWN = DEFAULT_NORM.keys()  # every architecture there is, also those that plugins register (registry.py)
 NORMS = ("srms", "rms", "layer")
 
 # Fields that mean something to these architectures only; elsewhere they must keep their default, and `to_dict` leaves
@@ -71,6 +72,11 @@ ABLATIONS = (
 SSM_STATE = {"mamba2": 128, "mamba1": 16}  # as published
 
 
+def reads(arch: str, field: str) -> bool:
+    """Whether a field of ModelConfig means something to an architecture."""
+    return field not in ONLY_FOR or arch in ONLY_FOR[field]
+
+
 @dataclass(frozen=True)
 class ModelConfig:
     """Everything that determines a model's parameters and its function.
@@ -116,8 +122,12 @@ class ModelConfig:
     residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
 
     def __post_init__(self) -> None:
-        if self.arch not in ARCHS:
-            raise InputError(f"unknown architecture {self.arch!r}{nearest(self.arch, list(ARCHS))}")
+        if not isinstance(self.arch, str) or self.arch not in KNOWN:
+            raise InputError(f"unknown architecture {self.arch!r}{nearest(str(self.arch), list(KNOWN))}")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.type == "bool" and not isinstance(value, bool):
+                raise InputError(f"model.{field.name} must be true or false, not {value!r}")
         sizes = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
         for name in (*sizes, "expand", "conv_width", "expand_ratio"):
             value = getattr(self, name)
@@ -153,13 +163,14 @@ class ModelConfig:
             if getattr(self, name) is None:
                 fill(self, name, self.head_dim)
         for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise InputError(f"model.{name} must be a positive integer, not {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
+                raise InputError(f"model.{name} must be a positive integer, not {value!r}")
 
     def _refuse_contradictions(self) -> None:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name, archs in ONLY_FOR.items():
-            if self.arch not in archs and getattr(self, name) != defaults[name]:
+            if not reads(self.arch, name) and getattr(self, name) != defaults[name]:
                 raise InputError(f"model.{name} means nothing to {self.arch}, only to {', '.join(archs)}: leave it out")
         if self.data_dependent_theta and not self.hgrn1_complex:
             raise InputError("model.data_dependent_theta needs hgrn1_complex: a real state has no angle")
@@ -171,7 +182,13 @@ class ModelConfig:
             )
         if self.lower_bound == "only" and self.input_gate == "none":
             raise InputError(
-                "model.lower_bound=only with input_gate=none leaves no gate at all: choose another input_gate"
+                "model.lower_bound=only with input_gate=none leaves no gate on the state that depends on the token: "
+                "choose another input_gate"
+            )
+        if self.expansion in ("glt", "glti") and self.d_model % self.expand_ratio:
+            raise InputError(
+                f"model.expansion={self.expansion} cuts d_model={self.d_model} into expand_ratio={self.expand_ratio} "
+                f"groups of one width: choose a ratio that divides it"
             )
 
     @property
@@ -191,7 +208,7 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, without the fields of other architectures (ONLY_FOR)."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if self.arch in ONLY_FOR.get(k, ARCHS)}
+        return {k: v for k, v in dataclasses.asdict(self).items() if reads(self.arch, k)}
 
     def identity(self) -> dict[str, Any]:
         """`to_dict` without the ablations that are at their default: what a run's hash is made of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from .config import FIELDS, ModelConfig
 from .errors import InputError
 from .lm import MODEL_TYPE, next_token_loss, own_targets
 from .model import Decoder
+from .registry import plugin_of, require
 from .state import DecodeState
 
 # What the library may pass and these models cannot do; anything else it passes changes nothing.
@@ -40,7 +42,10 @@ class LinearScalingConfig(PretrainedConfig):
         own = {name: kwargs.pop(name) for name in FIELDS if name in kwargs}
         # the library builds a default configuration to compare with when it prints one
         shape: dict[str, Any] = {"arch": "llama", "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
+        require(str((shape | own)["arch"]), kwargs.get("plugin"), "config.json")
         config = ModelConfig.from_dict(shape | own)
+        if plugin := plugin_of(config.arch):
+            kwargs["plugin"] = plugin
         for name in FIELDS:
             setattr(self, name, getattr(config, name))
         kwargs["tie_word_embeddings"] = config.tie_embeddings
@@ -66,8 +71,6 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     accepts_loss_kwargs = False  # the loss is a mean over the tokens of one forward pass
     _is_stateful = True  # a state cannot be cut back to fewer tokens
     _no_split_modules: ClassVar[list[str]] = ["Layer"]
-    # patterns; with dtype=bfloat16 too: what Decoder.keep_fp32 names, since rounded time scales are other time scales
-    _keep_in_fp32_modules_strict: ClassVar[list[str]] = ["theta", "gamma", "norm", "bias", "A_log", r"\.D$", "log_rate"]
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "decoder.embedding.weight"}
 
     def __init__(self, config: LinearScalingConfig) -> None:
@@ -76,6 +79,8 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         self.decoder = Decoder(model_config)
         self.lm_head = nn.Linear(model_config.d_model, model_config.vocab_size, bias=False)
         self.post_init()
+        # with dtype=bfloat16 too, since rounded time scales are other time scales; the library takes patterns
+        self._keep_in_fp32_modules_strict = {rf"^decoder\.{re.escape(name)}$" for name in self.decoder.keep_fp32()}
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
@@ -150,5 +155,6 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         return state.select(rows)
 
 
-AutoConfig.register(MODEL_TYPE, LinearScalingConfig)
-AutoModelForCausalLM.register(LinearScalingConfig, LinearScalingForCausalLM)
+if not __name__.startswith("transformers_modules."):  # a copy beside exported weights is found by their auto_map
+    AutoConfig.register(MODEL_TYPE, LinearScalingConfig)
+    AutoModelForCausalLM.register(LinearScalingConfig, LinearScalingForCausalLM)

@@ -19,6 +19,7 @@ from .config import FIELDS, ModelConfig
 from .errors import InputError
 from .layout import boundaries
 from .model import Decoder
+from .registry import plugin_of, require
 from .state import DecodeState
 
 MODEL_TYPE = "linear_scaling"
@@ -121,6 +122,8 @@ class LanguageModel(nn.Module):
             "dtype": str(dtype).removeprefix("torch."),
             "tie_word_embeddings": self.model_config.tie_embeddings,
         }
+        plugin = plugin_of(self.model_config.arch)
+        header |= {"plugin": plugin} if plugin else {}
         (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
 
 
@@ -144,6 +147,7 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     fields = json.loads((directory / "config.json").read_text())
     if fields.get("model_type") != MODEL_TYPE:
         raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
+    require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
     model = LanguageModel(ModelConfig.from_dict({name: fields[name] for name in FIELDS if name in fields}))
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():

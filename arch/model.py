@@ -11,10 +11,10 @@ from torch.utils.checkpoint import checkpoint
 
 from .config import ModelConfig
 from .layout import check_ids, lay_out
-from .mixers import MIXERS
+from .mixers import mixer_of
 from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
-from .mixers.hgrn2 import lower_bounds
+from .mixers.gates import lower_bounds, reset_gamma
 from .norms import Norm
 from .state import DecodeState, State
 
@@ -41,7 +41,7 @@ class Layer(nn.Module):
         super().__init__()
         assert config.norm is not None
         self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.mixer = MIXERS[config.arch](config, index)
+        self.mixer = mixer_of(config.arch)(config, index)
         if self.mixer.has_channel_mixer:
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
             self.channel = ChannelMixer(config)
@@ -62,8 +62,10 @@ class Decoder(nn.Module):
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.tpe = Tpe(config) if config.arch == "cosformer2" else None
+        mixer = mixer_of(config.arch)
+        self.reads_history = mixer.reads_history
         # gamma of `lower_bounds`
-        bounded = MIXERS[config.arch].has_lower_bounds
+        bounded = mixer.has_lower_bounds and config.lower_bound != "off"
         self.gamma = nn.Parameter(torch.empty(config.n_layers, config.d_model)) if bounded else None
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
@@ -78,13 +80,12 @@ class Decoder(nn.Module):
         form: str | None = None,
     ) -> tuple[Tensor, DecodeState | None]:
         """Hidden states [B, T, d] and, with `keep_state`, what the next tokens need. Arguments as LanguageModel's."""
-        history = MIXERS[self.config.arch].reads_history
-        layout = lay_out(input_ids, attention_mask, documents, state, history, keep_state)
+        layout = lay_out(input_ids, attention_mask, documents, state, self.reads_history, keep_state)
         check_ids(input_ids, self.config.vocab_size)
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        bounds = None if self.gamma is None else lower_bounds(self.gamma)
+        bounds = None if self.gamma is None else lower_bounds(self.gamma, self.config.lower_bound)
         stream = Stream(layout.positions, layout.keep, layout.reset, layout.visible, form, bounds)
         first: State = {}
         if self.tpe is not None:
@@ -107,11 +108,11 @@ class Decoder(nn.Module):
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
         Matrices normal(0, init_std), those that write to the residual stream divided by the root of their number (2 L;
-        L without channel mixers); norms 1 and 0; gamma 0 (bounds l / L); Tpe and what is special to a mixer as their
-        modules say. Source: ARCHITECTURES.md's training table (the papers do not state it).
+        L without channel mixers); norms 1 and 0; gamma, Tpe and what is special to a mixer as their modules say.
+        Source: ARCHITECTURES.md's training table (the papers do not state it).
         """
         std = self.config.init_std
-        writers = self.config.n_layers * (2 if MIXERS[self.config.arch].has_channel_mixer else 1)
+        writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_channel_mixer else 1)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():
@@ -123,6 +124,8 @@ class Decoder(nn.Module):
                     parameter.normal_(0.0, std, generator=generator)
                 else:
                     parameter.fill_(1.0)
+        if self.gamma is not None:
+            reset_gamma(self.gamma, self.config.lower_bound, generator)
         if self.tpe is not None:
             self.tpe.reset_own_parameters(generator)
         for module in self.modules():
@@ -131,7 +134,7 @@ class Decoder(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
-        scales = tuple(f".mixer.{name}" for name in MIXERS[self.config.arch].time_scales)
+        scales = tuple(f".mixer.{name}" for name in mixer_of(self.config.arch).time_scales)
         names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(scales)}
         return names | ({"gamma"} if self.gamma is not None else set())
 

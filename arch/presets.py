@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .config import ARCHS, ModelConfig
+from collections.abc import Callable
+from typing import Any
+
+from .config import KNOWN, ModelConfig
 from .errors import InputError, nearest
 
 # Scaling Laws for Linear Complexity LMs, tables 2 and 7: layers, d_model, d_ffn. Head dimension 128 everywhere and
@@ -15,7 +18,6 @@ PAPER = {
     "3b": (35, 2560, 6912),
     "7b": (32, 4096, 11008),
 }
-PAPER_LAYERS = {("tnl", "410m"): 25, ("cosformer2", "410m"): 25}  # table 7: 25 layers, not 26
 
 # Two layers and two heads at every width, so that only the width scales; named by 4 l d^2 + 3 l d g, the parameters of
 # a LLaMA without embedding and norms. d_model, d_ffn.
@@ -31,12 +33,40 @@ TINY = {
     "221k": (96, 256),
     "393k": (128, 344),
 }
-
-# Mamba has no channel mixer and gets more layers: 3 where others have 2, twice as many at the paper's sizes. Its heads
-# are d (tiny) or 64 of the inner stream's 2 d channels. A tiny model's state is d over this: as wide as the others'
-# head dimension in Mamba2; in Mamba1 such that 128 channels have the published 16.
-STATE_SHARE = {"mamba2": 2, "mamba1": 8}
 SIZES = (*TINY, *PAPER)
+
+# (size, the fields that all architectures share at this size) -> an architecture's own fields.
+Rule = Callable[[str, dict[str, Any]], dict[str, Any]]
+
+
+def _gated(size: str, shape: dict[str, Any]) -> dict[str, Any]:
+    """Table 7: 25 layers where the others have 26."""
+    return {"n_layers": 25} if size == "410m" else {}
+
+
+def _hgrn1(size: str, shape: dict[str, Any]) -> dict[str, Any]:
+    """Its mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12."""
+    return {"d_ffn": 2 * shape["d_model"]}
+
+
+def _mamba(size: str, shape: dict[str, Any], share: int) -> dict[str, Any]:
+    """No channel mixer, so more layers: 3 where others have 2, twice as many at the paper's sizes.
+
+    Heads are d (tiny) or 64 of the inner stream's 2 d channels; a tiny model's state is d / `share`.
+    """
+    if size in TINY:
+        return {"norm_eps": 1e-5, "n_layers": 3, "ssm_state": shape["d_model"] // share}
+    return {"norm_eps": 1e-5, "n_layers": 2 * shape["n_layers"], "n_heads": shape["d_model"] // 32}
+
+
+# A tiny Mamba2's state is as wide as the others' head dimension; Mamba1's such that 128 channels have the published 16.
+RULES: dict[str, Rule] = {
+    "tnl": _gated,
+    "cosformer2": _gated,
+    "hgrn1": _hgrn1,
+    "mamba2": lambda size, shape: _mamba(size, shape, share=2),
+    "mamba1": lambda size, shape: _mamba(size, shape, share=8),
+}
 
 
 def preset(arch: str, size: str, **changes: object) -> ModelConfig:
@@ -44,24 +74,18 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
 
     Raises InputError for an unknown architecture or size.
     """
-    if arch not in ARCHS:
-        raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(ARCHS))}")
+    if arch not in KNOWN:
+        raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(KNOWN))}")
+    shape: dict[str, Any]
     if size in TINY:
-        layers, heads, (d_model, d_ffn) = 2, 2, TINY[size]
+        d_model, d_ffn = TINY[size]
         # byte-level vocabulary: 256 bytes and one end-of-text token
-        fields: dict[str, object] = {"vocab_size": 257, "context_length": 256, "chunk_size": 32}
+        shape = {"n_layers": 2, "n_heads": 2, "vocab_size": 257, "context_length": 256, "chunk_size": 32}
     elif size in PAPER:
         layers, d_model, d_ffn = PAPER[size]
-        layers, heads, fields = PAPER_LAYERS.get((arch, size), layers), d_model // 128, {}
+        shape = {"n_layers": layers, "n_heads": d_model // 128}
     else:
         raise InputError(f"unknown size {size!r}{nearest(size, list(SIZES))}")
-    # HGRN1's mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12
-    d_ffn = 2 * d_model if arch == "hgrn1" else d_ffn
-    if arch in STATE_SHARE:
-        fields["norm_eps"] = 1e-5
-        if size in TINY:
-            layers, fields["ssm_state"] = 3, d_model // STATE_SHARE[arch]
-        else:
-            layers, heads = 2 * layers, d_model // 32
-    shape = {"arch": arch, "d_model": d_model, "n_layers": layers, "n_heads": heads, "d_ffn": d_ffn}
-    return ModelConfig.from_dict(shape | fields | changes)
+    shape |= {"d_model": d_model, "d_ffn": d_ffn}
+    own = RULES[arch](size, dict(shape)) if arch in RULES else {}
+    return ModelConfig.from_dict(shape | own | changes | {"arch": arch})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from arch.config import ModelConfig
+from arch.config import ABLATIONS, ModelConfig
 from arch.errors import InputError, nearest
 
 from .forward import forward_products
-from .mixers import ENTRIES
 from .params import count_params
+from .registry import entry_of
 
 
 def paper(cfg: ModelConfig, context_length: int) -> float:
@@ -17,11 +18,13 @@ def paper(cfg: ModelConfig, context_length: int) -> float:
 
     Without embedding and head; the channel mixer counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
     square; cosFormer2's TPE is left out. h is the configuration's head count (d/128 in the paper's models).
-    Raises InputError for an architecture that table 1 has no row for.
+    Raises InputError for an architecture that table 1 has no row for, and an ablation that costs something else.
     """
-    bracket = ENTRIES[cfg.arch].paper
-    if bracket is None:
-        raise InputError(f"convention 'paper' has no formula for {cfg.arch}: use {' or '.join(conventions_of(cfg))}")
+    bracket = entry_of(cfg.arch).paper
+    if bracket is None or not costs_as_published(cfg):
+        changed = [f"{name}={value}" for name, value in cfg.identity().items() if name in ABLATIONS]
+        model = cfg.arch if bracket is None else f"{cfg.arch} with {', '.join(changed)}"
+        raise InputError(f"convention 'paper' has no formula for {model}: use {' or '.join(conventions_of(cfg))}")
     return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * bracket(cfg, context_length)
 
 
@@ -32,7 +35,7 @@ def exact(cfg: ModelConfig, context_length: int) -> float:
     kernel) are left out: they are spent once a pass, not for each token. Source: this code's chunk forms.
     """
     products = forward_products(cfg, context_length)
-    setup = sum(ENTRIES[cfg.arch].setup(cfg, context_length).values())
+    setup = sum(entry_of(cfg.arch).setup(cfg, context_length).values())
     return 3.0 * (sum(products.values()) - products.get("mixer.softmax", 0.0) / 2 - setup) / context_length
 
 
@@ -45,9 +48,18 @@ _FUNCTIONS = {"paper": paper, "exact": exact, "6nd": six_n}
 CONVENTIONS = tuple(_FUNCTIONS)
 
 
+def costs_as_published(cfg: ModelConfig) -> bool:
+    """Whether the matrix products are those of the same configuration without ablations, whose cost table 1 gives."""
+    plain = {field.name: field.default for field in dataclasses.fields(cfg) if field.name in ABLATIONS}
+    used = {name: default for name, default in plain.items() if name in cfg.to_dict()}
+    return forward_products(cfg) == forward_products(cfg.replace(**used))
+
+
 def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
-    """The conventions under which `cfg` has a FLOP count: all, but for `paper` outside the paper's architectures."""
-    return tuple(name for name in CONVENTIONS if name != "paper" or ENTRIES[cfg.arch].paper is not None)
+    """The conventions under which `cfg` has a FLOP count: all, but for `paper` outside the paper's architectures, and
+    for their ablations that change the matrix products."""
+    covered = entry_of(cfg.arch).paper is not None and costs_as_published(cfg)
+    return tuple(name for name in CONVENTIONS if name != "paper" or covered)
 
 
 def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:

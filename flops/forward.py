@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from arch.config import ModelConfig
 
-from .mixers import ENTRIES
 from .params import layer_matrices
+from .registry import entry_of
 
 
 def forward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
@@ -16,7 +16,7 @@ def forward_products(cfg: ModelConfig, context_length: int | None = None, sequen
     sees in a forward pass. `context_length` defaults to the configuration's.
     """
     context = cfg.context_length if context_length is None else context_length
-    entry = ENTRIES[cfg.arch]
+    entry = entry_of(cfg.arch)
     products = entry.once_core(cfg, context)
     for name, size in layer_matrices(cfg).items():
         products[name] = 2.0 * size * context * cfg.n_layers

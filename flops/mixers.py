@@ -1,12 +1,12 @@
 """One entry per architecture: its parameters, its matrix products and the paper's closed form.
 
 Everything an architecture adds to the counts stands here; embedding, channel mixer, block norms and head are the same
-for all and stand in params.py and forward.py. Source of the shapes: Scaling Laws for Linear Complexity Language Models
-(Shen et al. 2024), section 2 and appendix A.1; of the products: the chunk forms in arch/ops, which the tests hold
-against torch's FLOP counter.
+for all and stand in params.py and forward.py, the products of the sequence operations in cores.py. Source of the
+shapes: Scaling Laws for Linear Complexity Language Models (Shen et al. 2024), section 2 and appendix A.1; of HGRN1's
+expansions: HGRN2, table 2.
 
 Units: parameters are numbers; FLOP counts are floats, two for each multiply-add, of matrix products alone.
-Names: d width, h heads, p = d/h head dimension, t gate rank, e TPE dimension, T context, C chunk, n tokens.
+Names: d width, h heads, p = d/h head dimension, t gate rank, e TPE dimension, T or n tokens, C chunk, N states.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from arch.config import ModelConfig
+
+from .cores import decay_core, filter_core, filter_setup, gated_core, interaction_core, selective_core, softmax_core
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Entry:
     paper(cfg, T): the bracket of table 1, i.e. training FLOP per token divided by 72 l d^2; None where table 1 has no
     row for the architecture.
     channel_mixer: whether a layer has one, with its norm.
+    state(cfg, T): numbers in one layer's decode state after T tokens of one sequence, name -> size; "state" is one of
+    the sequence operation's, in fp32, all others (cache, convolution) are in the activations' dtype. None: unknown.
+    state_once(cfg): the same of what the model has once.
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]
@@ -40,16 +45,13 @@ class Entry:
     setup: Callable[[ModelConfig, int], dict[str, float]]
     paper: Callable[[ModelConfig, int], float] | None
     channel_mixer: bool = True
+    state: Callable[[ModelConfig, int], dict[str, int]] | None = None
+    state_once: Callable[[ModelConfig], dict[str, int]] = lambda cfg: {}
 
 
 def norm_size(cfg: ModelConfig, width: int | None = None) -> int:
     """Parameters of one norm over `width` (default: d): none (srms), weight (rms), weight and bias (layer)."""
     return {"srms": 0, "rms": 1, "layer": 2}[str(cfg.norm)] * (width or cfg.d_model)
-
-
-def chunks(context: int, size: int) -> list[tuple[int, int]]:
-    """(rows, how many) of the whole chunks of a sequence and of the shorter one left over, as arch/ops cuts it."""
-    return [(rows, count) for rows, count in ((size, context // size), (context % size, 1)) if rows and count]
 
 
 def square(cfg: ModelConfig, *names: str) -> dict[str, int]:
@@ -69,60 +71,77 @@ def no_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {}
 
 
-def softmax_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """q k^T and A v over the full T x T square: 4 T^2 d. Convention `exact` halves it (causal)."""
-    return {"mixer.softmax": 4.0 * context * context * cfg.d_model}
+def key_width(cfg: ModelConfig) -> int:
+    """cosFormer2's keys: p, and again as many channels as turn (all, or with lrpe="half" the first half)."""
+    return cfg.head_dim + (cfg.head_dim if cfg.lrpe == "full" else cfg.head_dim // 2)
 
 
-def decay_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | None = None) -> dict[str, float]:
-    """decay_attention in chunks. A chunk of C rows and a head have, with keys k wide and values p wide (default: d/h):
-
-    inside the chunk q k^T 2CCk and (q k^T) v 2CCp; through the state q S 2Ckp and k^T v 2Ckp.
-    """
-    k, p, inside, state = float(key_dim), float(value_dim or cfg.head_dim), 0.0, 0.0
-    for rows, count in chunks(context, cfg.chunk_size):
-        inside += cfg.n_heads * count * 2.0 * rows * rows * (k + p)
-        state += cfg.n_heads * count * 4.0 * rows * k * p
-    return {"mixer.inside": inside, "mixer.state": state}
+def angles(cfg: ModelConfig) -> dict[str, int]:
+    """cosFormer2: theta [h, p], with lrpe="half" [p / 2] for all heads; none where they are constants."""
+    size = cfg.d_model if cfg.lrpe == "full" else cfg.head_dim // 2
+    return {"mixer.theta": size if cfg.theta_learned else 0}
 
 
-def gated_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """gated_attention in chunks, the scores by halves; keys and values are p wide.
-
-    The scores of a chunk of C rows come from blocks of m = 1, 2, 4 .. C/2 rows: at each level C/2m products of m late
-    queries with m early keys, 2mmp each, so Cmp a level and C(C-1)p in all (the diagonal is an element-wise product).
-    Then scores v 2CCp, q S 2Cpp and k^T v 2Cpp. A shorter last chunk is filled up to a power of two.
-    """
-    p, inside, state = float(cfg.head_dim), 0.0, 0.0
-    for rows, count in chunks(context, cfg.chunk_size):
-        rows = 1 << (rows - 1).bit_length()
-        inside += cfg.n_heads * count * rows * (3.0 * rows - 1.0) * p
-        state += cfg.n_heads * count * 4.0 * rows * p * p
-    return {"mixer.inside": inside, "mixer.state": state}
+def tpe(cfg: ModelConfig) -> dict[str, int]:
+    e = int(cfg.tpe_dim or 0)
+    return {"tpe": cfg.d_model * e} | ({"tpe.decay": e} if cfg.tpe_learned_decay else {})
 
 
-def filter_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """causal_filter (TPE) in chunks of C rows: state read and update 2Cde each, inside a Toeplitz product 2CCd."""
-    d, e = float(cfg.d_model), float(cfg.tpe_dim or 0)
-    return {"tpe": sum(count * rows * d * (4.0 * e + 2.0 * rows) for rows, count in chunks(context, cfg.chunk_size))}
+def lower_bound(cfg: ModelConfig) -> dict[str, int]:
+    """gamma [l, d] of HGRN."""
+    return {} if cfg.lower_bound == "off" else {"lower_bound": cfg.n_layers * cfg.d_model}
 
 
-def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """The Toeplitz kernel B [d, e] times the powers of the decays [e, C], once for each length of chunk: 2deC."""
-    d, e = float(cfg.d_model), float(cfg.tpe_dim or 0)
-    return {"tpe.kernel": sum(2.0 * d * e * rows for rows, _ in chunks(context, cfg.chunk_size))}
+def hgrn2_matrices(cfg: ModelConfig) -> dict[str, int]:
+    used = {"q": cfg.output_gate, "f": cfg.lower_bound != "only", "k": cfg.input_gate == "own"}
+    return square(cfg, *(name for name, is_used in used.items() if is_used), "v", "o")
 
 
-def selective_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """selective_scan in its own chunks of 16 rows: each row reads its states, 2 (2d) N. A shorter last chunk is filled
-    up to a power of two."""
-    rows = sum(count * (1 << (rows - 1).bit_length()) for rows, count in chunks(context, 16))
-    return {"mixer.state": 2.0 * rows * cfg.inner_dim * int(cfg.ssm_state or 0)}
+def hgrn1_parts(cfg: ModelConfig) -> int:
+    """Real numbers to one of HGRN1's states."""
+    return 2 if cfg.hgrn1_complex else 1
 
 
-def hgrn1_width(cfg: ModelConfig) -> int:
-    """Real numbers in HGRN1's state: 2d (complex) or d."""
-    return (2 if cfg.hgrn1_complex else 1) * cfg.d_model
+def hgrn1_projections(cfg: ModelConfig) -> dict[str, int]:
+    """Widths of HGRN1's projections of x, over d."""
+    n, parts = cfg.expand_ratio, hgrn1_parts(cfg)
+    widths = {
+        "f": n if cfg.lower_bound != "only" else 0,
+        "i": parts * n,
+        "g": parts * n if cfg.output_gate else 0,
+        "ig": n if cfg.input_gate == "own" else 0,
+        "angle": 1 if cfg.data_dependent_theta else 0,
+    }
+    return {name: width for name, width in widths.items() if width}
+
+
+def hgrn1_matrices(cfg: ModelConfig) -> dict[str, int]:
+    """Dense ones are [d, width]; those of an expansion are the matrices of HGRN2's table 2."""
+    d, n = cfg.d_model, cfg.expand_ratio
+    cheap = {"lr": d * max(1, round(d / (n + 1))) * (n + 1), "glt": d * d, "glti": d * d, "krp": 0, "kp": d * d}
+    sizes = {name: cheap.get(cfg.expansion, d * d * width) for name, width in hgrn1_projections(cfg).items()}
+    return {f"mixer.{name}": size for name, size in sizes.items()} | {"mixer.o": d * d * hgrn1_parts(cfg)}
+
+
+def hgrn1_vectors(cfg: ModelConfig) -> dict[str, int]:
+    """With what an expansion has beside matrices of 2 FLOP an entry: GLTI's n^2, KRP's n d, KP's n."""
+    d, n = cfg.d_model, cfg.expand_ratio
+    factors = {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.expansion, 0)
+    return {f"mixer.{name}.factors": factors for name in hgrn1_projections(cfg)} | {
+        "mixer.norm": norm_size(cfg, hgrn1_parts(cfg) * d),
+        "mixer.theta": d if cfg.hgrn1_complex else 0,
+    }
+
+
+def hgrn1_core(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """The recurrence is element-wise, O(d) a token, and counts as no matrix product."""
+    glti = cfg.expansion == "glti"
+    return interaction_core(cfg, context, len(hgrn1_projections(cfg))) if glti else {}
+
+
+def window(cfg: ModelConfig, channels: int) -> dict[str, int]:
+    """The inputs that a short convolution of Mamba keeps."""
+    return {"conv": (cfg.conv_width - 1) * channels}
 
 
 ENTRIES = {
@@ -134,6 +153,7 @@ ENTRIES = {
         once_core=no_core,
         setup=no_core,
         paper=lambda cfg, n: 1 + n / (6 * cfg.d_model) + 5 / (18 * cfg.d_model),
+        state=lambda cfg, n: {"cache": 2 * n * cfg.d_model},
     ),
     "tnl": Entry(
         matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
@@ -143,40 +163,38 @@ ENTRIES = {
         once_core=no_core,
         setup=no_core,
         paper=lambda cfg, n: 1 + 1 / (2 * cfg.n_heads) + 5 / (18 * cfg.d_model),
+        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
     ),
     "hgrn2": Entry(
-        matrices=lambda cfg: square(cfg, "q", "f", "v", "o"),
+        matrices=hgrn2_matrices,
         vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
         core=gated_core,
-        once=lambda cfg: {"lower_bound": cfg.n_layers * cfg.d_model},
+        once=lower_bound,
         once_core=no_core,
         setup=no_core,
         paper=lambda cfg, n: 1 + 1 / (3 * cfg.n_heads) + 29 / (72 * cfg.d_model),
+        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
     ),
     "cosformer2": Entry(
         matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
-        vectors=lambda cfg: {"mixer.norm": norm_size(cfg), "mixer.theta": cfg.d_model},
-        core=lambda cfg, n: decay_core(cfg, n, 2 * cfg.head_dim),
-        once=lambda cfg: {"tpe": cfg.d_model * int(cfg.tpe_dim or 0)},
+        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)} | angles(cfg),
+        core=lambda cfg, n: decay_core(cfg, n, key_width(cfg)),
+        once=tpe,
         once_core=filter_core,
         setup=filter_setup,
         paper=lambda cfg, n: 1 + 3 / (4 * cfg.n_heads) + 23 / (72 * cfg.d_model),
+        state=lambda cfg, n: {"state": key_width(cfg) * cfg.d_model},
+        state_once=lambda cfg: {"state": cfg.d_model * int(cfg.tpe_dim or 0)},
     ),
-    # the recurrence is element-wise, O(d) a token, and counts as no matrix product
     "hgrn1": Entry(
-        matrices=lambda cfg: {
-            "mixer.f": cfg.d_model**2,
-            **{f"mixer.{name}": cfg.d_model * hgrn1_width(cfg) for name in ("i", "g", "o")},
-        },
-        vectors=lambda cfg: {
-            "mixer.norm": norm_size(cfg, hgrn1_width(cfg)),
-            "mixer.theta": cfg.d_model if cfg.hgrn1_complex else 0,
-        },
-        core=no_core,
-        once=lambda cfg: {"lower_bound": cfg.n_layers * cfg.d_model},
+        matrices=hgrn1_matrices,
+        vectors=hgrn1_vectors,
+        core=hgrn1_core,
+        once=lower_bound,
         once_core=no_core,
         setup=no_core,
         paper=None,
+        state=lambda cfg, n: {"state": hgrn1_parts(cfg) * cfg.expand_ratio * cfg.d_model},
     ),
     # the convolution and the skip are element-wise, O(d) a token, and count as no matrix product
     "mamba2": Entry(
@@ -197,6 +215,10 @@ ENTRIES = {
         setup=no_core,
         paper=None,
         channel_mixer=False,
+        state=lambda cfg, n: (
+            {"state": int(cfg.ssm_state or 0) * cfg.inner_dim}
+            | window(cfg, cfg.inner_dim + 2 * int(cfg.ssm_state or 0))
+        ),
     ),
     # scan and convolution are element-wise and count as no matrix product, though the scan has O(2dN) a token; reading
     # the states, h C, is one
@@ -219,5 +241,6 @@ ENTRIES = {
         setup=no_core,
         paper=None,
         channel_mixer=False,
+        state=lambda cfg, n: {"state": cfg.inner_dim * int(cfg.ssm_state or 0)} | window(cfg, cfg.inner_dim),
     ),
 }

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from arch.config import ModelConfig
 
-from .mixers import ENTRIES, norm_size
+from .mixers import norm_size
+from .registry import entry_of
 
 EMBEDDING = ("embedding", "head")
 
@@ -36,7 +37,7 @@ class ParamCount:
 def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
     """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg if there is
     one. No biases."""
-    entry, channel = ENTRIES[cfg.arch], cfg.d_model * cfg.d_ffn
+    entry, channel = entry_of(cfg.arch), cfg.d_model * cfg.d_ffn
     ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.channel_mixer else {}
     return entry.matrices(cfg) | ffn
 
@@ -47,7 +48,7 @@ def count_params(cfg: ModelConfig) -> ParamCount:
     Embedding V d (tied; the untied head adds V d); a layer has its token mixer (mixers.py), the channel mixer 3 d g
     and two norms (Mamba: no channel mixer, one norm); one final norm. Fixed decays and buffers are not parameters.
     """
-    entry = ENTRIES[cfg.arch]
+    entry = entry_of(cfg.arch)
     modules = {"embedding": cfg.vocab_size * cfg.d_model}
     if not cfg.tie_embeddings:
         modules["head"] = cfg.vocab_size * cfg.d_model

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.errors import InputError
 from flops.console import run_app
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, a
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+CheckpointPath = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
+]
+Plugin = Annotated[
+    list[str] | None, typer.Option("--plugin", help="Module that registers the model's architecture; repeatable.")
+]
 
 
 def _request(study: str, only: str | None, sets: list[str] | None, out: Path | None, as_json: bool) -> Request:
@@ -194,6 +201,100 @@ def status(study: Study, only: Only = None, sets: Sets = None, out: Out = None, 
         _print({"study": request.study.name, "directory": str(request.study.directory), "runs": rows})
     else:
         print(show_status(rows))
+
+
+@app.command()
+def generate(
+    checkpoint: CheckpointPath,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help='Text to continue; "-" reads standard input.')],
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many new tokens; end-of-text ends it earlier.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest tokens; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32",
+    stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False,
+    plugin: Plugin = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")
+    ] = False,
+) -> None:
+    """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
+    from .checkpoint import find_checkpoint
+    from .generate import Choice, describe, open_model, read_prompt
+    from .generate import generate as write_on
+
+    text = read_prompt(prompt)
+    found = find_checkpoint(checkpoint, _tell, plugin)
+    model, tokenizer = open_model(found.path, dtype), found.tokenizer()
+    choice = Choice(tokens, temperature, top_k, top_p, seed)
+    try:
+        result = write_on(model, tokenizer, text, choice, None if as_json else sys.stdout)
+    except BrokenPipeError:  # whoever read has read enough
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+    if as_json:
+        _print({"checkpoint": str(found.path)} | result)
+    if stats:
+        _tell(describe(result["stats"]))
+
+
+@app.command()
+def inspect(
+    checkpoint: CheckpointPath,
+    text: Annotated[
+        Path | None, typer.Option(help="Read this text; default: held-out text of the study's corpus.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=2, help="Read about so many tokens.")] = 16_384,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for gates.json, index.html and pictures; default: inspect-RUN-STEP.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
+    from analysis.gate_plots import gates_table, write_inspection
+    from analysis.gates import inspect_checkpoint
+
+    from .checkpoint import find_checkpoint
+
+    found = find_checkpoint(checkpoint, _tell, plugin)
+    result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
+    pages = write_inspection(result, out or Path(f"inspect-{found.name}"))
+    if as_json:
+        return _print(result.to_dict() | pages)
+    print(f"{gates_table(result)}\n\npage: {pages['page']}")
+    if pages["no_pictures"]:
+        print(f"no PNGs ({pages['no_pictures']})")
+
+
+@app.command()
+def export(
+    checkpoint: CheckpointPath,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    hf: Annotated[bool, typer.Option("--hf", help="As a folder that transformers opens by itself.")] = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
+    if not hf:
+        raise InputError("export: say in which form; --hf is the one there is")
+    from .checkpoint import find_checkpoint
+    from .export import export_hf
+
+    result = export_hf(find_checkpoint(checkpoint, _tell, plugin).path, directory, dtype)
+    if as_json:
+        return _print(result)
+    print(
+        f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, {len(result['files'])} files; "
+        f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
+    )
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _dry_run(request: Request, as_json: bool) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from arch.config import ARCHS
+from arch.config import KNOWN
 from arch.errors import nearest
 from arch.presets import SIZES
+from arch.registry import load_plugins
 
 
 def _number(value: Any) -> Any:
@@ -27,8 +29,8 @@ def as_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def one_of(kind: str, valid: tuple[str, ...]) -> AfterValidator:
-    """A name from `valid`; another is told with the nearest one."""
+def one_of(kind: str, valid: Collection[str]) -> AfterValidator:
+    """A name from `valid`, as it is when a value is judged; another is told with the nearest one."""
 
     def check(name: str) -> str:
         if name not in valid:
@@ -50,7 +52,7 @@ def distinct(values: list[Any]) -> list[Any]:
 
 def _run_key(key: str) -> str:
     arch, _, size = key.partition("/")
-    for kind, name, valid in (("architecture", arch, ARCHS), ("size", size, SIZES)):
+    for kind, name, valid in (("architecture", arch, KNOWN), ("size", size, SIZES)):
         if name not in valid:
             raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}; write arch/size")
     return key
@@ -74,16 +76,26 @@ def _betas(values: list[float]) -> list[float]:
     return values
 
 
-def _sources(value: Any) -> Any:
+def _imported(names: list[str]) -> list[str]:
+    load_plugins(names)
+    return names
+
+
+def _off(value: Any) -> Any:
+    """YAML 1.1 reads the word off as false."""
+    return "off" if value is False else value
+
+
+def _words(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
 def _ranges(value: Any) -> Any:
     """One pair stands for every architecture."""
-    return dict.fromkeys(ARCHS, value) if isinstance(value, list) else value
+    return dict.fromkeys(KNOWN, value) if isinstance(value, list) else value
 
 
-Arch = Annotated[str, one_of("architecture", ARCHS)]
+Arch = Annotated[str, one_of("architecture", KNOWN)]
 Size = Annotated[str, one_of("size", SIZES)]
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0)]
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0)]
@@ -93,7 +105,10 @@ Positive = Annotated[Number, Field(gt=0)]
 Beta = Annotated[Number, Field(ge=0, lt=1)]
 Distinct = AfterValidator(distinct)
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Sources = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_sources), Distinct]
+Sources = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), Distinct]
+# Modules that register architectures: imported by the validation, so the field comes before those that name any.
+Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
+Choice = Annotated[str, BeforeValidator(_off)]
 Betas = Annotated[list[Beta], AfterValidator(_betas)]
 TokenCounts = Annotated[list[Count], AfterValidator(_ascending)]
 RunKey = Annotated[str, AfterValidator(_run_key)]

@@ -78,12 +78,15 @@ class RunDir:
         return record
 
     def spec(self) -> RunSpec:
-        """The run. Raises InputError where run.json is missing or damaged, or another version's."""
+        """The run, its architecture's plugin imported. Raises InputError where that cannot be, and where run.json is
+        missing or damaged, or another version's."""
         try:
             return RunSpec.model_validate(self.record()["spec"])
         except ValidationError as error:
             found = error.errors(include_url=False)[0]
             key = ".".join(map(str, found["loc"]))
+            if key == "plugins" and found["type"] == "value_error":
+                raise InputError(f"{self.run_json}: {found['ctx']['error']}") from None
             raise InputError(
                 f"{self.run_json}: spec.{key}: {found['msg']}; it was changed, or written by another version: remove "
                 f"the run directory"

@@ -8,16 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from arch.config import ModelConfig
+from arch.config import CHOICES, ModelConfig
 
 from .fields import (
     Arch,
     Betas,
+    Choice,
     Count,
     Distinct,
     Index,
     Name,
     Number,
+    Plugins,
     Positive,
     Ranges,
     RunKey,
@@ -129,7 +131,11 @@ _MODEL_TYPES: dict[str, Any] = {
 ModelChanges: Any = create_model(  # type: ignore[call-overload]
     "ModelChanges",
     __base__=Section,
-    **{f.name: (_MODEL_TYPES[str(f.type)], None) for f in dataclasses.fields(ModelConfig) if f.name != "arch"},
+    **{
+        f.name: (Choice if "off" in CHOICES.get(f.name, ()) else _MODEL_TYPES[str(f.type)], None)
+        for f in dataclasses.fields(ModelConfig)
+        if f.name != "arch"
+    },
 )
 
 
@@ -137,6 +143,7 @@ class StudyFile(Section):
     """What a study file may say."""
 
     name: Name
+    plugins: Plugins = []  # modules that register architectures: arch/ADDING.md
     out: str = "out"
     corpus: Corpus
     grid: Grid

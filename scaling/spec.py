@@ -13,13 +13,14 @@ import math
 from pathlib import Path
 from typing import Any
 
-from arch.config import ModelConfig
+from arch.config import ONLY_FOR, ModelConfig, reads
 from arch.errors import InputError, nearest
 from arch.presets import preset
+from arch.registry import plugin_of
 
-from .fields import Arch, Seed, Size
+from .fields import Arch, Plugins, Seed, Size
 from .sections import VOCABULARY, Corpus, ModelChanges, Section, StudyFile, Training
-from .study_file import find_study, read_study
+from .study_file import find_study, read_study, suffix_of
 
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 
@@ -27,6 +28,7 @@ CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this man
 class RunSpec(Section):
     """One run, resolved: everything that decides its numbers."""
 
+    plugins: Plugins = []  # noqa: RUF012 (the one that has the architecture; first, since arch is judged after it)
     study: str
     run_id: str
     arch: Arch
@@ -42,6 +44,8 @@ class RunSpec(Section):
         """16 hex digits over what decides the numbers: not over names, output paths, evaluation or fit."""
         parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
         parts["model"] = self.config.identity()
+        if self.plugins:
+            parts["plugins"] = self.plugins
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -114,7 +118,6 @@ class StudySpec(StudyFile):
     sets: tuple[str, ...] = ()
     set_model: ModelChanges = ModelChanges()
     set_training: Training = Training()
-    suffix: str = ""  # of every run_id, from the changes of model and training
 
     @property
     def directory(self) -> Path:
@@ -125,14 +128,26 @@ class StudySpec(StudyFile):
         """Where the settings come from, for messages: the file, and the changes of the command line."""
         return " --set ".join((self.path, *self.sets))
 
+    @property
+    def suffix(self) -> str:
+        """Of the run_ids that the changes of model and training apply to; "" without any."""
+        return suffix_of(_given(self.set_training) | _given(self.set_model))
+
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
 
     def runs(self, only: str | None = None) -> list[RunSpec]:
         """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
 
-        Raises InputError where nothing matches, or where a run's settings do not go together.
+        Raises InputError where nothing matches, where a run's settings do not go together, or where a change of the
+        model means something to none of the grid's architectures.
         """
+        for field in _given(self.model) | _given(self.set_model):
+            if not any(reads(arch, field) for arch in self.grid.archs):
+                raise InputError(
+                    f"{self.origin}: model.{field} means nothing to {', '.join(self.grid.archs)}, only to "
+                    f"{', '.join(ONLY_FOR[field])}: leave it out"
+                )
         runs = [self._run(*cell) for cell in self.grid.cells()]
         if only is not None:
             for key, names in parse_only(only, runs).items():
@@ -142,12 +157,15 @@ class StudySpec(StudyFile):
         return runs
 
     def _run(self, arch: str, size: str, seed: int) -> RunSpec:
-        training: dict[str, Any] = self.training.model_dump(exclude_unset=True)
+        training = _given(self.training)
         for change in (*self.overrides.of(arch, size), self.set_training):
-            training |= change.model_dump(exclude_unset=True)
+            training |= _given(change)
         vocabulary = VOCABULARY[self.corpus.tokenizer]
-        changes = {"vocab_size": vocabulary} | self.model.model_dump(exclude_unset=True)
-        changes |= self.set_model.model_dump(exclude_unset=True)
+        # a change reaches the architectures that it means something to; the others' runs stay what they are
+        own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
+        file = {field: value for field, value in _given(self.model).items() if reads(arch, field)}
+        changes = {"vocab_size": vocabulary} | file | own
+        plugin = plugin_of(arch)
         try:
             if changes["vocab_size"] < vocabulary:
                 raise InputError(
@@ -159,16 +177,28 @@ class StudySpec(StudyFile):
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         return RunSpec(
+            plugins=[plugin] if plugin else [],
             study=self.name,
-            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{self.suffix}",
+            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(_given(self.set_training) | own)}",
             arch=arch,
             size=size,
             seed=seed,
             model=config.to_dict(),
             corpus=self.corpus,
             training=resolved,
-            sets=[change for change in self.sets if change.startswith(("training.", "model."))],
+            sets=[change for change in self.sets if _reaches(change, arch)],
         )
+
+
+def _given(section: Section) -> dict[str, Any]:
+    """What a section says, without its defaults."""
+    return section.model_dump(exclude_unset=True)
+
+
+def _reaches(change: str, arch: str) -> bool:
+    """Whether a change of --set is one of this architecture's model or of its training."""
+    section, _, key = change.partition("=")[0].strip().partition(".")
+    return section == "training" or (section == "model" and reads(arch, key))
 
 
 def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:

@@ -88,7 +88,6 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
         "sets": tuple(sets),
         "set_model": _validate(ModelChanges, changes["model"], "--set", sets, "model."),
         "set_training": _validate(Training, changes["training"], "--set", sets, "training."),
-        "suffix": _suffix(changes["training"] | changes["model"]),
     }
 
 
@@ -169,9 +168,8 @@ def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> No
     raw[keys[-1]] = value
 
 
-def _suffix(changes: dict[str, Any]) -> str:
+def suffix_of(changes: dict[str, Any]) -> str:
     """Readable and safe in file names: -lr0.001-n_tokens20000. context_length is part of every run_id already."""
-
     parts = []
     for key, value in sorted(changes.items()):
         if key == "context_length":

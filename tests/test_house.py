@@ -21,7 +21,7 @@ GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dis
 ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),
-    "flops": ("arch.config", "arch.presets", "arch.errors"),
+    "flops": ("arch.config", "arch.presets", "arch.registry", "arch.errors"),
     "scaling": ("arch", "data", "flops"),
     "jobs": ("scaling.spec", "scaling.rundir", "data.files", "arch.errors"),
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir"),
@@ -178,7 +178,7 @@ def test_constraints_are_pins_and_cover_the_dependencies():
     assert names <= {line.split("==")[0] for line in lines}
 
 
-@pytest.mark.parametrize("module", ["arch.config", "arch.presets", "flops", "flops.cli"])
+@pytest.mark.parametrize("module", ["arch.config", "arch.presets", "arch.registry", "flops", "flops.cli"])
 def test_sizing_tools_import_without_torch(module):
     code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -1,5 +1,9 @@
 """Token mixers, one file per architecture."""
 
+import importlib
+
+from ..errors import InputError
+from ..registry import REGISTERED
 from .base import Mixer
 from .cosformer2 import CosFormer2Mixer
 from .hgrn1 import HGRN1Mixer
@@ -18,3 +22,19 @@ MIXERS: dict[str, type[Mixer]] = {
     "mamba2": Mamba2Mixer,
     "mamba1": Mamba1Mixer,
 }
+
+
+def mixer_of(arch: str) -> type[Mixer]:
+    """The token mixer of a known architecture; that of a plugin is imported now. Raises InputError where it is none."""
+    if arch in MIXERS:
+        return MIXERS[arch]
+    given = found = REGISTERED[arch].mixer
+    if isinstance(given, str):
+        module, _, name = given.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise InputError(f"architecture {arch!r}: its mixer {given} cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Mixer)):
+        raise InputError(f"architecture {arch!r}: its mixer {given} is no subclass of arch.mixers.base.Mixer")
+    return found

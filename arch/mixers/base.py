@@ -73,6 +73,23 @@ class Mixer(nn.Module):
         """
         raise TypeError(f"{type(self).__name__} must define forward")
 
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """What share of its state the mixer keeps at each token of forward's x, in [0, 1]: [B, T, channels or heads].
+        None: it has no such gate."""
+        return None
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """The weights [B, H, T, T] with which token t's output, before norm and gate, reads token s's value; 0 for
+        s > t. None: the mixer does not tell."""
+        return None
+
+    def unit_values(self, x: Tensor) -> Tensor:
+        """Values [B, T, H, T] that tell the tokens apart: token s has a 1 in channel s alone. A mixer's output for them
+        is its `token_mixing`, with H behind T."""
+        batch, length = x.shape[:2]
+        unit = torch.eye(length, dtype=x.dtype, device=x.device)
+        return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
+
 
 class LowRankGate(nn.Module):
     """sigmoid(x W_down W_up), rank t, no activation between (eq. 9: G)."""

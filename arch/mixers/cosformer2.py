@@ -59,22 +59,40 @@ class CosFormer2Mixer(Mixer):
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        query, key = self._query_key(x, stream)
+        value = self.heads(self.project["value"](x))
+        value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
+        mixed, state = self._mix(query, key, value, stream, past)
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+
+    def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        """q' and k', [B, T, H, 2 p] or [B, T, H, 3 p / 2]."""
         cos, sin = rotation(self.angles(x.device), stream.positions)
         if cos.dim() == stream.positions.dim() + 1:
             cos, sin = cos[..., None, :], sin[..., None, :]  # the same for all heads
         query = cosine_pairs(nnf.silu(self.heads(self.project["query"](x))), cos, sin)
         key = cosine_pairs(nnf.silu(self.heads(self.project["key"](x))), cos, sin)
-        value = self.heads(self.project["value"](x))
-        mixed, state = decay_attention(
+        return query, stream.mask(key)
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+        """The linear attention over value [B, T, H, any width], and its state."""
+        return decay_attention(
             query,
-            stream.mask(key),
-            stream.mask(nnf.silu(value) if self.config.value_activation else value),
+            key,
+            value,
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """1 everywhere, [B, T, H]: nothing fades."""
+        return torch.ones(*x.shape[:2], self.config.n_heads, device=x.device)
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """q'_t . k'_s, [B, H, T, T]; the model's Tpe lies before the layers and is not in it."""
+        return self._mix(*self._query_key(x, stream), self.unit_values(x), stream, {})[0].transpose(1, 2)
 
 
 class Tpe(nn.Module):

@@ -5,14 +5,21 @@ r"""HGRN1: a gated linear RNN on single channels, its state a complex number eac
     g = sigmoid(x W_g) in R^{2d};   y = Norm(g * [re h, im h]) W_o
 
 x: [B, T, d]; W_i, W_g: [d, 2d], re and im of a channel side by side; W_f: [d, d]; W_o: [2d, d]. b in [0, 1)^d is the
-layer's lower bound, as in HGRN2. theta starts from 10000^(-2c/d), c = 0 .. d-1, and does not depend on the data. The
+layer's lower bound (gates.py). theta starts from 10000^(-2c/d), c = 0 .. d-1, and does not depend on the data. The
 state is 2d real numbers, in fp32.
 
-Source: HGRN (Qin et al. 2023), section 3: eq. 3 and the output gate after it. `hgrn1_complex` = False is the real
-variant of its ablation: c, h and g in R^d, no theta, W_o [d, d].
+Source: HGRN (Qin et al. 2023), section 3: eq. 3 and the output gate after it.
 Deviations: no biases, and the norm is the configuration's (srms), where the paper has an affine LayerNorm, so that the
 linear models differ in their mixers alone (norm="layer" gives it). The gate comes before the norm and is a sigmoid, as
 the paper writes; the authors' first code has silu after it.
+
+Ablations, of HGRN but for the last: `lower_bound` and `input_gate` as in gates.py (tables 8 to 10); `output_gate` off:
+no g (table 9); `hgrn1_complex` off: c, h and g in R^d, no theta, W_o [d, d] (table 11); `data_dependent_theta`:
+theta_t = theta + x W_theta, W_theta [d, d], so that it starts about the fixed angles (table 11; the paper gives no
+formula); `expansion` (HGRN2, table 2; real states only): c, lam and g are n d wide, n = `expand_ratio`, from the cheap
+projections in expansions.py, the n states of a channel have the same b, as in HGRN2's eq. 2 (d numbers a layer), and
+y = Norm(sum over n of g * h) W_o, W_o [d, d]. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the
+input and silu on the output gate. The state is n d numbers.
 """
 
 from __future__ import annotations
@@ -27,55 +34,108 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
-from ..ops.gated_attention import forget_gate
 from ..state import State
-from .base import Mixer, Stream
+from .base import Stream
+from .expansions import EXPANSIONS, Expansion
+from .gates import HGRNMixer, opened
+
+MIXING_CHANNELS = 16  # at a time in `token_mixing`, which takes T^2 numbers for each
 
 
-class HGRN1Mixer(Mixer):
-    has_lower_bounds: ClassVar[bool] = True
+class HGRN1Mixer(HGRNMixer):
     time_scales: ClassVar[tuple[str, ...]] = ("theta",)
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        width = config.d_model * (2 if config.hgrn1_complex else 1)
-        super().__init__(config, layer, {"input": width, "forget": config.d_model, "gate": width}, width)
+        d = config.d_model
+        states, parts = d * config.expand_ratio, 2 if config.hgrn1_complex else 1
+        widths = {
+            "input": parts * states,
+            "forget": 0 if config.lower_bound == "only" else states,
+            "gate": parts * states if config.output_gate else 0,
+            "input_gate": states if config.input_gate == "own" else 0,
+            "angle": d if config.data_dependent_theta else 0,
+        }
+        cheap = config.expansion in EXPANSIONS
+        super().__init__(config, layer, {} if cheap else {k: w for k, w in widths.items() if w}, parts * d)
+        if cheap:
+            expand = EXPANSIONS[config.expansion]
+            self.project.update({name: expand(d, config.expand_ratio) for name, width in widths.items() if width})
         assert config.norm is not None
-        self.norm = Norm(config.norm, width, config.norm_eps)
-        self.theta = nn.Parameter(torch.empty(config.d_model)) if config.hgrn1_complex else None
+        self.norm = Norm(config.norm, parts * d, config.norm_eps)
+        self.theta = nn.Parameter(torch.empty(d)) if config.hgrn1_complex else None
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         if self.theta is not None:
             channels = torch.arange(self.config.d_model, dtype=torch.float64)
             with torch.no_grad():
                 self.theta.copy_(10_000.0 ** (-2 * channels / self.config.d_model))
+        for projection in self.project.values():
+            if isinstance(projection, Expansion):
+                projection.reset_parameters(self.config.init_std, generator)
+
+    def angles(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not turn the state either."""
+        if self.theta is None:
+            return None
+        theta = self.theta + self.project["angle"](x) if self.config.data_dependent_theta else self.theta
+        return theta if stream.keep is None else stream.mask(theta.expand(*x.shape[:2], -1))
+
+    def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log lam and the input gate, both [B, T, D], and the angles."""
+        forget, gate = self.forget(x, stream), self.input_gate(x, stream)
+        log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
+        return log_decay, complement if gate is None else gate, self.angles(x, stream)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        log_decay, update = gated_input(
-            self.project["forget"](x), nnf.silu(self.project["input"](x)), stream.bound(self.layer)
-        )
+        log_decay, gate, theta = self.operands(x, stream)
         mixed, state = scan(
-            stream.mask(log_decay),
-            stream.mask(update),
-            self.theta,
+            log_decay,
+            gated(gate, nnf.silu(self.project["input"](x))),
+            theta,
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        mixed = mixed if self.theta is None else mixed.flatten(2)
-        gate = torch.sigmoid(self.project["gate"](x))
-        return self.out(self.norm(mixed.to(x.dtype) * gate)), {"state": state}
+        mixed = (mixed if theta is None else mixed.flatten(2)).to(x.dtype)
+        if self.config.output_gate:
+            mixed = mixed * torch.sigmoid(self.project["gate"](x))
+        if self.config.expansion != "none":
+            mixed = mixed.unflatten(-1, (self.config.expand_ratio, -1)).sum(-2)
+        return self.out(self.norm(mixed)), {"state": state}
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). It is what
+        the scan makes of the input gates one token at a time."""
+        log_decay, gate, theta = self.operands(x, stream)
+        batch, length, width = gate.shape
+        gate = gate.to(log_decay.dtype)
+        alone = torch.eye(length, dtype=gate.dtype, device=x.device)[:, :, None]
+        reset = None if stream.reset is None else stream.reset.repeat_interleave(length, 0)
+        total = gate.new_zeros(batch * length, length)  # of a row, its token's weight at each later one
+        for start in range(0, width, MIXING_CHANNELS):
+            part = slice(start, start + MIXING_CHANNELS)
+            inputs = (gate[:, None, :, part] * alone).flatten(0, 1)
+            angles = theta if theta is None else theta[..., part]
+            if angles is not None:
+                inputs = torch.stack([inputs, torch.zeros_like(inputs)], -1)
+                angles = angles if angles.dim() == 1 else angles.repeat_interleave(length, 0)
+            states, _ = scan(
+                log_decay[..., part].repeat_interleave(length, 0),
+                inputs,
+                angles,
+                chunk_size=self.config.chunk_size,
+                form=stream.form,
+                reset=reset,
+            )
+            total += (states if angles is None else states[..., 0]).sum(-1)
+        return (total / width).unflatten(0, (batch, length)).transpose(1, 2)[:, None]
 
 
 @full_precision
-def gated_input(logits: Tensor, c: Tensor, bound: Tensor) -> tuple[Tensor, Tensor]:
-    """log lam [B, T, D] and (1 - lam) c, [B, T, D, 2] where c [B, T, 2 D] is complex, both in fp32 (fp64 for fp64).
-
-    logits: [B, T, D]; bound: [D]. fp32 whatever c is: the scan's outputs take the dtype of its inputs.
-    """
-    dtype = accumulator(logits, c, bound)
-    log_decay, complement = forget_gate(logits.to(dtype), bound.to(dtype))
-    c = c.to(dtype)
-    if c.shape != logits.shape:
-        return log_decay, complement[..., None] * c.unflatten(-1, (-1, 2))
-    return log_decay, complement * c
+def gated(gate: Tensor, c: Tensor) -> Tensor:
+    """gate * c, [B, T, D] or, where c [B, T, 2 D] is complex, [B, T, D, 2], in fp32 (fp64 for fp64) whatever c is: the
+    scan's outputs take the dtype of its inputs."""
+    dtype = accumulator(gate, c)
+    gate, c = gate.to(dtype), c.to(dtype)
+    return gate * c if c.shape == gate.shape else gate[..., None] * c.unflatten(-1, (-1, 2))

@@ -1,60 +1,82 @@
 r"""HGRN2: a gated linear RNN whose state is expanded by an outer product.
 
     q = silu(x W_q);  f = b + (1 - b) sigmoid(x W_f);  v = x W_v
-    S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t;   o_t = q_t S_t;   y = Norm(concat o) W_o
+    S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t;   o_t = q_t S_t;   y = Norm(concat o) W_o      S_t in R^{p x p}, per head
 
-b in [0, 1)^d is the layer's lower bound, learned for all layers together (`lower_bounds`), 0 in the first layer.
+b in [0, 1)^d is the layer's lower bound, learned for all layers together, 0 in the first layer (gates.py). The head
+dimension p = d / n_heads is the expand ratio: the state is p d numbers, in fp32, the parameters do not depend on p.
 Source: HGRN2, section 3 and eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13. Deviations: silu on the output
 gate q as in the authors' code (eq. 13 shows no activation); W_o, declared but not written, is applied last; no second
 output gate (eq. 13 declares its matrices but neither uses nor counts them).
+
+Ablations (those of HGRN, as no table of HGRN2 has them; the choices are ours): `lower_bound` as in gates.py;
+`input_gate`, here the key: own: k = sigmoid(x W_k), none: k = 1, so that every row of S reads all of v and forgets it
+at its own pace; `output_gate` off: q = 1, o is the sum of S over its expanded dimension, as table 2's methods
+"marginalize" theirs.
 """
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar
-
+import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import gated_attention
-from ..ops.common import accumulator, full_precision
+from ..ops.common import accumulator
 from ..state import State
-from .base import Mixer, Stream
+from .base import Stream
+from .gates import Forget, HGRNMixer
 
 
-@full_precision
-def lower_bounds(gamma: Tensor) -> Tensor:
-    """Bounds [L, d], fp32 (fp64 for fp64), from gamma [L, d]: with P = softmax over layers, cumsum(P)[l] - P[0], so
-    that 0 <= b < 1 and the first layer is unbounded.
-
-    HGRN, section 3. The 2024 paper drops the subtraction; its top layer would have f = 1 and k = 0.
-    """
-    shares = gamma.to(accumulator(gamma)).softmax(0)
-    return shares.cumsum(0) - shares[0]
-
-
-class HGRN2Mixer(Mixer):
-    has_lower_bounds: ClassVar[bool] = True
-
+class HGRN2Mixer(HGRNMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer, ("query", "forget", "value"))
+        used = {
+            "query": config.output_gate,
+            "forget": config.lower_bound != "only",
+            "value": True,
+            "input_gate": config.input_gate == "own",
+        }
+        super().__init__(config, layer, tuple(name for name, is_used in used.items() if is_used))
         assert config.norm is not None
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
+    def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Forget]:
+        """q, k and the forget gates, as gated_attention takes them."""
+        query = nnf.silu(self.project["query"](x)) if self.config.output_gate else torch.ones_like(x)
+        key, gate = self.input_gate(x, stream), self.forget(x, stream)
+        return (
+            self.heads(query),
+            None if key is None else self.heads(key),
+            (self.heads(gate[0]), self.heads(gate[1])) if isinstance(gate, tuple) else self.heads(gate),
+        )
+
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        bound = self.heads(stream.bound(self.layer))
+        query, key, gate = self.operands(x, stream)
         mixed, state = gated_attention(
-            nnf.silu(self.heads(self.project["query"](x))),
-            None,
+            query,
+            key,
             stream.mask(self.heads(self.project["value"](x))),
-            # a padded token's gate is 1: log f = 0 and k = 1 - f = 0
-            (stream.mask(self.heads(self.project["forget"](x)), math.inf), bound),
+            gate,
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
         return self.out(self.norm(mixed.flatten(2))), {"state": state}
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """A [B, H, T, T] with o = A v in each head: A_ts = q_t diag(f_{s+1} .. f_t) k_s^T for s <= t, fp32 (fp64 for
+        fp64)."""
+        query, key, gate = self.operands(x, stream)
+        mixed, _ = gated_attention(
+            query,
+            key,
+            self.unit_values(x).to(accumulator(x)),
+            gate,
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
+        )
+        return mixed.transpose(1, 2)

@@ -53,12 +53,23 @@ class Mamba1Mixer(Mixer):
             self.D.fill_(1.0)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        gate, value, key, query, dt, window = self._operands(x, stream, past)
+        out, state = self._mix(value, key, query, dt, stream, past)
+        return self.out((out * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}
+
+    def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
+        """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""
         value, gate = self.project["input"](x).chunk(2, -1)
         value, window = self.conv(value, stream, past.get("conv"))
         rank, key, query = self.select(value).split(self.widths, -1)
-        dt = nnf.softplus(self.step(rank) + self.dt_bias)
+        return gate, value, key, query, stream.mask(nnf.softplus(self.step(rank) + self.dt_bias)), window
+
+    def _mix(
+        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+    ) -> tuple[Tensor, Tensor]:
+        """o and the state."""
         out, state = selective_scan(
-            stream.mask(dt),
+            dt,
             -self.A_log.exp(),
             key,
             query,
@@ -67,5 +78,23 @@ class Mamba1Mixer(Mixer):
             form=stream.form,
             reset=stream.reset,
         )
-        out = (out + self.D * value) * nnf.silu(gate)
-        return self.out(out.to(x.dtype)), {"state": state, "conv": window}
+        return out + self.D * value, state
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """exp(dt A) of every channel and state, [B, T, 2d N]."""
+        dt = self._operands(x, stream, {})[4]
+        return (dt[..., None] * -self.A_log.exp()).exp().flatten(2)
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """[B, 1, T, T], the mean over channels: sum_n C_tn B_sn dt_s times the decay from s to t, and D where t = s.
+
+        What a token's value itself takes from the three before it, in the convolution, is not in it. Every channel
+        decays in its own way, so that the tokens are told apart one by one, in T passes.
+        """
+        _, value, key, query, dt, _ = self._operands(x, stream, {})
+        columns = []
+        for token in range(x.shape[1]):
+            unit = torch.zeros_like(value)
+            unit[:, token] = 1.0
+            columns.append(self._mix(unit, key, query, dt, stream, {})[0].mean(-1))
+        return torch.stack(columns, -1)[:, None]

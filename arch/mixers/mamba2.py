@@ -53,21 +53,44 @@ class Mamba2Mixer(Mixer):
             self.D.fill_(1.0)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        gate, value, key, query, dt, window = self._operands(x, stream, past)
+        out, state = self._mix(value, key, query, dt, stream, past)
+        return self.out(self.norm(out.flatten(2) * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}
+
+    def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
+        """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
         inner, width = self.config.inner_dim, self.config.ssm_state
         gate, mixed, step = self.project["input"](x).split(self.widths, -1)
         mixed, window = self.conv(mixed, stream, past.get("conv"))
         value, key, query = mixed.split([inner, width, width], -1)
         value = value.unflatten(-1, (self.config.n_heads, -1))
-        dt = stream.mask(nnf.softplus(step + self.dt_bias))
+        return gate, value, key, query, stream.mask(nnf.softplus(step + self.dt_bias)), window
+
+    def _mix(
+        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+    ) -> tuple[Tensor, Tensor]:
+        """o and the state for value [B, T, H, any width]."""
         out, state = decay_attention(
             query[:, :, None],
             key[:, :, None],
             value * dt[..., None],
-            -dt * self.A_log.exp(),
+            self._log_decays(dt),
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        out = (out + self.D[:, None] * value).flatten(2)
-        return self.out(self.norm(out * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}
+        return out + self.D[:, None] * value, state
+
+    def _log_decays(self, dt: Tensor) -> Tensor:
+        return -dt * self.A_log.exp()
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """exp(a dt), [B, T, H]."""
+        return self._log_decays(self._operands(x, stream, {})[4]).exp()
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """C_t . B_s dt_s times the decay from s to t, and D where t = s: [B, H, T, T]. What a token's value itself
+        takes from the three before it, in the convolution, is not in it."""
+        _, _, key, query, dt, _ = self._operands(x, stream, {})
+        return self._mix(self.unit_values(x), key, query, dt, stream, {})[0].transpose(1, 2)

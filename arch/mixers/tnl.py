@@ -49,17 +49,38 @@ class TNLMixer(Mixer):
         self.log_decay = log_decays(layer, config.n_layers, config.n_heads)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
+        query, key = self._query_key(x, stream)
         value = self.heads(self.project["value"](x))
-        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
-        mixed, state = decay_attention(
+        value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
+        mixed, state = self._mix(query, key, value, stream, past)
+        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+
+    def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
+        return query, stream.mask(key)
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+        """The linear attention over value [B, T, H, any width], and its state."""
+        return decay_attention(
             query,
-            stream.mask(key),
-            stream.mask(nnf.silu(value) if self.config.value_activation else value),
-            log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1)),
+            key,
+            value,
+            self._log_decays(value, stream),
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+
+    def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
+        """[H], or [B, T, H] where there is padding."""
+        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
+        return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """lam of each head [B, T, H], the same for all tokens."""
+        return self._log_decays(x, stream).exp().expand(*x.shape[:2], -1)
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """q_t . k_s lam^(t - s), [B, H, T, T]."""
+        return self._mix(*self._query_key(x, stream), self.unit_values(x), stream, {})[0].transpose(1, 2)

@@ -1,5 +1,7 @@
 """Counts against the real thing: the instantiated model's parameters, torch's FLOP counter over its forward pass."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,11 +9,13 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch.config import ARCHS, NORMS, ModelConfig
+from arch.config import ABLATIONS, ARCHS, CHOICES, NORMS, ONLY_FOR, ModelConfig
+from arch.errors import InputError
 from arch.lm import LanguageModel, build_model
 from arch.presets import PAPER, TINY, preset
-from flops import count_params, train_flops_per_token
+from flops import CONVENTIONS, conventions_of, cost_table, count_params, train_flops_per_token
 from flops.forward import forward_products
+from tests.arch.test_ablations import CASES, name_of
 
 
 def instantiated(cfg: ModelConfig) -> int:
@@ -36,12 +40,42 @@ def test_parameters_of_every_preset(arch, size):
     assert count_params(cfg).total == instantiated(cfg)
 
 
+# what an architecture may have beside the common fields, and values that contradict nothing
+OWN = {
+    "hgrn1_complex": st.booleans(),
+    "data_dependent_theta": st.booleans(),
+    "lower_bound": st.sampled_from(CHOICES["lower_bound"]),
+    "input_gate": st.sampled_from(CHOICES["input_gate"]),
+    "output_gate": st.booleans(),
+    "expansion": st.sampled_from(CHOICES["expansion"]),
+    "expand_ratio": st.integers(1, 5),
+    "value_activation": st.booleans(),
+    "theta_learned": st.booleans(),
+    "lrpe": st.sampled_from(CHOICES["lrpe"]),
+    "tpe_learned_decay": st.booleans(),
+    "expand": st.integers(1, 3),
+    "conv_width": st.integers(1, 5),
+    "ssm_state": st.one_of(st.none(), st.integers(1, 40)),
+    "dt_rank": st.one_of(st.none(), st.integers(1, 20)),
+}
+
+
 @st.composite
 def configurations(draw):
     heads = draw(st.integers(1, 4))
+    arch = draw(st.sampled_from(ARCHS))
+    own = {name: draw(values) for name, values in OWN.items() if arch in ONLY_FOR[name]}
+    d_model = heads * 2 * draw(st.integers(1, 12))
+    if arch == "hgrn1":
+        own["hgrn1_complex"] &= own["expansion"] == "none"
+        own["data_dependent_theta"] &= own["hgrn1_complex"]
+        ratio = own["expand_ratio"] if own["expansion"] != "none" else 1
+        own["expand_ratio"] = math.gcd(ratio, d_model) if own["expansion"] in ("glt", "glti") else ratio
+    if own.get("lower_bound") == "only" and own["input_gate"] == "none":
+        own["input_gate"] = "own"
     return ModelConfig(
-        arch=draw(st.sampled_from(ARCHS)),
-        d_model=heads * 2 * draw(st.integers(1, 12)),
+        arch=arch,
+        d_model=d_model,
         n_layers=draw(st.integers(1, 4)),
         n_heads=heads,
         d_ffn=draw(st.integers(1, 90)),
@@ -52,13 +86,56 @@ def configurations(draw):
         chunk_size=2 ** draw(st.integers(0, 6)),
         gate_rank=draw(st.one_of(st.none(), st.integers(1, 40))),
         tpe_dim=draw(st.one_of(st.none(), st.integers(1, 40))),
-        hgrn1_complex=draw(st.booleans()),
         tpe_residual=draw(st.booleans()),
-        expand=draw(st.integers(1, 3)),
-        conv_width=draw(st.integers(1, 5)),
-        ssm_state=draw(st.one_of(st.none(), st.integers(1, 40))),
-        dt_rank=draw(st.one_of(st.none(), st.integers(1, 20))),
+        **own,
     )
+
+
+ABLATED = [
+    *CASES,
+    *(
+        ("cosformer2", {"lrpe": kind, "theta_learned": learned})
+        for kind in CHOICES["lrpe"]
+        for learned in (True, False)
+    ),
+    ("cosformer2", {"tpe_learned_decay": True, "tpe_dim": 5}),
+    (
+        "cosformer2",
+        {"lrpe": "half", "d_model": 48, "n_heads": 16, "value_activation": True},
+    ),  # a head of three channels
+    ("tnl", {"value_activation": True}),
+]
+every_ablation = pytest.mark.parametrize("arch, changes", ABLATED, ids=name_of)
+
+
+@every_ablation
+def test_ablations(arch, changes):
+    """Parameters and products, with a shorter last chunk."""
+    cfg = preset(arch, "55k", **({"d_model": 60} if changes.get("expand_ratio") == 5 else {}) | changes)
+    assert count_params(cfg).total == instantiated(cfg)
+    assert counted(cfg, 2, 77) == sum(forward_products(cfg, 77, 2).values())
+
+
+@every_ablation
+def test_ablations_of_the_paper_are_under_its_convention_where_they_cost_the_same(arch, changes):
+    cfg = preset(arch, "55k", **changes)
+    plain = preset(arch, "55k", **{k: v for k, v in changes.items() if k not in ABLATIONS})
+    same = arch != "hgrn1" and forward_products(cfg) == forward_products(plain)
+    assert (
+        conventions_of(cfg)
+        == (CONVENTIONS if same else ("exact", "6nd"))
+        == tuple(cost_table(cfg)["flops_per_token_train"])
+    )
+    if same:
+        assert train_flops_per_token(cfg, "paper") == train_flops_per_token(plain, "paper")
+    else:
+        with pytest.raises(InputError, match=r"'paper' has no formula for .*use exact or 6nd"):
+            train_flops_per_token(cfg, "paper")
+
+
+def test_the_paper_convention_names_the_ablation_it_does_not_cover():
+    with pytest.raises(InputError, match="no formula for hgrn2 with input_gate=own, output_gate=False: use exact"):
+        train_flops_per_token(preset("hgrn2", "55k", input_gate="own", output_gate=False), "paper")
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -86,7 +163,7 @@ def test_forward_products_equal_torchs_counter(arch, sequences, context):
     assert counted(cfg, sequences, context) == sum(forward_products(cfg, context, sequences).values())
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(configurations())
 def test_forward_products_of_random_configurations(cfg):
     assert counted(cfg, 1, cfg.context_length) == sum(forward_products(cfg).values())

@@ -50,7 +50,7 @@ def test_plan_is_quick(name):
 
 def test_commands_are_there():
     text = scaling("--help").stdout
-    for command in ("run", "plan", "data", "train", "eval", "fit", "report", "status"):
+    for command in ("run", "plan", "data", "train", "eval", "fit", "report", "status", "generate", "inspect", "export"):
         assert f"  {command} " in text
     assert "--set" in scaling("train", "--help").stdout
 

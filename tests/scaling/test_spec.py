@@ -261,3 +261,104 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_every_preset_size_can_be_named(load):
     assert len(load(changed(grid={"sizes": list(TINY)})).runs()) == 2 * len(TINY)
+
+
+MIXED = changed(grid={"archs": ["llama", "hgrn2", "hgrn1"], "sizes": ["14k"]})
+
+
+def hashes(study):
+    return {run.arch: run.spec_hash for run in study.runs()}
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "reached"),
+    [
+        ("lower_bound: off", "off", {"hgrn2", "hgrn1"}),  # a YAML 1.1 boolean
+        ("lower_bound: 'off'", "off", {"hgrn2", "hgrn1"}),
+        ("output_gate: off", False, {"hgrn2", "hgrn1"}),
+        ("hgrn1_complex: false", False, {"hgrn1"}),
+        ("input_gate: none", "none", {"hgrn2", "hgrn1"}),
+        ("chunk_size: 16", 16, {"llama", "hgrn2", "hgrn1"}),
+    ],
+)
+def test_a_change_of_the_model_reaches_the_architectures_it_means_something_to(load, change, value, reached):
+    """In the file, and by --set, where the runs it does not reach stay what they are: same name, same hash."""
+    plain, key = load(MIXED), change.partition(":")[0]
+    text = yaml.safe_dump(MIXED)
+    assert text.count("model:\n") == 1
+    study = load(text.replace("model:\n", f"model:\n  {change}\n"))
+    assert {arch for arch, found in hashes(study).items() if found != hashes(plain)[arch]} == reached
+    assert [run.run_id for run in study.runs()] == [run.run_id for run in plain.runs()]
+    variants = load(MIXED, [f"model.{change.replace(': ', '=')}"])
+    assert hashes(variants) == hashes(study)
+    for run, before in zip(variants.runs(), plain.runs(), strict=True):
+        if run.arch in reached:
+            assert run.model[key] == value and run.run_id == f"{before.run_id}-{key}{value}"
+            assert run.sets == [f"model.{change.replace(': ', '=')}"]
+        else:
+            assert run == before
+    assert variants.suffix == f"-{key}{value}" and plain.suffix == ""
+
+
+def test_several_changes_at_once(load):
+    changes = ["model.lower_bound=off", "training.lr=1e-3", "model.hgrn1_complex=false"]
+    assert [run.run_id for run in load(MIXED, changes).runs()] == [
+        "llama-14k-c64-s0-lr0.001",
+        "hgrn2-14k-c64-s0-lower_boundoff-lr0.001",
+        "hgrn1-14k-c64-s0-hgrn1_complexFalse-lower_boundoff-lr0.001",
+    ]
+    assert load(MIXED, changes).runs()[0].sets == ["training.lr=1e-3"]
+
+
+@pytest.mark.parametrize("by_set", [False, True])
+def test_a_change_that_means_something_to_none_of_the_grid_is_refused(load, by_set):
+    content = MINIMAL if by_set else changed(model={"lower_bound": "only"})
+    with pytest.raises(InputError) as error:
+        load(content, ["model.lower_bound=only"] if by_set else [])
+    message = str(error.value)
+    assert "model.lower_bound means nothing to llama, tnl, only to hgrn2, hgrn1: leave it out" in message
+    assert "study.yaml" in message and ("--set" in message) == by_set and "\n" not in message
+
+
+def test_a_contradiction_names_the_file(load):
+    for model, told in (
+        ({"lower_bound": "onyl"}, "model.lower_bound must be one of increasing, off, random, decreasing, only"),
+        ({"lower_bound": True}, "model.lower_bound: must be a valid string, not True"),
+        ({"output_gate": "none"}, "model.output_gate: must be a valid boolean, not 'none'"),
+        ({"expand_ratio": 4}, "model.expand_ratio=4 needs an expansion"),
+        ({"lower_bound": "only", "input_gate": "none"}, "leaves no gate on the state"),
+    ):
+        with pytest.raises(InputError) as error:
+            load({**MIXED, "model": {"context_length": 64, **model}})
+        assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_bad_plugin_is_told_before_what_needs_it(load):
+    for value, told in (
+        (["no_such_plugin"], "plugins: plugin 'no_such_plugin' is no module that Python finds"),
+        ("no_such_plugin", "plugins: plugin 'no_such_plugin' is no module that Python finds"),
+        (["json"], "plugins: plugin 'json' registers no architecture"),
+        ([3], "plugins.0: must be a valid string"),
+    ):
+        with pytest.raises(InputError) as error:
+            load({**changed(grid={"archs": ["eighth"]}), "plugins": value})
+        assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_hashes_stay_what_they_are():
+    """A study must find its runs again after an update: a change here is a change for everyone who has trained."""
+    found = {run.run_id: run.spec_hash for name in ("paper", "quickstart") for run in load_study(name).runs()}
+    assert len(found) == 56
+    expected = {
+        "llama-70m-c8192-s0": "7cd97a451430b956",
+        "tnl-70m-c8192-s0": "55f3f8799b3ca89e",
+        "hgrn2-70m-c8192-s0": "947bdb79c36ac137",
+        "cosformer2-70m-c8192-s0": "cfb4b938e38ff5ee",
+        "llama-10k-c256-s1": "09f18b67efd16094",
+    }
+    assert expected.items() <= found.items()
+
+
+def test_a_plugin_is_part_of_its_runs_hash(load):
+    run = load().runs()[0]
+    assert run.plugins == [] and run.model_copy(update={"plugins": ["mine"]}).spec_hash != run.spec_hash

@@ -1,0 +1,78 @@
+"""ModelConfig refuses what contradicts itself or means nothing to the architecture, in one line."""
+
+import dataclasses
+
+import pytest
+
+from arch.config import ABLATIONS, ARCHS, CHOICES, ONLY_FOR, ModelConfig, reads
+from arch.errors import InputError
+from arch.presets import preset
+
+OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
+OTHER |= {"hgrn1_complex": False, "data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
+OTHER |= {"ssm_state": 5, "dt_rank": 3} | {name: valid[1] for name, valid in CHOICES.items()}
+
+
+@pytest.mark.parametrize("field", sorted(ONLY_FOR))
+def test_a_field_is_refused_where_it_means_nothing(field):
+    for arch in ARCHS:
+        if reads(arch, field):
+            continue
+        with pytest.raises(InputError) as error:
+            preset(arch, "14k", **{field: OTHER[field]})
+        told = str(error.value)
+        assert told == f"model.{field} means nothing to {arch}, only to {', '.join(ONLY_FOR[field])}: leave it out"
+        default = next(f.default for f in dataclasses.fields(ModelConfig) if f.name == field)
+        assert field not in preset(arch, "14k", **{field: default}).to_dict()  # saying the default is no mistake
+    assert all(field in preset(arch, "14k").to_dict() for arch in ONLY_FOR[field])
+
+
+@pytest.mark.parametrize(
+    ("arch", "changes", "told"),
+    [
+        ("hgrn1", {"hgrn1_complex": False, "data_dependent_theta": True}, "needs hgrn1_complex: a real state has no"),
+        ("hgrn1", {"expansion": "lr", "expand_ratio": 4}, "expansion=lr is of real states: set hgrn1_complex to false"),
+        ("hgrn1", {"expand_ratio": 4}, "expand_ratio=4 needs an expansion: naive, lr, glt, glti, krp, kp"),
+        ("hgrn2", {"lower_bound": "only", "input_gate": "none"}, "no gate on the state that depends on the token"),
+        ("hgrn1", {"hgrn1_complex": False, "expansion": "glt", "expand_ratio": 5}, "choose a ratio that divides it"),
+        ("hgrn2", {"lower_bound": "increasng"}, "model.lower_bound must be one of increasing, off, random, decreasing"),
+        ("hgrn2", {"lower_bound": False}, "model.lower_bound must be one of"),
+        ("hgrn2", {"input_gate": None}, "model.input_gate must be one of tied, own, none, not None"),
+        ("cosformer2", {"lrpe": "quarter"}, "model.lrpe must be one of full, half, not 'quarter'"),
+        ("hgrn1", {"expansion": "lrr"}, "model.expansion must be one of none, naive"),
+        ("tnl", {"residual_dtype": "bf16"}, "model.residual_dtype must be one of auto, fp32"),
+        ("hgrn2", {"output_gate": "off"}, "model.output_gate must be true or false, not 'off'"),
+        ("tnl", {"value_activation": 1}, "model.value_activation must be true or false, not 1"),
+        ("cosformer2", {"tpe_dim": "8"}, "model.tpe_dim must be a positive integer, not '8'"),
+        ("mamba1", {"dt_rank": 2.5}, "model.dt_rank must be a positive integer, not 2.5"),
+        ("hgrn1", {"expand_ratio": 0}, "model.expand_ratio must be a positive integer, not 0"),
+        ("llama", {"d_model": 18, "n_heads": 2}, "rotary embedding needs an even head dimension, not 9"),
+    ],
+)
+def test_contradictions_are_one_clear_line(arch, changes, told):
+    with pytest.raises(InputError) as error:
+        preset(arch, "14k", **changes)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_architecture_that_is_no_name():
+    with pytest.raises(InputError, match="unknown architecture"):
+        ModelConfig.from_dict(preset("tnl", "14k").to_dict() | {"arch": ["tnl"]})
+
+
+def test_each_choice_is_a_valid_configuration():
+    more = {"expansion": {"hgrn1_complex": False, "expand_ratio": 4}}
+    for field, valid in CHOICES.items():
+        for arch in ONLY_FOR.get(field, ARCHS):
+            for choice in valid:
+                config = preset(arch, "14k", **{field: choice}, **(more.get(field, {}) if choice != "none" else {}))
+                assert config.to_dict()[field] == choice
+
+
+def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():
+    """So that runs keep their hashes when another ablation is added; a changed one is part of it."""
+    for field in ABLATIONS:
+        for arch in ONLY_FOR[field]:
+            more = {"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 3} if "expan" in field else {}
+            plain, changed = preset(arch, "14k"), preset(arch, "14k", **({field: OTHER[field]} | more))
+            assert field not in plain.identity() and changed.identity()[field] == changed.to_dict()[field]

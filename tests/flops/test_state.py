@@ -1,0 +1,68 @@
+"""The decode state's figure against the state of a real model."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from arch.config import ARCHS, ModelConfig
+from arch.errors import InputError
+from arch.lm import build_model, load_model
+from arch.presets import preset
+from flops import decode_state
+from flops.mixers import ENTRIES
+from tests.flops.test_against_torch import ABLATED, name_of
+
+CASES = [
+    *((arch, {}) for arch in ARCHS),
+    ("mamba1", {"conv_width": 1, "expand": 3, "ssm_state": 5}),
+    ("mamba2", {"conv_width": 6, "expand": 3, "ssm_state": 5}),
+    ("hgrn2", {"n_heads": 4}),
+    ("cosformer2", {"tpe_dim": 7}),
+    *ABLATED,
+]
+
+
+@pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
+@torch.no_grad()
+def test_bytes_are_those_of_a_real_models_state(arch, changes, tmp_path):
+    """Batches of 1 and 3, after several tokens in one pass and after one more, in fp32 and with the weights in bf16."""
+    model = build_model(preset(arch, "14k", **{"n_layers": 3} | changes), seed=0)
+    model.save_pretrained(tmp_path)
+    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
+        model = load_model(tmp_path, dtype)
+        for batch in (1, 3):
+            ids, state, read = torch.zeros(batch, 9, dtype=torch.int64), None, 0
+            for length in (9, 1):
+                read += length
+                state = model(input_ids=ids[:, :length], state=state, keep_state=True).state
+                assert state.n_bytes == batch * decode_state(model.model_config, read, activation_bytes=size)["bytes"]
+
+
+def test_what_grows_and_what_does_not():
+    """After twice as many tokens; numbers at the paper's width, as the papers' formulas give them."""
+    shape = {"d_model": 1536, "n_layers": 32, "n_heads": 12, "d_ffn": 4096}
+    numbers = {"tnl": 128, "hgrn2": 128, "cosformer2": 256, "hgrn1": 2, "mamba2": 256, "mamba1": 32}
+    for arch in ARCHS:
+        cfg = ModelConfig(arch=arch, **shape)
+        short, long = decode_state(cfg, 1000), decode_state(cfg, 2000)
+        if arch == "llama":
+            assert short["activations"] == 32 * 2 * 1000 * 1536 and not short["recurrent"]
+            assert long["bytes"] - 8 == 2 * (short["bytes"] - 8)
+            continue
+        assert short == long | {"n_tokens": 1000}
+        assert short["recurrent"] == 32 * numbers[arch] * 1536 + (128 * 1536 if arch == "cosformer2" else 0)
+        window = {"mamba2": 3 * (3072 + 256), "mamba1": 3 * 3072}.get(arch, 0)
+        assert short["activations"] == 32 * window
+        assert decode_state(cfg, 1000, activation_bytes=2)["bytes"] == short["bytes"] - 2 * 32 * window
+    assert decode_state(ModelConfig(arch="llama", **shape)) == decode_state(ModelConfig(arch="llama", **shape), 8192)
+
+
+def test_bad_arguments_and_an_entry_without_a_state(monkeypatch):
+    cfg = preset("tnl", "14k")
+    for arguments in ((0,), (-1,), (2.5,), (True,), (10, 0)):
+        with pytest.raises(InputError, match="must be a positive integer"):
+            decode_state(cfg, *arguments)
+    monkeypatch.setitem(ENTRIES, "tnl", dataclasses.replace(ENTRIES["tnl"], state=None))
+    with pytest.raises(InputError, match="the costs of 'tnl' tell no decode state"):
+        decode_state(cfg)

@@ -1,0 +1,119 @@
+"""What every architecture is held to (scaling/check.py), those of this package and the page's; and that each check can
+fail, on mixers with one mistake each."""
+
+import sys
+
+import pytest
+import torch
+
+from arch import registry
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.mixers.base import Stream
+from flops import register
+from flops.mixers import ENTRIES
+from scaling.check import CHECKS, main, moved_model
+
+from .eighth import page_files
+
+
+@pytest.fixture(scope="module", autouse=True)
+def page(tmp_path_factory):
+    """The page's modules can be imported and `gla` is registered; all is taken back at the end."""
+    folder = tmp_path_factory.mktemp("page")
+    for name, text in page_files().items():
+        (folder / name).write_text(text)
+    sys.path.insert(0, str(folder))
+    registry.load_plugins(["gla"])
+    yield
+    sys.path.remove(str(folder))
+    for name in ("gla", "broken"):
+        registry._forget(name)
+        ENTRIES.pop(name, None)
+    for name in ("gla", "gla_mixer"):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("arch", [*ARCHS, "gla"])
+def test_every_architecture_keeps_the_contract(arch, check):
+    CHECKS[check](arch)
+
+
+def test_the_pages_mixer_computes_its_equations():
+    """A plain loop over what its docstring says, in fp64."""
+    mixer = moved_model("gla").decoder.layers[0].mixer
+    weight = {name: one.weight.T for name, one in mixer.project.items()}
+    x = torch.randn(1, 40, 32, generator=torch.Generator().manual_seed(0)).double()
+    q, k, v, r = (x[0] @ weight[name] for name in ("query", "key", "value", "gate"))
+    f = torch.sigmoid(x[0] @ mixer.down.weight.T @ mixer.up.weight.T + mixer.up.bias) ** (1 / 16)
+    state, out = torch.zeros(2, 16, 16).double(), []
+    for t in range(40):
+        q_t, k_t, v_t, f_t = (one[t].reshape(2, 16) for one in (q, k, v, f))
+        state = f_t[:, :, None] * state + k_t[:, :, None] * v_t[:, None, :]
+        out.append(torch.cat([q_t[head] @ state[head] for head in range(2)]))
+    expected = (mixer.norm(torch.stack(out)) * r * torch.sigmoid(r)) @ mixer.out.weight.T
+    found, after = mixer(x, Stream(torch.arange(40)), {})
+    torch.testing.assert_close(found[0], expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(after["state"][0], state, rtol=1e-9, atol=1e-12)
+
+
+AFTER = '"value"))\n'  # the end of the line that makes queries, keys and values
+MASKS = "stream.mask(key),  # padding brings nothing in\n            stream.mask(value),"
+
+# The check that must see it, what the page's mixer says, and what one with a mistake says instead.
+MISTAKES = [
+    ("parameters", "bias=False)", "bias=True)"),
+    ("flop", AFTER, AFTER + "        value = value + 0 * self.heads(self.project['key'](x))\n"),
+    ("gradients", "self.up(self.down(x))", "self.up(self.down(x)).detach()"),
+    ("causality", AFTER, AFTER + "        value = value + x.mean(1)[:, None, None, :1]\n"),
+    ("causality", "reset=stream.reset", "reset=x[..., 0] == x[..., 0]"),
+    ("batch", AFTER, AFTER + "        value = value + x.mean(0)[None, :, None, :1]\n"),
+    ("state", 'initial_state=past.get("state")', "initial_state=None"),
+    ("state", '{"state": state}', '{"state": state, "x": nnf.pad(past["x"], (0, 0, 1, 0)) if past else x}'),
+    ("state size", '{"state": state}', '{"state": state.double()}'),
+    ("packing", "reset=stream.reset", "reset=None"),
+    ("packing", AFTER, AFTER + "        key = key * key.new_ones(key.shape[:2]).cumsum(1)[..., None, None]\n"),
+    ("padding", MASKS, "key,\n            value,"),
+    ("forms", AFTER, AFTER + "        value = value + 0.01 * (stream.form == 'naive')\n"),
+    ("autocast", "/ 16", "/ (16 if x.dtype.itemsize > 2 else 0)"),
+    ("file", "/ 16", "/ self.__dict__.setdefault('tau', 16 + nn.Linear(1, 1).weight.item())"),
+]
+
+
+@pytest.mark.parametrize(("check", "right", "wrong"), MISTAKES, ids=[f"{one[0]}-{i}" for i, one in enumerate(MISTAKES)])
+def test_each_check_sees_a_mistake(check, right, wrong):
+    source = page_files()["gla_mixer.py"]
+    assert source.count(right) == 1
+    scope: dict[str, type] = {}
+    exec(source.replace(right, wrong), scope)
+    registry.register("broken", scope["GLAMixer"], preset=registry.RULES["gla"])
+    ENTRIES["broken"] = ENTRIES["gla"]
+    with pytest.raises(AssertionError):
+        CHECKS[check]("broken")
+
+
+def test_the_command(capsys):
+    assert main(["gla", "--plugin", "gla"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(CHECKS) and all("  ok  " in line for line in lines)
+    assert main(["glaa", "--plugin", "gla"]) == 2
+    assert "unknown architecture 'glaa' (did you mean 'gla'?)" in capsys.readouterr().err
+    assert main(["gla", "--plugin", "no_such_plugin"]) == 2
+    assert "is no module that Python finds" in capsys.readouterr().err
+    ENTRIES["gla"], costs = ENTRIES["llama"], ENTRIES["gla"]
+    try:
+        assert main(["gla"]) == 1
+    finally:
+        ENTRIES["gla"] = costs
+    out = capsys.readouterr().out
+    assert "parameters  FAILED: flops counts " in out and out.count("FAILED") >= 2
+
+
+def test_an_architecture_without_costs_is_told_so():
+    registry.register("broken", "gla_mixer:GLAMixer")
+    ENTRIES.pop("broken", None)
+    with pytest.raises(InputError, match=r"architecture .broken. has no costs: call flops\.register"):
+        CHECKS["parameters"]("broken")
+    with pytest.raises(InputError, match="the costs of 'tnl' are those of this package"):
+        register("tnl", ENTRIES["gla"])
