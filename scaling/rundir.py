@@ -151,6 +151,9 @@ def prepare_run(
     """
     rundir = RunDir(directory)
     if check_run(rundir, run, corpus_fingerprint):
+        record = rundir.record()
+        if record["spec"] != run.model_dump(mode="json"):  # what decides no number may change: jobs.recompute
+            write_json(rundir.run_json, record | {"spec": run.model_dump(mode="json")}, kind="run")
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
     record = {

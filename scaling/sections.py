@@ -117,6 +117,7 @@ class Fit(Section):
 class Jobs(Section):
     parallel: Count = 1  # runs at once on this machine
     processes: Count = 1  # of each run, started by torchrun: one for each GPU it shall use
+    recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
 
 
 _MODEL_TYPES: dict[str, Any] = {

@@ -37,6 +37,7 @@ class RunSpec(Section):
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
     training: Training
+    recompute: bool = False  # jobs.recompute: decides no number
     sets: list[str] = []  # noqa: RUF012 (the --set changes that made this variant, for the reader)
 
     @property
@@ -186,6 +187,7 @@ class StudySpec(StudyFile):
             model=config.to_dict(),
             corpus=self.corpus,
             training=resolved,
+            recompute=self.jobs.recompute,
             sets=[change for change in self.sets if _reaches(change, arch)],
         )
 

@@ -96,7 +96,9 @@ class Trainer:
         ranks = start_distributed(device.type)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
         self.first_rank = ranks.rank == 0
-        self.engine = Engine(build_model(config, run.seed), self.training, batch_rows, self.device, ranks)
+        model = build_model(config, run.seed)
+        model.decoder.gradient_checkpointing = run.recompute
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
         self.last_checkpoint: str | None = None
 
     def train(self) -> int:

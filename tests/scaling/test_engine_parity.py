@@ -52,8 +52,11 @@ def plain_loop(arch: str, settings: Training, steps: int = STEPS) -> list[tuple[
     return found
 
 
-def engine_loop(arch: str, settings: Training, steps: int = STEPS) -> list[tuple[float, float]]:
+def engine_loop(
+    arch: str, settings: Training, steps: int = STEPS, recompute: bool = False
+) -> list[tuple[float, float]]:
     model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
+    model.decoder.gradient_checkpointing = recompute
     engine = Engine(model, settings, ROWS, CPU, start_distributed("cpu"))
     found = []
     for i, tokens in enumerate(batches()[:steps], start=1):
@@ -93,6 +96,12 @@ def test_first_50_steps_of_zero_with_clipping() -> None:
 def test_stage_2_equals_a_plain_loop() -> None:
     changes = {"grad_clip": 1e3, "zero_stage": 2}
     assert_equal_steps(engine_loop("tnl", training(**changes)), plain_loop("tnl", training(**changes)))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_recomputed_activations_change_no_bit(precision: str) -> None:
+    plain, again = (engine_loop("hgrn2", training(precision=precision, zero_stage=1), 20, r) for r in (False, True))
+    assert plain == again
 
 
 @pytest.mark.parametrize("stage", [0, 1])

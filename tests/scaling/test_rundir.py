@@ -42,6 +42,12 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
     assert rundir.run_json.read_bytes() == before
 
 
+def test_what_decides_no_number_may_change_between_starts(tmp_path):
+    prepare(tmp_path, one_run())
+    rundir = prepare(tmp_path, one_run().model_copy(update={"recompute": True}))
+    assert rundir.spec().recompute and rundir.spec().spec_hash == one_run().spec_hash
+
+
 def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
     run = one_run()
     rundir = prepare(tmp_path, run)

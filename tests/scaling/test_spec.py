@@ -99,7 +99,10 @@ def test_set_names_variants_and_changes_the_hash(load):
     assert set(listed) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.+")
 
 
-@pytest.mark.parametrize("change", ["jobs.parallel=3", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"])
+@pytest.mark.parametrize(
+    "change",
+    ["jobs.parallel=3", "jobs.recompute=true", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"],
+)
 def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
     plain, other = load(), load(MINIMAL, [change])
     assert [(r.run_id, r.spec_hash) for r in plain.runs()] == [(r.run_id, r.spec_hash) for r in other.runs()]

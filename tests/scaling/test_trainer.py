@@ -112,6 +112,15 @@ def test_a_run_in_training_is_not_trained_twice(tmp_path: Path, monkeypatch: pyt
     assert not rundir.metrics.exists() and not rundir.status_json.exists()
 
 
+def test_recomputation_is_the_runs_to_say(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path)
+    assert not Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
+    record = rundir.record()
+    record["spec"]["recompute"] = True
+    rundir.run_json.write_text(json.dumps(record))
+    assert Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
+
+
 def test_sparse_logging_keeps_the_rows_of_checkpoints(tmp_path: Path) -> None:
     rundir = make_run(tmp_path, log_every=5, n_steps=12)
     assert train_here(rundir) == 0
