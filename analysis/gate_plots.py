@@ -26,7 +26,12 @@ COLUMNS = 4  # panels side by side
 PANEL, GAP, LEFT, RIGHT, TOP, BOTTOM = 250, 56, 70, 110, 60, 60  # pixels
 DECADES = 4  # of the colour scale of a token-mixing matrix, below its largest weight
 COLORS = "Viridis"
-NO_GATE = "no forget gate: softmax attention keeps every token"
+NO_GATE = "no forget gate: this mixer tells of none"
+SOFTMAX = "no forget gate: softmax attention keeps every token"
+MIXING = (
+    "The magnitude with which each token's output reads the values of the tokens before it, mean over heads, over the "
+    "layer's largest, on the first tokens of the text. Norms and gates behind the mixer are left out."
+)
 HEADINGS = ("layer", "mean", "median", "5%", "95%", f"share > {LONG}")
 
 
@@ -40,12 +45,17 @@ def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
     return rows
 
 
+def no_gate(arch: str) -> str:
+    """Why there is no table."""
+    return SOFTMAX if arch == "llama" else NO_GATE
+
+
 def gates_table(found: Inspection) -> str:
     """For the terminal: what was read, and the table, or that there is no gate."""
     head = f"{name_of(found.arch)}, {found.run_id}, step {found.step}: {found.n_tokens:,} tokens of {found.source}"
     rows = gates_rows(found.gates)
     if not rows:
-        return f"{head}\n{NO_GATE}"
+        return f"{head}\n{no_gate(found.arch)}"
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (HEADINGS, *rows)]
     return "\n".join([head, "forget gates", *lines])
@@ -186,17 +196,15 @@ def page(found: Inspection, drawn: dict[str, go.Figure]) -> str:
     name = f"{name_of(found.arch)}: {found.run_id}, step {found.step}"
     rows = gates_rows(found.gates)
     cells = "".join(f"<tr>{''.join(f'<td class=n>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADINGS)
+    head = "".join(f"<th class=n>{escape(cell)}</th>" for cell in HEADINGS)
     parts = [
         f"<h1>{escape(name)}</h1><p class=lead>{found.n_tokens:,} tokens of {escape(found.source)}</p>",
         "<h2>Forget gates</h2>",
-        f"<table><tr>{head}</tr>{cells}</table>" if rows else f"<p>{NO_GATE.capitalize()}.</p>",
+        f"<table><tr>{head}</tr>{cells}</table>" if rows else f"<p>{no_gate(found.arch).capitalize()}.</p>",
         f"<p>A gate of f forgets over about 1 / (1 - f) tokens: above {LONG}, more than 100.</p>" if rows else "",
         _figure(drawn["gates"]) if "gates" in drawn else "",
         "<h2>Token mixing</h2>",
-        _figure(drawn["mixing"]) if "mixing" in drawn else "<p>This mixer does not tell its weights.</p>",
-        "<p>The magnitude with which each token's output reads the values of the tokens before it, mean over heads, "
-        "over the layer's largest, on the first tokens of the text. Norms and gates behind the mixer are left out.</p>",
+        f"{_figure(drawn['mixing'])}<p>{MIXING}</p>" if "mixing" in drawn else "<p>This mixer tells no weights.</p>",
     ]
     title = f"<meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>"
     return f"<!doctype html><html lang=en><head>{title}</head><body>{''.join(parts)}</body></html>\n"

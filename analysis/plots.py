@@ -25,6 +25,7 @@ INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 MAX_POINTS = 300
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
+VALIDATION_COLUMNS = 4
 
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
@@ -61,7 +62,15 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
         return None
     archs = list(dict.fromkeys(evals["arch"]))
     sizes = _size_colors(tables)
-    figure = make_subplots(1, len(archs), subplot_titles=[f"<b>{name_of(a)}</b>" for a in archs], shared_yaxes=True)
+    columns = min(len(archs), VALIDATION_COLUMNS)
+    n_rows = -(-len(archs) // columns)
+    figure = make_subplots(
+        n_rows,
+        columns,
+        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        shared_yaxes=True,
+        vertical_spacing=84 / (ROW_HEIGHT * n_rows),
+    )
     c, loss = evals["flops_exact"], evals["loss"]
     low, high = loss.min(), loss.max()
     if baseline is not None:
@@ -69,7 +78,8 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
     figure.update_xaxes(log_axis(c.min() / 1.3, c.max() * 1.3, "training compute C (FLOP, exact)", "flop"))
     figure.update_yaxes(log_axis(low / 1.04, high * 1.04, ""))
     figure.update_yaxes(title_text="held-out loss (nats/token)", col=1)
-    for column, arch in enumerate(archs, start=1):
+    for index, arch in enumerate(archs):
+        place = {"row": 1 + index // columns, "col": 1 + index % columns}
         for run_id, rows in evals[evals["arch"] == arch].groupby("run_id", sort=False):
             size, seed = str(rows["size"].iloc[0]), int(rows["seed"].iloc[0])
             trace = go.Scatter(
@@ -83,13 +93,13 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
                 showlegend=False,
                 hovertemplate=f"{run_id}<br>C = %{{x:.3g}} FLOP<br>held-out loss %{{y:.4f}}<extra></extra>",
             )
-            figure.add_trace(trace, row=1, col=column)
+            figure.add_trace(trace, **place)
         if baseline is not None:
-            _reference_line(figure, 1, column, baseline["loss"])
+            _reference_line(figure, place["row"], place["col"], baseline["loss"])
     for size, color in sizes.items():
         figure.add_trace(_legend_line(size, color, "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
-    _style(figure, 400)
+    _style(figure, ROW_HEIGHT * n_rows + 70)
     return figure
 
 

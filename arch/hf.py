@@ -85,10 +85,17 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
         """As the library's, but weights that do not fit the configuration are an InputError naming the first."""
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-            for name in sorted(info[problem], key=str):
-                raise InputError(f"{args[0] if args else 'weights'}: {problem.replace('_keys', '')} tensor {name!r}")
+        # other shapes are let in, since the library's own error names none of them
+        options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | kwargs
+        model, info = super().from_pretrained(*args, **options)
+        where = args[0] if args else "weights"
+        for name, found, needed in sorted(info["mismatched_keys"]):
+            raise InputError(
+                f"{where}: tensor {name!r} has shape {list(found)}, the configuration needs {list(needed)}"
+            )
+        for problem in ("missing", "unexpected"):
+            for name in sorted(info[f"{problem}_keys"]):
+                raise InputError(f"{where}: {problem} tensor {name!r}")
         return (model, info) if output_loading_info else model
 
     def get_input_embeddings(self) -> nn.Module:

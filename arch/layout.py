@@ -96,8 +96,10 @@ def causal(length: int, total: int, device: torch.device, back: int = 0) -> Tens
 
 
 def check_ids(input_ids: Tensor, vocab_size: int) -> None:
-    """Raise InputError for ids outside the vocabulary. Not under compile, nor in training on a GPU, which it would make
-    wait (there the data's own checks stand)."""
+    """Raise InputError for ids that are no integers or outside the vocabulary. The latter not under compile, nor in
+    training on a GPU, which it would make wait (there the data's own checks stand)."""
+    if input_ids.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"input_ids are {str(input_ids.dtype).removeprefix('torch.')}: give int64")
     if torch.compiler.is_compiling() or (input_ids.is_cuda and torch.is_grad_enabled()):
         return
     low, high = (int(x) for x in input_ids.aminmax())
@@ -124,5 +126,8 @@ def _kept(mask: Tensor | None, input_ids: Tensor, past: int, keep_state: bool) -
     if (keep & ended).any():
         raise InputError("attention_mask has zeros between ones: padding may stand at the ends of a row only")
     if keep_state and not keep[:, -1].all():
-        raise InputError("a decode state needs padding on the left: attention_mask ends with 0")
+        raise InputError(
+            "attention_mask ends with 0, and a decode state goes on at the last token: pad on the left "
+            "(tokenizer.padding_side = 'left')"
+        )
     return keep

@@ -137,14 +137,18 @@ def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
 def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
     """The model saved in `directory`, on the CPU, its weights in `dtype` (those of `keep_fp32` in fp32 at least).
 
-    Raises InputError where no model is, or where weights and configuration do not belong together.
+    Raises InputError where no model is, a file is damaged, or weights and configuration do not belong together.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     directory = Path(directory)
     if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
         raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
-    fields = json.loads((directory / "config.json").read_text())
+    try:
+        fields = dict(json.loads((directory / "config.json").read_text()))
+    except (ValueError, TypeError):
+        raise InputError(f"{directory}/config.json: is no JSON object; take another copy") from None
     if fields.get("model_type") != MODEL_TYPE:
         raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
     require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
@@ -152,7 +156,10 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(at_least if name in keep else dtype)
-    weights = load_file(directory / WEIGHTS)
+    try:
+        weights = load_file(directory / WEIGHTS)
+    except SafetensorError as error:
+        raise InputError(f"{directory}/{WEIGHTS}: is damaged ({error}); take another copy") from None
     expected = dict(model.named_parameters())
     for name in sorted(expected.keys() ^ weights.keys()):
         raise InputError(f"{directory}/{WEIGHTS}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")

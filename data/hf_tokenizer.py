@@ -73,6 +73,7 @@ def tokenizer_files(name: str) -> dict[str, bytes]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END_OF_TEXT,
         "pad_token": END_OF_TEXT,
+        "padding_side": "left",  # or a batch of prompts has nothing to be continued at
         "model_input_names": ["input_ids", "attention_mask"],
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,

@@ -34,8 +34,14 @@ class Checkpoint:
 
     @property
     def corpus(self) -> Path:
-        """Where the study's corpus lies, if this artifact still lies in its run's directory."""
-        return RunDir(self.path.parent.parent).study / "corpus"
+        """Where the study's corpus lies. Raises InputError where this artifact lies in no run's directory, as an
+        exported one does."""
+        rundir = RunDir(self.path.parent.parent)
+        if not (rundir.path / "run.json").exists():
+            raise InputError(
+                f"{self.path}: lies in no run's directory, so it has no corpus: give a text with --text FILE"
+            )
+        return rundir.study / "corpus"
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer whose files the artifact carries, known by its end-of-text id. Raises InputError where it is

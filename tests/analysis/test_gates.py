@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as nnf
 
-from analysis.gate_plots import NO_GATE, figures, gates_table, page, write_inspection
+from analysis.gate_plots import NO_GATE, SOFTMAX, figures, gates_table, page, write_inspection
 from analysis.gates import Counter, Inspection, gate_statistics, mixing_matrices, read_rows
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -212,9 +212,16 @@ def test_no_gate_is_said_and_the_matrices_are_drawn():
     model, rows = model_of("llama"), rows_of(1)
     found = Inspection("llama", "run", 1, "text", 40, gate_statistics(model, rows), mixing_matrices(model, rows))
     drawn = figures(found)
-    assert NO_GATE in gates_table(found) and list(drawn) == ["mixing"]
-    assert NO_GATE.capitalize() in page(found, drawn)
+    assert SOFTMAX in gates_table(found) and list(drawn) == ["mixing"]
+    assert SOFTMAX.capitalize() in page(found, drawn)
     np.testing.assert_allclose(found.mixing[0].sum(1), 1, rtol=1e-5)
+
+
+def test_a_mixer_that_tells_nothing_is_not_taken_for_attention():
+    found = Inspection("eighth", "run", 1, "text", 40, [None], [None])
+    html = page(found, figures(found))
+    assert NO_GATE in gates_table(found) and "softmax" not in gates_table(found) + html.partition("<body>")[2]
+    assert "tells no weights" in html and "over the layer's largest" not in html
 
 
 def test_a_directory_that_cannot_be_written(inspection, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 
 import analysis.pictures
 from analysis import stage
-from analysis.plots import figure_one
+from analysis.plots import figure_one, validation_figure
 from analysis.runs import load_tables
 from data.corpus import CorpusSettings, prepare
 from data.files import read_json
@@ -144,6 +145,20 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     assert any(text == "not identified: HGRN2" for text in texts)
     named = [trace.name for trace in figure.data if trace.showlegend is not False]
     assert len(named) == len(set(named))
+
+
+def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:
+    tables = load_tables(study.directory, [run.run_id for run in study.runs()])
+    archs = ["llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1"]
+    one = {"run_id": "r", "size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
+    evals = pd.DataFrame([one | {"arch": arch} for arch in archs])
+    figure = validation_figure(replace(tables, evals=evals), {"loss": 2.5})
+    assert figure is not None
+    shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}
+    assert len(shown) == 7
+    domains = [figure.layout[name.replace("x", "xaxis")].domain for name in shown]
+    assert len(set(domains)) == 4  # as wide as their axis titles
+    assert min(high - low for low, high in domains) * 1060 > 200
 
 
 def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -151,6 +151,9 @@ def test_weights_of_another_shape_are_refused(saved, tmp_path):
     with pytest.raises(InputError, match=r"missing.*layers\.1\.mixer\.gate\.up\.weight"):
         auto(tmp_path)
     fields = json.loads((path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(fields | {"d_ffn": fields["d_ffn"] + 8}))
+    with pytest.raises(InputError, match=r"tensor 'decoder\.layers\.0\.channel\.down\.weight' has shape \["):
+        auto(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(fields | {"lower_bound": "off"}))
     with pytest.raises(InputError, match="lower_bound means nothing to tnl"):
         auto(tmp_path)

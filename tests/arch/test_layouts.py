@@ -162,6 +162,7 @@ def test_gradient_checkpointing_keeps_less():
         ({"input_ids": torch.zeros(1, 0, dtype=torch.int64)}, "at least one token"),
         ({"input_ids": torch.tensor([[1, 257]])}, "token id 257 is outside the vocabulary 0 .. 256"),
         ({"input_ids": torch.tensor([[1, -5]])}, "token id -5 is outside"),
+        ({"input_ids": torch.tensor([[1.0]])}, "input_ids are float32"),
         ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(2, 3)}, "one entry a token"),
         ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[1, 0, 1]])}, "between"),
         (
@@ -170,7 +171,7 @@ def test_gradient_checkpointing_keeps_less():
                 "attention_mask": torch.tensor([[1, 1, 0]]),
                 "keep_state": True,
             },
-            "padding on the left",
+            "pad on the left",
         ),
         ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "documents": torch.ones(1, 2)}, "documents has shape"),
         (

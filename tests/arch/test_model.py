@@ -185,6 +185,14 @@ def test_load_names_the_first_mismatch(tmp_path):
     (tmp_path / "config.json").write_text(text.replace('"d_ffn": 64', '"d_ffn": 72'))
     with pytest.raises(InputError, match=r"channel\.up\.weight.*\[64, 24\].*\[72, 24\]"):
         load_model(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(InputError, match=r"model\.safetensors: is damaged"):
+        load_model(tmp_path)
+    for text in ("{", "[1]"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(InputError, match=r"config\.json: is no JSON object"):
+            load_model(tmp_path)
 
 
 def test_every_preset_can_be_built():

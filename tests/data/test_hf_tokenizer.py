@@ -109,7 +109,8 @@ def test_a_batch_is_padded_with_end_of_text_behind_a_mask(name: str, exported: A
     batch = exported(["hello world, again", "a"], padding=True)
     assert set(batch) == {"input_ids", "attention_mask"}  # what a model takes
     long, short = ours.encode("hello world, again"), ours.encode("a")
-    assert batch["input_ids"] == [long, short + [ours.eot_id] * (len(long) - 1)]
+    # on the left: what is generated follows the prompt
+    assert batch["input_ids"] == [long, [ours.eot_id] * (len(long) - 1) + short]
     assert [sum(mask) for mask in batch["attention_mask"]] == [len(long), 1]
 
 

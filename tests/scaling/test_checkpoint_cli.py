@@ -259,7 +259,11 @@ def test_inspect_of_a_text_in_json_beside_nothing(scaling, rundir, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     alone = tmp_path / "alone"
     shutil.copytree(rundir.checkpoint(3), alone)
-    assert scaling("inspect", alone)[0] == 2  # no corpus lies beside it
+    status, _, err = scaling("inspect", alone)
+    assert (
+        status == 2
+        and err == f"error: {alone}: lies in no run's directory, so it has no corpus: give a text with --text FILE\n"
+    )
     (tmp_path / "text.txt").write_text("abc " * 100)
     status, out, _ = scaling("inspect", alone, "--text", "text.txt", "--json")
     result = json.loads(out)
