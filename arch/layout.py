@@ -17,8 +17,9 @@ class Layout:
 
     positions: index of each token in its document, int64 [T], or [B, T] where rows differ; keep: bool [B, T], False for
     padding; reset: bool [B, T], True where a document begins after another; visible: bool [B or 1, 1, T, S], what
-    attention may look at, only where it is asked for and not simply causal; hidden: bool [B, S], the padding among all
-    tokens so far; seen: int64 [B], tokens of the current document so far. None stands for "nothing special".
+    attention may look at, only where it is asked for and not simply causal; hidden: bool [B, S], those of all tokens so
+    far that later ones must not see, for attention alone; seen: int64 [B], tokens of the current document so far. None
+    stands for "nothing special".
     """
 
     positions: Tensor
@@ -39,7 +40,8 @@ def lay_out(
 ) -> Layout:
     """The layout of input_ids [B, T].
 
-    attention_mask: [B, T] or, after a `state`, [B, all tokens so far], 0 for padding at either end of a row;
+    attention_mask: [B, T] or, after a `state`, [B, all tokens so far], 0 for padding at either end of a row, but not
+    between a state's tokens and these;
     documents: int [B, T], ids of packed documents; `history`: whether `visible` is wanted.
     Raises InputError for masks and documents that do not fit together.
     """
@@ -63,7 +65,8 @@ def lay_out(
         number = reset.cumsum(1)  # an id may come again later in the row, as another document
         same = number[:, :, None] == number[:, None, :]
         visible = (causal(length, length, device) & same)[:, None] if history else None
-        return Layout(positions, positions[:, -1] + 1, reset=reset, visible=visible)
+        hidden = number != number[:, -1:] if history and keep_state else None
+        return Layout(positions, positions[:, -1] + 1, reset=reset, visible=visible, hidden=hidden)
     keep = _kept(attention_mask, input_ids, past, keep_state)
     if keep is None:
         positions = steps if state is None else before[:, None] + steps
@@ -115,8 +118,11 @@ def _kept(mask: Tensor | None, input_ids: Tensor, past: int, keep_state: bool) -
     if mask is None:
         return None
     batch, length = input_ids.shape
-    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] < length:
-        raise InputError(f"attention_mask has shape {list(mask.shape)}, input_ids {[batch, length]}: one entry a token")
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] not in (length, past + length):
+        raise InputError(
+            f"attention_mask has shape {list(mask.shape)}, input_ids {[batch, length]}: one entry a token"
+            + (f", or one for each of the {past} that the state has read too" if past else "")
+        )
     keep = mask[:, -length:].bool()
     if torch.compiler.is_compiling():
         return keep
@@ -125,6 +131,10 @@ def _kept(mask: Tensor | None, input_ids: Tensor, past: int, keep_state: bool) -
     ended = (~keep & (keep.cumsum(1) > 0)).cumsum(1) > 0
     if (keep & ended).any():
         raise InputError("attention_mask has zeros between ones: padding may stand at the ends of a row only")
+    if past and (~keep[:, 0] & keep.any(1)).any():
+        raise InputError(
+            "attention_mask has padding between the state's tokens and these: after a state, pad on the right, or not"
+        )
     if keep_state and not keep[:, -1].all():
         raise InputError(
             "attention_mask ends with 0, and a decode state goes on at the last token: pad on the left "

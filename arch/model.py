@@ -80,8 +80,10 @@ class Decoder(nn.Module):
         form: str | None = None,
     ) -> tuple[Tensor, DecodeState | None]:
         """Hidden states [B, T, d] and, with `keep_state`, what the next tokens need. Arguments as LanguageModel's."""
+        if state is not None:
+            state.check(self.config, len(input_ids))
         layout = lay_out(input_ids, attention_mask, documents, state, self.reads_history, keep_state)
-        check_ids(input_ids, self.config.vocab_size)
+        check_ids(input_ids, self.embedding.num_embeddings)
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
@@ -102,7 +104,7 @@ class Decoder(nn.Module):
         if not keep_state:
             return self.norm(x), None
         n_read = input_ids.shape[1] + (0 if state is None else state.n_read)
-        return self.norm(x), DecodeState(layout.seen, states, first, n_read, layout.hidden)
+        return self.norm(x), DecodeState(self.config, layout.seen, states, first, n_read, layout.hidden)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.

@@ -7,15 +7,19 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from .config import ModelConfig
+from .errors import InputError
+
 State = dict[str, Tensor]  # of one module, by name; axis 0 of every tensor is the batch
 
 
 @dataclass(frozen=True)
 class DecodeState:
-    """seen: int64 [B], tokens read in each row; layers: each mixer's state; first: that of what precedes the layers
-    (cosFormer2's Tpe); hidden: bool [B, S], LLaMA's padded tokens, None without padding; n_read: S, tokens and padding
-    read so far."""
+    """config: of the model that read; seen: int64 [B], tokens of the current document read in each row; layers: each
+    mixer's state; first: that of what precedes the layers (cosFormer2's Tpe); n_read: S, all tokens and padding read so
+    far; hidden: bool [B, S], LLaMA: those of them that are padding or of earlier documents, None without such."""
 
+    config: ModelConfig
     seen: Tensor
     layers: list[State]
     first: State
@@ -31,6 +35,21 @@ class DecodeState:
         """Bytes of the whole batch: every module's state, and the position counter (8 a row)."""
         extra = [self.seen] if self.hidden is None else [self.seen, self.hidden]
         return sum(x.numel() * x.element_size() for x in (*self.tensors(), *extra))
+
+    def check(self, config: ModelConfig, batch: int) -> None:
+        """Raise InputError where this is not the state of `batch` rows of such a model."""
+        if self.config is not config and self.config != config:
+            ours, theirs = (x.to_dict() for x in (config, self.config))
+            name = next(name for name in ours if ours[name] != theirs.get(name))
+            raise InputError(
+                f"the state is another model's: {name} is {theirs.get(name)!r} there and {ours[name]!r} here; "
+                f"read the tokens again with this model"
+            )
+        if len(self.seen) != batch:
+            raise InputError(
+                f"the state is of {len(self.seen)} rows, input_ids of {batch}: give a row of tokens for each, or pick "
+                f"the state's rows by DecodeState.select"
+            )
 
     def select(self, rows: Tensor) -> DecodeState:
         """The state of these rows of the batch (int64 [B']), as beam search reorders them."""

@@ -30,12 +30,17 @@ class CausalConv(nn.Module):
                 parameter.uniform_(-limit, limit, generator=generator)
 
     def forward(self, x: Tensor, stream: Stream, past: Tensor | None) -> tuple[Tensor, Tensor]:
-        """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C]; `past` are those before x."""
+        """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C], those of the last document alone;
+        `past` are those before x."""
         x = stream.mask(x)
         if past is None:
             past = x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[2])
         inputs = torch.cat([past, x], 1)
-        return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), inputs[:, x.shape[1] :].clone()
+        window = inputs[:, x.shape[1] :].clone()
+        if stream.reset is not None:
+            age = torch.arange(window.shape[1] - 1, -1, -1, device=x.device)
+            window = window.masked_fill((stream.positions[:, -1:] < age)[..., None], 0.0)
+        return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), window
 
 
 @full_precision

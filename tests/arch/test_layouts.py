@@ -164,6 +164,7 @@ def test_gradient_checkpointing_keeps_less():
         ({"input_ids": torch.tensor([[1, -5]])}, "token id -5 is outside"),
         ({"input_ids": torch.tensor([[1.0]])}, "input_ids are float32"),
         ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(2, 3)}, "one entry a token"),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(1, 4)}, "one entry a token"),
         ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[1, 0, 1]])}, "between"),
         (
             {
@@ -188,3 +189,49 @@ def test_bad_inputs_are_named(arguments, message):
     model = build_model(preset("hgrn2", "14k"), seed=0)
     with pytest.raises(InputError, match=message):
         model(**arguments)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("last", [1, 2, 30])
+def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
+    """Also where the last is shorter than Mamba's convolution, and for LLaMA, which keeps every token."""
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=60)
+    documents = (torch.arange(40) >= 40 - last).long().expand(2, -1)
+    state = model(input_ids=ids[:, :40], documents=documents, keep_state=True).state
+    alone = model(input_ids=ids[:, 40 - last :]).logits[:, last:]
+    torch.testing.assert_close(model(input_ids=ids[:, 40:], state=state).logits, alone, **CLOSE)
+    for token in range(40, 60):
+        out = model(input_ids=ids[:, token : token + 1], state=state, keep_state=True)
+        state = out.state
+        torch.testing.assert_close(out.logits, alone[:, token - 40 : token - 39], **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_padding_after_a_state(arch):
+    """On the right it changes nothing; on the left, where Tpe and convolutions would read it, it is refused."""
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=40)
+    state = model(input_ids=ids[:, :20], keep_state=True).state
+    mask = torch.ones(2, 20, dtype=torch.int64)
+    mask[1, 13:] = 0
+    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, state=state).logits
+    torch.testing.assert_close(out[mask == 1], model(input_ids=ids).logits[:, 20:][mask == 1], **CLOSE)
+    with pytest.raises(InputError, match="between the state's tokens and these"):
+        model(input_ids=ids[:, 20:], attention_mask=mask.flip(1), state=state)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_another_models_state_is_refused(arch):
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=4)
+    for other in (a for a in ARCHS if a != arch):
+        state = build_model(preset(other, "14k"), 0)(input_ids=ids, keep_state=True).state
+        with pytest.raises(InputError, match=f"another model's: arch is '{other}' there and '{arch}' here"):
+            model(input_ids=ids, state=state)
+    deeper = build_model(preset(arch, "25k", init_std=0.1, n_layers=5), 0)(input_ids=ids, keep_state=True).state
+    with pytest.raises(InputError, match=f"n_layers is 5 there and {model.model_config.n_layers} here"):
+        model(input_ids=ids, state=deeper)
+    state = model(input_ids=ids, keep_state=True).state
+    with pytest.raises(InputError, match="the state is of 2 rows, input_ids of 1"):
+        model(input_ids=ids[:1], state=state)

@@ -144,7 +144,7 @@ def test_only_position_differences_matter(arch):
     config = preset(arch, "55k")
     model = build_model(config, 0)
     ids = tokens(config)
-    late = DecodeState(torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
+    late = DecodeState(config, torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
     torch.testing.assert_close(
         model(input_ids=ids).logits, model(input_ids=ids, state=late).logits, rtol=1e-4, atol=1e-5
     )
