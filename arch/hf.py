@@ -17,13 +17,16 @@ from transformers.modeling_utils import PreTrainedModel
 
 from .config import FIELDS, ModelConfig
 from .errors import InputError
-from .lm import MODEL_TYPE, next_token_loss, own_targets
+from .lm import MODEL_TYPE, last_tokens, next_token_loss, own_targets
 from .model import Decoder
 from .registry import plugin_of, require
 from .state import DecodeState
 
 # What the library may pass and these models cannot do; anything else it passes changes nothing.
-REFUSED = ("inputs_embeds", "position_ids", "past_key_values", "output_hidden_states", "output_attentions")
+REFUSED = (
+    *("inputs_embeds", "past_key_values", "output_hidden_states", "output_attentions"),
+    *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"),  # of packing; `documents` is ours
+)
 
 
 class LinearScalingConfig(PretrainedConfig):
@@ -39,6 +42,7 @@ class LinearScalingConfig(PretrainedConfig):
     }
 
     def __init__(self, **kwargs: Any) -> None:
+        kwargs = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
         own = {name: kwargs.pop(name) for name in FIELDS if name in kwargs}
         # the library builds a default configuration to compare with when it prints one
         shape: dict[str, Any] = {"arch": "llama", "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
@@ -101,15 +105,30 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embedding
 
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.decoder.embedding = value
+
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
-    def _init_weights(self, module: nn.Module) -> None:
-        """The whole model at once, from the configuration's rule: the library calls this module by module."""
-        if module is self.decoder:
-            self.decoder.reset_parameters(torch.Generator().manual_seed(0))
-        elif module is self.lm_head and not self.config.tie_embeddings:
-            nn.init.normal_(module.weight, 0.0, self.config.init_std)
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head = value
+
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        """Every parameter by the configuration's rule, from PyTorch's seed; none once weights were loaded, as
+        `from_pretrained` refuses what they lack. The library's goes module by module and passes over those that, like
+        the decoder, have no parameters beside their children's."""
+        if any(getattr(parameter, "_is_hf_initialized", False) for parameter in self.decoder.parameters()):
+            return
+        seed = int(torch.randint(1 << 62, (), device="cpu"))
+        self.decoder.reset_parameters(torch.Generator().manual_seed(seed))
+        if not self.config.tie_embeddings:
+            self._init_weights(self.lm_head)
+
+    def _init_weights(self, module: nn.Embedding | nn.Linear) -> None:
+        """An embedding or a head; the library makes new ones where the vocabulary is resized."""
+        nn.init.normal_(module.weight, 0.0, self.config.init_std)
 
     def forward(
         self,
@@ -123,17 +142,18 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         form: str | None = None,
         **others: Any,
     ) -> CausalLMOutputWithState:
-        """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token;
-        with `use_cache` the state. The other arguments are those of `arch.lm.LanguageModel`."""
+        """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token,
+        padding neither predicting nor predicted; with `use_cache` the state. The other arguments are those of
+        `arch.lm.LanguageModel`."""
         for name in REFUSED:
             if others.get(name) is not None and others[name] is not False:
                 raise InputError(f"{name} is not supported by {type(self).__name__}: leave it out")
         hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), form)
-        logits = self.lm_head(hidden if logits_to_keep == 0 else hidden[:, -logits_to_keep:])
+        logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         loss = None
         if labels is not None:
-            targets = nnf.pad(labels[:, 1:], (0, 1), value=-100)
-            loss = next_token_loss(logits, own_targets(targets, documents))
+            targets = nnf.pad(own_targets(labels, None, attention_mask)[:, 1:], (0, 1), value=-100)
+            loss = next_token_loss(logits, own_targets(targets, documents, attention_mask))
         return CausalLMOutputWithState(loss=loss, logits=logits, state=after)
 
     @classmethod

@@ -35,20 +35,33 @@ class Output:
     state: DecodeState | None = None
 
 
-def own_targets(targets: Tensor, documents: Tensor | None) -> Tensor:
-    """Shifted targets [B, T] without those that belong to the next document: -100 there."""
-    if documents is None:
-        return targets
-    last = nnf.pad(boundaries(documents), (0, 1), value=False)
-    return targets.masked_fill(last, -100)
+def own_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+    """Shifted targets [B, T] without those that belong to the next document, and those of padding: -100 there."""
+    if documents is not None:
+        return targets.masked_fill(nnf.pad(boundaries(documents), (0, 1), value=False), -100)
+    if attention_mask is not None:
+        return targets.masked_fill(attention_mask[:, -targets.shape[1] :] == 0, -100)
+    return targets
 
 
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy in nats per token, in fp32 whatever autocast says. logits [B, T, V]; targets [B, T] hold the
-    next token of each position; -100 is ignored."""
+    next token of each position; -100 is ignored. Raises InputError where they are not as many as the logits."""
+    if targets.shape != logits.shape[:2]:
+        raise InputError(
+            f"targets have shape {list(targets.shape)}, the logits are of {list(logits.shape[:2])} tokens: give one "
+            f"target a token, and leave logits_to_keep out"
+        )
     with torch.autocast(logits.device.type, enabled=False):
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return nnf.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+def last_tokens(hidden: Tensor, count: int) -> Tensor:
+    """hidden [B, T, d] of the last `count` tokens, of all for 0. Raises InputError for anything else."""
+    if not isinstance(count, int) or count < 0:
+        raise InputError(f"logits_to_keep must be a number of tokens, or 0 for all, not {count!r}")
+    return hidden[:, -count:] if count else hidden
 
 
 class LanguageModel(nn.Module):
@@ -77,16 +90,17 @@ class LanguageModel(nn.Module):
         """Logits of input_ids [B, T], the loss where `targets` are given, the state with `keep_state`.
 
         targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
-        either end of a row: the other tokens' results are those without it. documents: int [B, T], ids of packed
-        documents, each read as if alone; a document's last token has no target. state: of the tokens before these, as
-        `keep_state` returned it. logits_to_keep: only those of the last tokens (0: all). form: of the sequence
-        operations (None: the fast one). Raises InputError for shapes that do not fit and ids outside the vocabulary.
+        either end of a row: the other tokens' results are those without it, and no padded token counts in the loss.
+        documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
+        state: of the tokens before these, as `keep_state` returned it. logits_to_keep: only those of the last tokens
+        (0: all). form: of the sequence operations (None: the fast one). Raises InputError for shapes that do not fit,
+        ids outside the vocabulary and a state of another model.
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, state, keep_state, form)
-        logits = self.lm_head(hidden if logits_to_keep == 0 else hidden[:, -logits_to_keep:])
+        logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         if targets is None:
             return Output(logits, state=after)
-        return Output(logits, next_token_loss(logits, own_targets(targets, documents)), after)
+        return Output(logits, next_token_loss(logits, own_targets(targets, documents, attention_mask)), after)
 
     def reset_parameters(self, seed: int) -> None:
         """Initialise every parameter from `seed` alone."""

@@ -1,6 +1,7 @@
 """The Hugging Face classes read and write the same files as arch.lm, through the library's own entry points."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -46,7 +47,8 @@ def test_auto_classes_round_trip(arch, saved, tmp_path):
     shifted = model(input_ids=ids[:, :-1], targets=ids[:, 1:]).loss
     torch.testing.assert_close(loss, shifted, rtol=1e-5, atol=1e-6)
     other.save_pretrained(tmp_path)
-    assert torch.equal(load_model(tmp_path).lm_head.weight, model.lm_head.weight)
+    again = load_model(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -134,7 +136,7 @@ def test_training_arguments_of_the_library(arch, saved):
 def test_what_is_not_supported_is_refused(saved):
     path, model = saved["tnl"]
     hf, ids = auto(path), tokens(model.model_config)
-    for name in ("position_ids", "inputs_embeds", "output_hidden_states"):
+    for name in ("position_ids", "inputs_embeds", "output_hidden_states", "seq_idx", "cu_seq_lens_q"):
         with pytest.raises(InputError, match=name):
             hf(ids, **{name: torch.ones(2, 70)})
     hf(ids, output_attentions=False, return_dict=True)
@@ -157,3 +159,95 @@ def test_weights_of_another_shape_are_refused(saved, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(fields | {"lower_bound": "off"}))
     with pytest.raises(InputError, match="lower_bound means nothing to tnl"):
         auto(tmp_path)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_model_from_a_configuration_starts_as_ours(arch, tied):
+    """Every parameter spread as ours, drawn from PyTorch's seed, and the same first loss."""
+    import transformers
+
+    from arch.hf import LinearScalingConfig
+
+    fields = preset(arch, "14k", tie_embeddings=tied).to_dict()
+    config = LinearScalingConfig(**fields)
+    models = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        models.append(transformers.AutoModelForCausalLM.from_config(config))
+    first, same, other = ([p.detach() for p in model.decoder.parameters()] for model in models)
+    assert all(map(torch.equal, first, same)) and not all(map(torch.equal, first, other))
+    ours = build_model(config.model_config(), 0)
+    for (name, a), b in zip(models[0].named_parameters(), ours.parameters(), strict=True):
+        assert torch.isfinite(a).all(), name
+        if a.numel() > 500:
+            assert a.std().item() == pytest.approx(b.std().item(), rel=0.15), name
+    ids = tokens(ours.model_config, rows=4)
+    loss = models[0](ids, labels=ids).loss.item()
+    assert loss == pytest.approx(ours(ids[:, :-1], ids[:, 1:]).loss.item(), rel=0.02)
+
+
+def test_the_librarys_names_of_fields():
+    """Derived fields follow them, and contradictions are found."""
+    from arch.hf import LinearScalingConfig
+
+    config = LinearScalingConfig(arch="tnl", hidden_size=256, num_attention_heads=4)
+    assert (config.d_model, config.gate_rank) == (256, 64)
+    with pytest.raises(InputError, match=r"d_model=256 is not divisible by model\.n_heads=3"):
+        LinearScalingConfig(arch="tnl", hidden_size=256, num_attention_heads=3)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_vocabulary_can_grow(tied, tmp_path):
+    from arch.hf import LinearScalingConfig, LinearScalingForCausalLM
+
+    hf = LinearScalingForCausalLM(LinearScalingConfig(**preset("hgrn2", "14k", tie_embeddings=tied).to_dict()))
+    old = hf(torch.arange(9)[None]).logits
+    hf.resize_token_embeddings(260, mean_resizing=False)
+    assert hf.decoder.embedding.weight[257:].std() < 0.05  # as at initialisation
+    hf.save_pretrained(tmp_path)
+    for model in (hf, auto(tmp_path)):
+        assert model.config.vocab_size == 260 and model(torch.tensor([[259]])).logits.shape == (1, 1, 260)
+        torch.testing.assert_close(model(torch.arange(9)[None]).logits[..., :257], old)
+        with pytest.raises(InputError, match=r"0 \.\. 259"):
+            model(torch.tensor([[260]]))
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_padded_labels_do_not_count(saved, left):
+    """With -100 there, as the library's collators write, or without."""
+    path, model = saved["mamba2"]
+    hf = auto(path).double()
+    ids = tokens(model.model_config, rows=1, length=30)
+    part = slice(10, 30) if left else slice(0, 20)
+    mask = torch.zeros_like(ids)
+    mask[:, part] = 1
+    alone = hf(ids[:, part], labels=ids[:, part]).loss
+    for labels in (ids, ids.masked_fill(mask == 0, -100)):
+        torch.testing.assert_close(hf(ids, attention_mask=mask, labels=labels).loss, alone)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_librarys_trainer(arch, tmp_path):
+    """From a configuration, in bf16, with checkpointing and evaluation: the loss falls, the checkpoint is the model."""
+    import transformers
+
+    from arch.hf import LinearScalingConfig
+
+    pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate")
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(LinearScalingConfig(**preset(arch, "14k").to_dict()))
+    ids = torch.arange(32) * 3 % 100
+    options = {"max_steps": 12, "learning_rate": 0.02, "eval_strategy": "steps", "eval_steps": 6, "save_steps": 12}
+    options |= {"bf16": True, "gradient_checkpointing": True, "use_cpu": True, "report_to": [], "disable_tqdm": True}
+    trainer = transformers.Trainer(
+        model,
+        transformers.TrainingArguments(str(tmp_path), **options),
+        train_dataset=[{"input_ids": ids, "labels": ids}] * 16,
+        eval_dataset=[{"input_ids": ids, "labels": ids}] * 4,
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert len(losses) == 2 and losses[1] < losses[0] < math.log(257)
+    again = auto(tmp_path / "checkpoint-12")
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))

@@ -235,3 +235,31 @@ def test_another_models_state_is_refused(arch):
     state = model(input_ids=ids, keep_state=True).state
     with pytest.raises(InputError, match="the state is of 2 rows, input_ids of 1"):
         model(input_ids=ids[:1], state=state)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_does_not_count_in_the_loss(left):
+    """Whatever its targets are."""
+    model = model_of("tnl")
+    ids = tokens(model.model_config, rows=1, length=30)
+    part = slice(10, 30) if left else slice(0, 20)
+    mask = torch.zeros_like(ids)
+    mask[:, part] = 1
+    padded = model(input_ids=ids, targets=ids, attention_mask=mask).loss
+    torch.testing.assert_close(padded, model(input_ids=ids[:, part], targets=ids[:, part]).loss, **CLOSE)
+
+
+@pytest.mark.parametrize("arguments", [{"targets": torch.ones(3, 2)}, {"targets": torch.ones(2, 3), "keep": 2}])
+def test_targets_that_are_not_the_logits(arguments):
+    """Three rows of two are as many numbers as two rows of three."""
+    model = build_model(preset("hgrn2", "14k"), seed=0)
+    targets, keep = arguments["targets"].long(), arguments.get("keep", 0)
+    with pytest.raises(InputError, match="one target a token"):
+        model(input_ids=torch.ones(2, 3, dtype=torch.int64), targets=targets, logits_to_keep=keep)
+
+
+@pytest.mark.parametrize("count", [-1, torch.tensor([1]), 1.0])
+def test_logits_to_keep_is_a_number(count):
+    model = build_model(preset("hgrn2", "14k"), seed=0)
+    with pytest.raises(InputError, match="logits_to_keep must be a number of tokens"):
+        model(input_ids=torch.ones(2, 3, dtype=torch.int64), logits_to_keep=count)
