@@ -67,7 +67,11 @@ class CausalLMOutputWithState(CausalLMOutput):
 
 
 class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
-    """The parameters of `arch.lm.LanguageModel`, under the same names."""
+    """The parameters of `arch.lm.LanguageModel`, under the same names.
+
+    transformers' Trainer decays all matrices and what has no "bias" or "norm" in its name, so time scales too:
+    `decoder.no_weight_decay()` names those that an optimiser given to it should leave alone.
+    """
 
     config_class = LinearScalingConfig
     base_model_prefix = "decoder"

@@ -58,6 +58,7 @@ def test_forms_agree(arch):
 def test_initialisation_by_group(arch):
     config = preset(arch, "393k", n_layers=8)
     model = build_model(config, seed=0)
+    spread = []  # Mamba2's A, of all layers
     for name, parameter in model.named_parameters():
         if name.endswith(("mixer.out.weight", "channel.down.weight")):
             writers = 8 if arch.startswith("mamba") else 16
@@ -65,6 +66,9 @@ def test_initialisation_by_group(arch):
         elif name.endswith(".dt_bias"):
             dt = torch.nn.functional.softplus(parameter)
             assert dt.min() >= 0.99e-3 and dt.max() <= 0.101, name
+            if len(dt) > 100:  # log-uniform, over two decades
+                assert dt.log10().mean().item() == pytest.approx(-2, abs=0.15), name
+                assert dt.log10().std().item() == pytest.approx(2 / math.sqrt(12), rel=0.15), name
         elif name.endswith((".conv.weight", ".conv.bias")):
             assert 0.45 < parameter.abs().max() <= 0.5 and abs(parameter.mean().item()) < 0.05, name
         elif name.endswith(".step.weight"):
@@ -74,6 +78,10 @@ def test_initialisation_by_group(arch):
             assert (parameter == 1).all(), name
         elif name.endswith(".A_log"):
             assert parameter.min() >= 0 and parameter.max() <= math.log(16) + 1e-6, name
+            if arch == "mamba1":
+                torch.testing.assert_close(parameter.exp(), torch.arange(1.0, 17).expand_as(parameter))
+            else:
+                spread.append(parameter.exp().detach())
         elif name.endswith("gamma"):
             bounds = lower_bounds(parameter)
             torch.testing.assert_close(bounds[:, 0], torch.arange(8) / 8)
@@ -87,6 +95,9 @@ def test_initialisation_by_group(arch):
         else:
             assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
             assert abs(parameter.mean().item()) < 2e-3, name
+    if spread:  # uniform within 1 .. 16
+        rates = torch.cat(spread)
+        assert rates.mean().item() == pytest.approx(8.5, abs=3) and 2 < rates.std() < 6 and len(rates.unique()) > 8
 
 
 @pytest.mark.parametrize("size, context", [("14k", 256), ("393k", 256), ("70m", 2048)])
@@ -126,7 +137,8 @@ def test_weight_decay_leaves_vectors_and_time_scales_alone():
         assert excluded <= names.keys()
         assert {name for name, p in names.items() if p.dim() < 2} <= excluded
         assert {name for name in names if name.endswith(("theta", "gamma", "A_log", "D", "dt_bias"))} <= excluded
-        assert not any("project" in name or "embedding" in name for name in excluded)
+        scales = ("theta", "gamma", "A_log", "D", "dt_bias")
+        assert all(names[name].dim() < 2 or name.endswith(scales) for name in excluded)
 
 
 def test_tnl_decays():
