@@ -35,6 +35,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "theta_learned": ("cosformer2",),
     "lrpe": ("cosformer2",),
     "tpe_learned_decay": ("cosformer2",),
+    "tpe_context": ("cosformer2",),
     "lower_bound": HGRN,
     "input_gate": HGRN,
     "output_gate": HGRN,
@@ -81,8 +82,9 @@ def reads(arch: str, field: str) -> bool:
 class ModelConfig:
     """Everything that determines a model's parameters and its function.
 
-    `norm`, `gate_rank`, `tpe_dim`, `ssm_state` and `dt_rank` may be left None; their values are then filled in at
-    construction, so a ModelConfig never holds an unresolved field (the last two stay None where they mean nothing).
+    `norm`, `gate_rank`, `tpe_dim`, `tpe_context`, `ssm_state` and `dt_rank` may be left None; their values are then
+    filled in at construction, so a ModelConfig never holds an unresolved field (the last three stay None where they
+    mean nothing).
     Mamba has no channel mixer and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that
     contradict each other or mean nothing to the architecture. Each ablation is one field; its default is the model of
     the paper. What a choice means is written in the mixer that reads it.
@@ -102,6 +104,7 @@ class ModelConfig:
     chunk_size: int = 64  # rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it
     rope_base: float = 10_000.0  # LLaMA
     gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
+    tpe_context: int | None = None  # cosFormer2: longest time constant of that encoding in tokens; default: the context
     tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
     tpe_learned_decay: bool = False  # cosFormer2: the poles of the position encoding are learned, + e parameters
@@ -159,10 +162,12 @@ class ModelConfig:
             fill(self, "ssm_state", SSM_STATE.get(self.arch))
         if self.dt_rank is None and self.arch == "mamba1":
             fill(self, "dt_rank", self.default_dt_rank)
+        if self.tpe_context is None and self.arch in ONLY_FOR["tpe_context"]:
+            fill(self, "tpe_context", self.context_length)
         for name in ("gate_rank", "tpe_dim"):
             if getattr(self, name) is None:
                 fill(self, name, self.head_dim)
-        for name in ("gate_rank", "tpe_dim", "ssm_state", "dt_rank"):
+        for name in ("gate_rank", "tpe_dim", "tpe_context", "ssm_state", "dt_rank"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
                 raise InputError(f"model.{name} must be a positive integer, not {value!r}")
@@ -213,7 +218,10 @@ class ModelConfig:
     def identity(self) -> dict[str, Any]:
         """`to_dict` without the ablations that are at their default: what a run's hash is made of."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {k: v for k, v in self.to_dict().items() if k not in ABLATIONS or v != defaults[k]}
+        fields = {k: v for k, v in self.to_dict().items() if k not in ABLATIONS or v != defaults[k]}
+        if self.tpe_context == self.context_length:
+            del fields["tpe_context"]
+        return fields
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`; fields derived from the head dimension are derived again unless given."""
@@ -221,6 +229,8 @@ class ModelConfig:
         for name in ("gate_rank", "tpe_dim"):
             if fields[name] == self.head_dim and name not in changes:
                 fields[name] = None
+        if self.tpe_context == self.context_length and "context_length" in changes:
+            fields["tpe_context"] = None
         if self.dt_rank == self.default_dt_rank and "dt_rank" in fields:
             fields["dt_rank"] = None
         return ModelConfig.from_dict(fields | changes)

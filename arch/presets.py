@@ -1,4 +1,4 @@
-"""Named sizes: the paper's 24 models and the quickstart's tiny ones. Imports no torch."""
+"""Named sizes: the paper's 24 models, the quickstart's tiny ones, and those of published models. Imports no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,57 @@ TINY = {
     "221k": (96, 256),
     "393k": (128, 344),
 }
-SIZES = (*TINY, *PAPER)
+SIZES = (*TINY, *PAPER)  # every architecture has these
+
+# Models that others published, of one architecture each; the family stands in the name, as the paper's sizes have the
+# plain ones. LLaMA (Touvron et al. 2023), table 2: layers, d_model, heads, d_ffn; untied head, 32,000 tokens.
+LLAMA = {
+    "llama-7b": (32, 4096, 32, 11008),
+    "llama-13b": (40, 5120, 40, 13824),
+    "llama-33b": (60, 6656, 52, 17920),
+    "llama-65b": (80, 8192, 64, 22016),
+}
+# Mamba (Gu and Dao 2023), table 12, and Mamba-2 (Dao and Gu 2024), table 10, with what their released configurations
+# add: layers, d_model; tied head, 50,277 tokens filled up to a multiple of 8 and of 16.
+MAMBA1 = {
+    "mamba-130m": (24, 768),
+    "mamba-370m": (48, 1024),
+    "mamba-790m": (48, 1536),
+    "mamba-1.4b": (48, 2048),
+    "mamba-2.8b": (64, 2560),
+}
+MAMBA2 = {
+    "mamba2-130m": (24, 768),
+    "mamba2-370m": (48, 1024),
+    "mamba2-780m": (48, 1536),
+    "mamba2-1.3b": (48, 2048),
+    "mamba2-2.7b": (64, 2560),
+}
+
+
+def _llama_as_published(layers: int, d_model: int, heads: int, d_ffn: int) -> dict[str, Any]:
+    shape = {"n_layers": layers, "d_model": d_model, "n_heads": heads, "d_ffn": d_ffn}
+    return shape | {"vocab_size": 32_000, "context_length": 2048, "tie_embeddings": False, "norm": "rms"}
+
+
+def _mamba_as_published(vocab_size: int, layers: int, d_model: int) -> dict[str, Any]:
+    """Mamba2's heads are 64 of the inner stream's 2 d channels; d_ffn means nothing."""
+    shape = {"n_layers": layers, "d_model": d_model, "n_heads": d_model // 32, "d_ffn": 2 * d_model}
+    return shape | {"vocab_size": vocab_size, "context_length": 2048, "norm": "rms", "norm_eps": 1e-5}
+
+
+PUBLISHED: dict[str, dict[str, dict[str, Any]]] = {
+    "llama": {size: _llama_as_published(*shape) for size, shape in LLAMA.items()},
+    "mamba1": {size: _mamba_as_published(50_280, *shape) for size, shape in MAMBA1.items()},
+    "mamba2": {size: _mamba_as_published(50_288, *shape) for size, shape in MAMBA2.items()},
+}
+ALL_SIZES = (*SIZES, *(size for sizes in PUBLISHED.values() for size in sizes))
+
+
+def sizes_of(arch: str) -> tuple[str, ...]:
+    """The names of an architecture's sizes: SIZES, and those of its published models."""
+    return (*SIZES, *PUBLISHED.get(arch, {}))
+
 
 # (size, the fields that all architectures share at this size) -> an architecture's own fields.
 Rule = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -70,12 +120,14 @@ RULES: dict[str, Rule] = {
 
 
 def preset(arch: str, size: str, **changes: object) -> ModelConfig:
-    """The configuration of `arch` at `size` (a name from SIZES), with `changes` to its fields.
+    """The configuration of `arch` at `size` (a name from `sizes_of`), with `changes` to its fields.
 
     Raises InputError for an unknown architecture or size.
     """
     if arch not in KNOWN:
         raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(KNOWN))}")
+    if size in PUBLISHED.get(arch, {}):
+        return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]
     if size in TINY:
         d_model, d_ffn = TINY[size]
@@ -85,7 +137,7 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         layers, d_model, d_ffn = PAPER[size]
         shape = {"n_layers": layers, "n_heads": d_model // 128}
     else:
-        raise InputError(f"unknown size {size!r}{nearest(size, list(SIZES))}")
+        raise InputError(f"unknown size {size!r}{nearest(size, list(sizes_of(arch)))}")
     shape |= {"d_model": d_model, "d_ffn": d_ffn}
     own = RULES[arch](size, dict(shape)) if arch in RULES else {}
     return ModelConfig.from_dict(shape | own | changes | {"arch": arch})

@@ -1,6 +1,16 @@
-"""Analytic cost of a configuration: parameters and FLOPs, every FLOP number under a named convention. No torch."""
+"""Analytic cost of a configuration: parameters, FLOPs, memory, every FLOP number under a named convention. No torch."""
 
-from .conventions import CONVENTIONS, conventions_of, cost_table, train_flops_per_token
+from .conventions import (
+    CONVENTIONS,
+    by_module,
+    conventions_of,
+    cost_table,
+    forward_flops_per_token,
+    hardware_by_module,
+    hardware_flops_per_token,
+    train_flops_per_token,
+)
+from .memory import artifact_bytes, state_bytes, training_memory
 from .mixers import Entry
 from .params import ParamCount, count_params
 from .registry import register
@@ -10,10 +20,17 @@ __all__ = [
     "CONVENTIONS",
     "Entry",
     "ParamCount",
+    "artifact_bytes",
+    "by_module",
     "conventions_of",
     "cost_table",
     "count_params",
     "decode_state",
+    "forward_flops_per_token",
+    "hardware_by_module",
+    "hardware_flops_per_token",
     "register",
+    "state_bytes",
     "train_flops_per_token",
+    "training_memory",
 ]

@@ -1,122 +1,250 @@
-"""The `flops` command: what a model costs. Neither torch nor rich is imported before a table is printed."""
+"""The `flops` command: what a model costs. Neither torch nor rich is imported before a table is printed.
+
+scaling/flops_study.py adds `flops study` and is the console script; `python -m flops.cli` is all but that command.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from arch.config import ARCHS, ModelConfig
-from arch.presets import PAPER, preset
-from arch.registry import REGISTERED, load_plugins
+from arch.errors import InputError, nearest
+from arch.presets import preset
+from arch.registry import load_plugins
 
+from . import views
+from .budget import budget as buy
+from .budget import warnings
 from .console import run_app
-from .conventions import CONVENTIONS, conventions_of, train_flops_per_token
-from .params import count_params
-from .registry import entry_of
-
-# The training step of the paper's table 7: 480 sequences of 8192 tokens.
-PAPER_BATCH, PAPER_CONTEXT = 480, 8192
+from .conventions import CONVENTIONS, RECOMPUTE
+from .laws import load_laws
+from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
+from .shapes import ALIASES, MOST_VOCAB, arch_of, configuration, every_arch, model_of
+from .sizing import Measure, aspect_of, best, flops_under, matches, parameters, total_parameters
+from .tables import FORMATS, emit, format_of, warn
 
 app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
-    help="Parameters and FLOPs of a model, counted from its configuration. Every FLOP number names its convention.",
+    pretty_exceptions_enable=False,
+    help="Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its "
+    "convention. Numbers may be written as 1.3B, 410M, 70_000 or 1e22.",
 )
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Form = Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="A module that registers architectures; repeatable.")
 ]
+Text = str | None
+Arch = Annotated[str, typer.Option(help=f"Architecture: {', '.join(every_arch())}, or one of a plugin.")]
+Archs = Annotated[list[str] | None, typer.Option("--arch", help="Architecture; repeatable; default: all.")]
+Context = Annotated[Text, typer.Option(help="Tokens in a sequence.")]
+Convention = Annotated[str, typer.Option(help=f"One of {', '.join(CONVENTIONS)}.")]
+Vocab = Annotated[Text, typer.Option(help="Vocabulary.")]
+Size = Annotated[Text, typer.Option(help="A preset, e.g. 410m; or give the shape.")]
+Layers = Annotated[Text, typer.Option(help="Layers.")]
+Dim = Annotated[Text, typer.Option(help="Width d.")]
+Heads = Annotated[Text, typer.Option(help="Heads; default: d / 128.")]
+Ffn = Annotated[Text, typer.Option(help="Width g of the GLU; default: 8d/3, up to a multiple of 256.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the model, as norm=layer; repeatable.")]
 
 
 @app.command()
-def count(
-    arch: Annotated[str, typer.Option(help=f"Architecture: {', '.join(ARCHS)}, or one of a plugin.")],
-    size: Annotated[str, typer.Option(help="Size of a preset, e.g. 410m.")],
-    context: Annotated[int | None, typer.Option(help="Tokens in a sequence; default: the preset's.")] = None,
-    convention: Annotated[str | None, typer.Option(help=f"One of {', '.join(CONVENTIONS)}; default: all.")] = None,
+def table(
+    as_printed: Annotated[
+        bool, typer.Option("--as-printed", help="The printed cells beside ours, with notes.")
+    ] = False,
+    norms: Annotated[
+        str,
+        typer.Option(
+            help="Norms in the parameter count. paper: those that reproduce the print (norm=layer in LLaMA and cos2). "
+            "preset: those of this package's presets."
+        ),
+    ] = "paper",
+    convention: Annotated[
+        list[str] | None, typer.Option(help="PFLOP under this convention too; repeatable; all: under every one.")
+    ] = None,
     plugins: Plugins = None,
+    form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Parameters by module and training FLOP per token of one preset."""
-    load_plugins(plugins or [])
-    cfg = preset(arch, size)
-    cfg = cfg if context is None else cfg.replace(context_length=context)
-    params = count_params(cfg)
-    names = conventions_of(cfg) if convention is None else (convention,)
-    flops = {name: train_flops_per_token(cfg, name) for name in names}
-    if as_json:
-        report = {
-            "arch": arch,
-            "size": size,
-            "model": cfg.to_dict(),
-            "n_params": params.total,
-            "n_params_non_embedding": params.non_embedding,
-            "n_params_embedding": params.embedding,
-            "n_params_by_module": params.by_module,
-            "flops_per_token_train": flops,
-        }
-        print(json.dumps(report, indent=1))
-        return
-    rows = [[name, f"{size:,}"] for name, size in params.by_module.items()]
-    rows += [["non-embedding", f"{params.non_embedding:,}"], ["total", f"{params.total:,}"]]
-    print_table(f"{arch}-{size}: parameters", ["module", "parameters"], rows, last=2)
-    title = f"{arch}-{size}: training FLOP per token at {cfg.context_length:,} tokens of context"
-    print_table(title, ["convention", "FLOP/token"], [[name, f"{flop:,.0f}"] for name, flop in flops.items()])
-
-
-@app.command()
-def table(plugins: Plugins = None, as_json: AsJson = False) -> None:
-    """The paper's 24 models: non-embedding parameters, and PFLOP of a training step of 480 x 8192 tokens.
+    """The paper's table 7: parameters without embeddings in millions, PFLOP of a step of 480 x 8192 tokens.
 
     Architectures of plugins follow at the same sizes.
     """
     load_plugins(plugins or [])
-    archs = [arch for arch in ARCHS if entry_of(arch).paper is not None] + list(REGISTERED)
-    rows = [table_row(preset(arch, size, context_length=PAPER_CONTEXT), size) for arch in archs for size in PAPER]
-    if as_json:
-        print(json.dumps(rows, indent=1))
+    form = format_of(form, as_json)
+    if as_printed and convention:
+        raise InputError("--as-printed compares with the print, which has one convention: leave --convention out")
+    names = conventions_named(convention or [])
+    emit(*(views.compared_table(norms) if as_printed else views.printed_table(norms, names)), form)
+
+
+@app.command()
+def count(
+    arch: Arch,
+    size: Size = None,
+    layers: Layers = None,
+    dim: Dim = None,
+    heads: Heads = None,
+    ffn: Ffn = None,
+    vocab: Vocab = None,
+    context: Context = None,
+    batch_tokens: Annotated[Text, typer.Option(help="Also the FLOP of a step of so many tokens.")] = None,
+    convention: Annotated[list[str] | None, typer.Option(help="One of them; repeatable; default: all.")] = None,
+    by: Annotated[Text, typer.Option(help="module: every module and operation, a named line each.")] = None,
+    recompute: Annotated[
+        str, typer.Option(help="none, or layers: also what hardware computes where activations are computed again.")
+    ] = "none",
+    sets: Sets = None,
+    plugins: Plugins = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """Parameters, and training FLOP per token by convention, of a preset or of any shape."""
+    load_plugins(plugins or [])
+    form = format_of(form, as_json)
+    if by not in (None, "module"):
+        raise InputError(f"--by: unknown {by!r}: the only choice is module")
+    if recompute not in RECOMPUTE:
+        raise InputError(f"--recompute: unknown {recompute!r}{nearest(recompute, list(RECOMPUTE))}")
+    name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
+    batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
+    names = () if convention is None or "all" in convention else conventions_named(convention)
+    asked = views.Counted(name, cfg, size, names, batch, recompute)
+    emit(*(views.modules(asked) if by else views.totals(asked)), form)
+
+
+@app.command()
+def memory(
+    arch: Arch,
+    size: Size = None,
+    layers: Layers = None,
+    dim: Dim = None,
+    heads: Heads = None,
+    ffn: Ffn = None,
+    vocab: Vocab = None,
+    context: Context = None,
+    micro_batch_tokens: Annotated[
+        Text, typer.Option(help="Tokens of a GPU's forward pass; default: one sequence.")
+    ] = None,
+    gpus: Annotated[str, typer.Option(help="GPUs that the optimizer's state is shared by.")] = "1",
+    zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0, 1 or 2.")] = 1,
+    precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Layers' activations are computed again.")] = False,
+    sets: Sets = None,
+    plugins: Plugins = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """Bytes: of training on a GPU line by line, of checkpoints on disk, of the decode state."""
+    load_plugins(plugins or [])
+    form = format_of(form, as_json)
+    name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
+    tokens = cfg.context_length
+    if micro_batch_tokens is not None:
+        tokens = whole(micro_batch_tokens, "--micro-batch-tokens", MOST_TOKENS)
+    how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute)
+    emit(*views.memory(name, cfg, how), form)
+
+
+@app.command()
+def size(
+    archs: Archs = None,
+    params: Annotated[Text, typer.Option(help="Target: parameters.")] = None,
+    flops_per_token: Annotated[Text, typer.Option(help="Target: training FLOP per token.")] = None,
+    budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over those tokens.")] = None,
+    tokens: Annotated[Text, typer.Option(help="Tokens that the budget is to be spent on.")] = None,
+    match: Annotated[Text, typer.Option(help="Target: a preset, as llama-410m.")] = None,
+    unit: Annotated[Text, typer.Option(help="Of --budget: flop or pfday.")] = None,
+    total: Annotated[bool, typer.Option("--total", help="--params counts embedding and head too.")] = False,
+    convention: Convention = "exact",
+    context: Context = None,
+    vocab: Vocab = None,
+    aspect: Annotated[Text, typer.Option(help="Range of width over layers; default: 32:160 (Mamba 16:80).")] = None,
+    top: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 5,
+    plugins: Plugins = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """Configurations on the hardware grid closest to a target: d in multiples of 128, heads of 128, g as in presets.
+
+    --match gives every architecture's closest in parameters and in FLOP per token.
+    """
+    load_plugins(plugins or [])
+    form = format_of(form, as_json)
+    (convention,) = conventions_named([convention])
+    given = [name for name, text in (("--params", params), ("--flops-per-token", flops_per_token)) if text is not None]
+    given += [name for name, text in (("--budget", budget), ("--match", match)) if text is not None]
+    if len(given) != 1:
+        what = f"not {' and '.join(given)} at once" if given else "give one"
+        raise InputError(f"a target: --params, --flops-per-token, --budget with --tokens, or --match: {what}")
+    if (budget is None) != (tokens is None):
+        raise InputError("--budget and --tokens belong together: FLOP per token is one over the other")
+    for option, text, owner in (("--unit", unit, "--budget"), ("--total", total or None, "--params")):
+        if text is not None and given != [owner]:
+            raise InputError(f"{option} belongs to {owner}")
+    names, span = [arch_of(name) for name in archs or []], None if aspect is None else aspect_of(aspect)
+    changes: dict[str, Any] = {}
+    if context is not None:
+        changes["context_length"] = context_length(context)
+    if vocab is not None:
+        changes["vocab_size"] = whole(vocab, "--vocab", MOST_VOCAB)
+    if match is not None:
+        target = preset(*model_of(match), **changes)
+        emit(*views.matched(match, matches(target, convention, span, names), convention, target), form)
         return
-    cells = [[_cell(value) for value in row.values()] for row in rows]
-    which = f"The paper's 24 models{' and those of plugins' if REGISTERED else ''}"
-    title = f"{which}: a training step of {PAPER_BATCH} x {PAPER_CONTEXT} tokens, by convention"
-    names = [name.replace("pflops_per_step_", "PFLOP/step ") for name in rows[0]]
-    print_table(title, names, cells, text=2)
+    if not names:
+        raise InputError(f"--arch is missing: {', '.join(every_arch())}, or --match for all of them")
+    measure: Measure
+    if params is not None:
+        goal, kind = quantity(params, "--params", MOST_PARAMS), "total" if total else "non-embedding"
+        measure, what = total_parameters if total else parameters, f"{goal:,.0f} {kind} parameters"
+        target_data: dict[str, Any] = {"n_params" if total else "n_params_non_embedding": goal}
+    else:
+        if flops_per_token is not None:
+            goal, origin = flop(flops_per_token, "--flops-per-token"), ""
+        else:
+            c, d = compute(str(budget), unit, "--budget"), quantity(str(tokens), "--tokens", MOST_TOKENS)
+            goal, origin = c / d, f" = {c:.4g} FLOP over {d:.4g} tokens"
+        measure, what = flops_under(convention), f"{goal:.4g} training FLOP per token ({convention}){origin}"
+        target_data = {f"flops_per_token_train_{convention}": goal}
+    found = [one for name in names for one in best(name, measure, goal, span, top, **changes)]
+    emit(*views.sizes(f"Closest to {what}", found, convention, target_data), form)
 
 
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:,.1f}" if isinstance(value, float) else str(value)
+@app.command()
+def budget(
+    c: Annotated[str, typer.Option("--compute", help="Training compute, as 1e22, 5 ZFLOP or 179pfday.")],
+    unit: Annotated[Text, typer.Option(help="Of --compute: flop or pfday.")] = None,
+    law: Annotated[str, typer.Option(help="paper (table 3), or a study's fits.json, or its directory.")] = "paper",
+    archs: Archs = None,
+    batch_tokens: Annotated[Text, typer.Option(help="Tokens of a step; default: the paper's, 480 x 8192.")] = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture."""
+    form = format_of(form, as_json)
+    flops = compute(c, unit, "--compute")
+    batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
+    laws = load_laws(law)
+    rows = buy(laws, flops, batch, [ALIASES.get(name.lower(), name.lower()) for name in archs or []])
+    told = warnings(laws, rows)
+    emit(*views.budgets(laws, flops, rows, told), form)
+    warn(told, form)
 
 
-def table_row(cfg: ModelConfig, size: str) -> dict[str, Any]:
-    """One row of table 7: `params_million` without embeddings, `pflops_per_step_<convention>` in 1e15 FLOP, None
-    under a convention that does not cover the architecture."""
-    tokens = float(PAPER_BATCH * PAPER_CONTEXT)
-    shape = {"l": cfg.n_layers, "d": cfg.d_model, "h": cfg.n_heads, "g": cfg.d_ffn, "v": cfg.vocab_size}
-    row: dict[str, Any] = {"arch": cfg.arch, "size": size, "b": PAPER_BATCH, "n": PAPER_CONTEXT} | shape
-    row["params_million"] = count_params(cfg).non_embedding / 1e6
-    covered = {name: train_flops_per_token(cfg, name) * tokens / 1e15 for name in conventions_of(cfg)}
-    return row | {f"pflops_per_step_{name}": covered.get(name) for name in CONVENTIONS}
-
-
-def print_table(title: str, columns: list[str], rows: list[list[str]], text: int = 1, last: int = 0) -> None:
-    """A rich table: the first `text` columns to the left, the last `last` rows set apart; not cut short when piped."""
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn = Table()
-    for index, name in enumerate(columns):
-        drawn.add_column(name, justify="left" if index < text else "right", no_wrap=True)
-    for number, row in enumerate(rows):
-        drawn.add_row(*row, end_section=number == len(rows) - last - 1)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(title, drawn, sep="\n", highlight=False)
+def conventions_named(names: list[str]) -> tuple[str, ...]:
+    """`names`, "all" for every one. Raises InputError for an unknown one, naming the nearest."""
+    for name in names:
+        if name not in (*CONVENTIONS, "all"):
+            raise InputError(f"unknown convention {name!r}{nearest(name, list(CONVENTIONS))}")
+    return CONVENTIONS if "all" in names else tuple(dict.fromkeys(names))
 
 
 def main() -> None:
-    """Console script."""
+    """`python -m flops.cli`."""
     run_app(app)
 
 

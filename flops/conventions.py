@@ -1,65 +1,157 @@
-"""Training FLOP per token under each convention, by name. Imports no torch."""
+"""Training FLOP per token under each convention, by name, in total and line by line. Imports no torch.
+
+paper      table 1 of Shen et al. 2024
+appendix   its A.1, operation by operation, the printed algebra corrected (appendix.py lists how)
+executed   the matrix products that this code's chunk forms execute, forward and backward, as torch's counter sees them
+exact      `executed` less what the model does not need: the masked half of the softmax square and products of
+           parameters alone, and a backward pass of exactly twice the forward
+6nd        6 N, N the non-embedding parameters (Kaplan et al. 2020)
+6nd_total  6 N with the head's matrix in N
+
+The lines of two conventions that have a name in common are equal, so that their difference is the lines of only one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from arch.config import ABLATIONS, ModelConfig
 from arch.errors import InputError, nearest
 
-from .forward import forward_products
-from .params import count_params
+from .appendix import COVERED, Lines, appendix_forward, paper_forward
+from .forward import backward_excess, forward_products, recomputed_products
+from .mixers import Entry
+from .params import EMBEDDING, count_params, require_count, require_sizes
 from .registry import entry_of
 
+CONVENTIONS = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")
+RECORDED = ("paper", "exact", "6nd")  # those of `cost_table`, which run.json keeps
+OF_THE_PAPER = ("paper", "appendix")  # those that cover its architectures alone
+PASSES = ("train", "forward", "backward")
+RECOMPUTE = ("none", "layers")
+SOFTMAX_MASKED = "mixer.softmax.masked"
 
-def paper(cfg: ModelConfig, context_length: int) -> float:
-    """72 l d^2 (...): table 1 of Shen et al. 2024, divided by the b n tokens of its training step.
+
+def _paper(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+    """72 l d^2 (...): table 1, divided by the b n tokens of its training step.
 
     Without embedding and head; the channel mixer counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
     square; cosFormer2's TPE is left out. h is the configuration's head count (d/128 in the paper's models).
-    Raises InputError for an architecture that table 1 has no row for, and an ablation that costs something else.
     """
-    bracket = entry_of(cfg.arch).paper
-    if bracket is None or not costs_as_published(cfg):
-        changed = [f"{name}={value}" for name, value in cfg.identity().items() if name in ABLATIONS]
-        model = cfg.arch if bracket is None else f"{cfg.arch} with {', '.join(changed)}"
-        raise InputError(f"convention 'paper' has no formula for {model}: use {' or '.join(conventions_of(cfg))}")
-    return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * bracket(cfg, context_length)
+    return paper_forward(cfg, context)
 
 
-def exact(cfg: ModelConfig, context_length: int) -> float:
-    """3 x the matrix products of a forward pass with the causal half of the softmax square, head included.
+def _exact(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+    """The matrix products of a forward pass with the causal half of the softmax square, head included.
 
-    The factor is the backward pass's two products for each of the forward's. Products of parameters alone (the TPE's
-    kernel) are left out: they are spent once a pass, not for each token. Source: this code's chunk forms.
+    Products of parameters alone (the TPE's kernel) are left out: they are spent once a pass, not for each token.
+    Source: this code's chunk forms.
     """
-    products = forward_products(cfg, context_length)
-    setup = sum(entry_of(cfg.arch).setup(cfg, context_length).values())
-    return 3.0 * (sum(products.values()) - products.get("mixer.softmax", 0.0) / 2 - setup) / context_length
+    return {name: flop / context for name, flop in _needed_products(cfg, context).items()}
 
 
-def six_n(cfg: ModelConfig, context_length: int) -> float:
-    """6 N, N the non-embedding parameters (Kaplan et al. 2020); the same at every context length."""
-    return 6.0 * count_params(cfg).non_embedding
+def _needed_products(cfg: ModelConfig, context: int) -> Lines:
+    setup = entry_of(cfg.arch).setup(cfg, context)
+    return {k: v for k, v in forward_products(cfg, context).items() if k not in setup and k != SOFTMAX_MASKED}
 
 
-_FUNCTIONS = {"paper": paper, "exact": exact, "6nd": six_n}
-CONVENTIONS = tuple(_FUNCTIONS)
+def _executed(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+    """All of them: `forward_products`, the setup shared by the tokens of a pass over `sequences` sequences."""
+    tokens = float(context * sequences)
+    return {name: flop / tokens for name, flop in forward_products(cfg, context, sequences).items()}
+
+
+def _six_n(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+    """2 N, N the non-embedding parameters; the same at every context length."""
+    return {name: 2.0 * size for name, size in count_params(cfg).by_module.items() if name not in EMBEDDING}
+
+
+def _six_n_total(cfg: ModelConfig, context: int, sequences: int) -> Lines:
+    """With the head's matrix, once, tied or not; the look-up is no product."""
+    return _six_n(cfg, context, sequences) | {"head": 2.0 * cfg.d_model * cfg.vocab_size}
+
+
+_FORWARD: dict[str, Callable[[ModelConfig, int, int], Lines]] = {
+    "paper": _paper,
+    "appendix": appendix_forward,
+    "executed": _executed,
+    "exact": _exact,
+    "6nd": _six_n,
+    "6nd_total": _six_n_total,
+}
+
+
+@lru_cache(maxsize=4096)
+def _lines(entry: Entry, cfg: ModelConfig, convention: str, context: int, sequences: int, part: str) -> Lines:
+    """`entry` is that of the architecture now: a plugin may register another."""
+    factor = {"forward": 1.0, "backward": 2.0, "train": 3.0}[part]
+    lines = {name: factor * flop for name, flop in _FORWARD[convention](cfg, context, sequences).items() if flop}
+    if convention == "executed" and part != "forward":
+        tokens = float(context * sequences)
+        for name, flop in backward_excess(cfg, context, sequences).items():
+            if flop:
+                lines[name] = lines.get(name, 0.0) + flop / tokens
+    return lines
 
 
 def costs_as_published(cfg: ModelConfig) -> bool:
     """Whether the matrix products are those of the same configuration without ablations, whose cost table 1 gives."""
+    return _costs_as_published(entry_of(cfg.arch), cfg)
+
+
+@lru_cache(maxsize=4096)
+def _costs_as_published(entry: Entry, cfg: ModelConfig) -> bool:
     plain = {field.name: field.default for field in dataclasses.fields(cfg) if field.name in ABLATIONS}
-    used = {name: default for name, default in plain.items() if name in cfg.to_dict()}
-    return forward_products(cfg) == forward_products(cfg.replace(**used))
+    used = {name: default for name, default in plain.items() if getattr(cfg, name) != default}
+    return not used or forward_products(cfg) == forward_products(cfg.replace(**used))
 
 
 def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
-    """The conventions under which `cfg` has a FLOP count: all, but for `paper` outside the paper's architectures, and
-    for their ablations that change the matrix products."""
-    covered = entry_of(cfg.arch).paper is not None and costs_as_published(cfg)
-    return tuple(name for name in CONVENTIONS if name != "paper" or covered)
+    """The conventions under which `cfg` has a FLOP count: all, but for those of the paper outside its architectures,
+    and for their ablations that change the matrix products."""
+    entry = entry_of(cfg.arch)
+    published = (entry.paper is not None or cfg.arch in COVERED) and costs_as_published(cfg)
+    given = {"paper": published and entry.paper is not None, "appendix": published and cfg.arch in COVERED}
+    return tuple(name for name in CONVENTIONS if given.get(name, True))
+
+
+def checked(cfg: ModelConfig, convention: str, context_length: int | None, sequences: int = 1) -> int:
+    """The context length to count at.
+
+    Raises InputError for an unknown convention, one that does not cover the architecture, and lengths that are no
+    positive integers.
+    """
+    if convention not in CONVENTIONS:
+        raise InputError(f"unknown convention {convention!r}{nearest(str(convention), list(CONVENTIONS))}")
+    context = cfg.context_length if context_length is None else context_length
+    for name, value in (("context length", context), ("number of sequences", sequences)):
+        require_count(name, value)
+    require_sizes(cfg)
+    if convention in OF_THE_PAPER and convention not in conventions_of(cfg):
+        published = costs_as_published(cfg) or entry_of(cfg.arch).paper is None
+        changed = [] if published else [f"{k}={v}" for k, v in cfg.identity().items() if k in ABLATIONS]
+        model = f"{cfg.arch} with {', '.join(changed)}" if changed else cfg.arch
+        others = " or ".join(conventions_of(cfg))
+        raise InputError(f"convention {convention!r} has no formula for {model}: use {others}")
+    return context
+
+
+def by_module(
+    cfg: ModelConfig, convention: str, context_length: int | None = None, *, sequences: int = 1, part: str = "train"
+) -> Lines:
+    """FLOP per token by named line, of a training step or (`part`) its forward or backward pass alone.
+
+    Sequences have `context_length` (default: cfg's) tokens, and a pass holds `sequences` of them, which matters to what
+    is spent once a pass alone. Every convention but `executed` has a backward pass of twice its forward pass; there,
+    what differs is lines of their own. Raises InputError as `train_flops_per_token` does.
+    """
+    context = checked(cfg, convention, context_length, sequences)
+    if part not in PASSES:
+        raise InputError(f"unknown pass {part!r}{nearest(str(part), list(PASSES))}")
+    return dict(_lines(entry_of(cfg.arch), cfg, convention, context, sequences, part))
 
 
 def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
@@ -68,21 +160,60 @@ def train_flops_per_token(cfg: ModelConfig, convention: str, context_length: int
     Raises InputError for an unknown convention, one that does not cover the architecture, or a context length that is
     no positive integer.
     """
-    if convention not in _FUNCTIONS:
-        raise InputError(f"unknown convention {convention!r}{nearest(convention, list(CONVENTIONS))}")
-    context = cfg.context_length if context_length is None else context_length
-    if not isinstance(context, int) or isinstance(context, bool) or context <= 0:
-        raise InputError(f"context length must be a positive integer, not {context!r}")
-    return _FUNCTIONS[convention](cfg, context)
+    context = checked(cfg, convention, context_length)
+    if convention == "paper":
+        bracket = entry_of(cfg.arch).paper
+        assert bracket is not None
+        return 72.0 * cfg.n_layers * float(cfg.d_model) ** 2 * bracket(cfg, context)
+    if convention == "exact":  # divided last: counts of matrix products are whole numbers, and their sum is exact
+        return 3.0 * sum(_needed_products(cfg, context).values()) / context
+    return sum(_lines(entry_of(cfg.arch), cfg, convention, context, 1, "train").values())
+
+
+def forward_flops_per_token(cfg: ModelConfig, convention: str, context_length: int | None = None) -> float:
+    """FLOP to read one token, as `train_flops_per_token` counts: a third of it, but for `executed`."""
+    return sum(
+        _lines(entry_of(cfg.arch), cfg, convention, checked(cfg, convention, context_length), 1, "forward").values()
+    )
+
+
+def hardware_by_module(
+    cfg: ModelConfig, recompute: str = "none", context_length: int | None = None, *, convention: str = "executed"
+) -> Lines:
+    """`by_module`, and with recompute="layers" a line "<name>.again" for each product that gradient checkpointing
+    computes a second time. Conventions `executed` and `exact`; model FLOPs, the other functions', never hold these.
+
+    Raises InputError for another convention or an unknown `recompute`.
+    """
+    if convention not in ("executed", "exact"):
+        checked(cfg, convention, context_length)
+        raise InputError(f"convention {convention!r} does not say what hardware computes: use executed or exact")
+    if recompute not in RECOMPUTE:
+        raise InputError(f"unknown recompute {recompute!r}{nearest(str(recompute), list(RECOMPUTE))}")
+    lines = by_module(cfg, convention, context_length)
+    if recompute == "none":
+        return lines
+    context = checked(cfg, convention, context_length)
+    again = recomputed_products(cfg, context)
+    if convention == "exact":
+        again.pop(f"{SOFTMAX_MASKED}.again", None)
+    return lines | {name: flop / context for name, flop in again.items()}
+
+
+def hardware_flops_per_token(
+    cfg: ModelConfig, recompute: str = "none", context_length: int | None = None, *, convention: str = "executed"
+) -> float:
+    """FLOP that hardware spends to train on one token: model FLOPs and those of activation recomputation."""
+    return sum(hardware_by_module(cfg, recompute, context_length, convention=convention).values())
 
 
 def cost_table(cfg: ModelConfig) -> dict[str, Any]:
     """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length, under
-    each convention that covers the architecture."""
+    each convention of RECORDED that covers the architecture."""
     params = count_params(cfg)
     return {
         "n_params": params.total,
         "n_params_non_embedding": params.non_embedding,
         "n_params_embedding": params.embedding,
-        "flops_per_token_train": {name: train_flops_per_token(cfg, name) for name in conventions_of(cfg)},
+        "flops_per_token_train": {k: train_flops_per_token(cfg, k) for k in RECORDED if k in conventions_of(cfg)},
     }

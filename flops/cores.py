@@ -1,7 +1,9 @@
-"""Matrix products of the sequence operations: one layer's, forward, for one sequence of T tokens. Imports no torch.
+"""Matrix products of the sequence operations: one layer's, for one sequence of T tokens. Imports no torch.
 
 FLOP counts are floats, two for each multiply-add, of the chunk forms in arch/ops, which the tests hold against torch's
-FLOP counter. Names as in mixers.py.
+FLOP counter. Names as in mixers.py. The *_core functions give the forward pass. The backward pass has two products for
+each of them but for what the *_excess functions give: products more (or, negative, fewer) than twice the forward's.
+README.md derives each.
 """
 
 from __future__ import annotations
@@ -14,9 +16,29 @@ def chunks(context: int, size: int) -> list[tuple[int, int]]:
     return [(rows, count) for rows, count in ((size, context // size), (context % size, 1)) if rows and count]
 
 
+def power_of_two(rows: int) -> int:
+    """The next power of two from `rows` up."""
+    return 1 << (rows - 1).bit_length()
+
+
+def unread(parts: list[tuple[int, int]]) -> tuple[int, int]:
+    """Rows whose state products have no gradient in the backward pass: (of reads q S, one product each for S, which is
+    a constant 0 before the first chunk; of updates k^T v, two products each, counted twice, as no later chunk reads the
+    last one).
+
+    A part, `chunks`, is one product: a gradient that one of its chunks needs is computed for all of them.
+    """
+    reads = updates = 0
+    for index, (rows, count) in enumerate(parts):
+        reads += rows * count if index == 0 and count == 1 else 0
+        updates += 2 * rows * count if index == len(parts) - 1 and count == 1 else 0
+    return reads, updates
+
+
 def softmax_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """q k^T and A v over the full T x T square: 4 T^2 d. Convention `exact` halves it (causal)."""
-    return {"mixer.softmax": 4.0 * context * context * cfg.d_model}
+    """q k^T and A v over the full T x T square, 4 T^2 d, by halves: the masked one is what no causal model needs."""
+    half = 2.0 * context * context * cfg.d_model
+    return {"mixer.softmax": half, "mixer.softmax.masked": half}
 
 
 def decay_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | None = None) -> dict[str, float]:
@@ -31,6 +53,12 @@ def decay_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | No
     return {"mixer.inside": inside, "mixer.state": state}
 
 
+def decay_excess(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | None = None) -> dict[str, float]:
+    product = 2.0 * cfg.n_heads * key_dim * (value_dim or cfg.head_dim)
+    reads, updates = unread(chunks(context, cfg.chunk_size))
+    return {"mixer.state.unread": -product * (reads + updates)}
+
+
 def gated_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     """gated_attention in chunks, the scores by halves; keys and values are p wide.
 
@@ -38,18 +66,36 @@ def gated_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     queries with m early keys, 2mmp each, so Cmp a level and C(C-1)p in all (the diagonal is an element-wise product).
     Then scores v 2CCp, q S 2Cpp and k^T v 2Cpp. A shorter last chunk is filled up to a power of two.
     """
-    p, inside, state = float(cfg.head_dim), 0.0, 0.0
-    for rows, count in chunks(context, cfg.chunk_size):
-        rows = 1 << (rows - 1).bit_length()
-        inside += cfg.n_heads * count * rows * (3.0 * rows - 1.0) * p
-        state += cfg.n_heads * count * 4.0 * rows * p * p
-    return {"mixer.inside": inside, "mixer.state": state}
+    p, h = float(cfg.head_dim), float(cfg.n_heads)
+    inside = state = padding = 0.0
+    for size, count in chunks(context, cfg.chunk_size):
+        rows = power_of_two(size)
+        inside += h * count * size * (3.0 * rows - 1.0) * p
+        state += h * count * 4.0 * size * p * p
+        padding += h * count * (rows - size) * (3.0 * rows - 1.0 + 4.0 * p) * p
+    return {"mixer.inside": inside, "mixer.state": state, "mixer.padding": padding}
+
+
+def gated_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
+    parts = [(power_of_two(rows), count) for rows, count in chunks(context, cfg.chunk_size)]
+    reads, updates = unread(parts)
+    return {"mixer.state.unread": -2.0 * cfg.n_heads * cfg.head_dim**2 * (reads + updates)}
 
 
 def filter_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     """causal_filter (TPE) in chunks of C rows: state read and update 2Cde each, inside a Toeplitz product 2CCd."""
     d, e = float(cfg.d_model), float(cfg.tpe_dim or 0)
-    return {"tpe": sum(count * rows * d * (4.0 * e + 2.0 * rows) for rows, count in chunks(context, cfg.chunk_size))}
+    inside = sum(2.0 * count * rows * rows * d for rows, count in chunks(context, cfg.chunk_size))
+    return {"tpe.inside": inside, "tpe.state": 4.0 * context * d * e}
+
+
+def filter_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """As for decay_attention; and where the poles are fixed, their powers need no gradient: no second product for the
+    state's read, nor for the updates that are read."""
+    product, parts = 2.0 * cfg.d_model * float(cfg.tpe_dim or 0), chunks(context, cfg.chunk_size)
+    reads, updates = unread(parts)
+    fixed = 0.0 if cfg.tpe_learned_decay else 2 * context - updates / 2
+    return {"tpe.state.unread": -product * (reads + updates), "tpe.state.fixed": -product * fixed}
 
 
 def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
@@ -58,11 +104,24 @@ def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
     return {"tpe.kernel": sum(2.0 * d * e * rows for rows, _ in chunks(context, cfg.chunk_size))}
 
 
+def filter_setup_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """Fixed powers need no gradient."""
+    return {"tpe.kernel": 0.0 if cfg.tpe_learned_decay else -filter_setup(cfg, context)["tpe.kernel"]}
+
+
 def selective_core(cfg: ModelConfig, context: int) -> dict[str, float]:
     """selective_scan in its own chunks of 16 rows: each row reads its states, 2 (2d) N. A shorter last chunk is filled
     up to a power of two."""
-    rows = sum(count * (1 << (rows - 1).bit_length()) for rows, count in chunks(context, 16))
-    return {"mixer.state": 2.0 * rows * cfg.inner_dim * int(cfg.ssm_state or 0)}
+    row = 2.0 * cfg.inner_dim * int(cfg.ssm_state or 0)
+    filled = sum(count * power_of_two(rows) for rows, count in chunks(context, 16))
+    return {"mixer.state": row * context, "mixer.padding": row * (filled - context)}
+
+
+def selective_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
+    """The backward pass has three products a row: of the read's two gradients that of the states is the outer product
+    C_t dy_t, formed element by element, and that of C_t is one; the input B_t u_t, element-wise forward, has two."""
+    forward = selective_core(cfg, context)
+    return {"mixer.state.inputs": sum(forward.values())}
 
 
 def interaction_core(cfg: ModelConfig, context: int, projections: int) -> dict[str, float]:

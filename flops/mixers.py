@@ -16,7 +16,20 @@ from dataclasses import dataclass
 
 from arch.config import ModelConfig
 
-from .cores import decay_core, filter_core, filter_setup, gated_core, interaction_core, selective_core, softmax_core
+from .cores import (
+    decay_core,
+    decay_excess,
+    filter_core,
+    filter_excess,
+    filter_setup,
+    filter_setup_excess,
+    gated_core,
+    gated_excess,
+    interaction_core,
+    selective_core,
+    selective_excess,
+    softmax_core,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +48,10 @@ class Entry:
     state(cfg, T): numbers in one layer's decode state after T tokens of one sequence, name -> size; "state" is one of
     the sequence operation's, in fp32, all others (cache, convolution) are in the activations' dtype. None: unknown.
     state_once(cfg): the same of what the model has once.
+    excess(cfg, T), once_excess, setup_excess: FLOP of the backward pass beyond twice the forward's of core, once_core
+    and setup, by name: more products (positive) or fewer (negative). Default: none, two products for each.
+    activations(cfg, T, a): bytes that autograd keeps of one layer's mixer for one sequence, at `a` bytes an activation;
+    those of this package stand in activations.py. None: unknown.
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]
@@ -47,6 +64,10 @@ class Entry:
     channel_mixer: bool = True
     state: Callable[[ModelConfig, int], dict[str, int]] | None = None
     state_once: Callable[[ModelConfig], dict[str, int]] = lambda cfg: {}
+    excess: Callable[[ModelConfig, int], dict[str, float]] = lambda cfg, n: {}
+    once_excess: Callable[[ModelConfig, int], dict[str, float]] = lambda cfg, n: {}
+    setup_excess: Callable[[ModelConfig, int], dict[str, float]] = lambda cfg, n: {}
+    activations: Callable[[ModelConfig, int, int], dict[str, float]] | None = None
 
 
 def norm_size(cfg: ModelConfig, width: int | None = None) -> int:
@@ -164,6 +185,7 @@ ENTRIES = {
         setup=no_core,
         paper=lambda cfg, n: 1 + 1 / (2 * cfg.n_heads) + 5 / (18 * cfg.d_model),
         state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+        excess=lambda cfg, n: decay_excess(cfg, n, cfg.head_dim),
     ),
     "hgrn2": Entry(
         matrices=hgrn2_matrices,
@@ -174,6 +196,7 @@ ENTRIES = {
         setup=no_core,
         paper=lambda cfg, n: 1 + 1 / (3 * cfg.n_heads) + 29 / (72 * cfg.d_model),
         state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+        excess=gated_excess,
     ),
     "cosformer2": Entry(
         matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
@@ -185,6 +208,9 @@ ENTRIES = {
         paper=lambda cfg, n: 1 + 3 / (4 * cfg.n_heads) + 23 / (72 * cfg.d_model),
         state=lambda cfg, n: {"state": key_width(cfg) * cfg.d_model},
         state_once=lambda cfg: {"state": cfg.d_model * int(cfg.tpe_dim or 0)},
+        excess=lambda cfg, n: decay_excess(cfg, n, key_width(cfg)),
+        once_excess=filter_excess,
+        setup_excess=filter_setup_excess,
     ),
     "hgrn1": Entry(
         matrices=hgrn1_matrices,
@@ -219,6 +245,7 @@ ENTRIES = {
             {"state": int(cfg.ssm_state or 0) * cfg.inner_dim}
             | window(cfg, cfg.inner_dim + 2 * int(cfg.ssm_state or 0))
         ),
+        excess=lambda cfg, n: decay_excess(cfg, n, int(cfg.ssm_state or 0), cfg.inner_dim // cfg.n_heads),
     ),
     # scan and convolution are element-wise and count as no matrix product, though the scan has O(2dN) a token; reading
     # the states, h C, is one
@@ -242,5 +269,6 @@ ENTRIES = {
         paper=None,
         channel_mixer=False,
         state=lambda cfg, n: {"state": cfg.inner_dim * int(cfg.ssm_state or 0)} | window(cfg, cfg.inner_dim),
+        excess=selective_excess,
     ),
 }

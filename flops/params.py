@@ -5,11 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from arch.config import ModelConfig
+from arch.errors import InputError
 
 from .mixers import norm_size
 from .registry import entry_of
 
 EMBEDDING = ("embedding", "head")
+LARGEST = 10**15  # of any one number: beyond it a count means nothing, and its powers no longer fit a float
+
+
+def require_count(name: str, value: object) -> None:
+    """Raise InputError unless `value` is a positive integer, up to LARGEST."""
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise InputError(f"{name} must be a positive integer, not {value!r}")
+    if value > LARGEST:
+        raise InputError(f"{name} is absurdly large: at most {LARGEST:.0e} can be counted")
+
+
+def require_sizes(cfg: ModelConfig) -> None:
+    """Raise InputError where a size of the configuration is absurd."""
+    for name in ("d_model", "n_layers", "d_ffn", "vocab_size", "context_length"):
+        if getattr(cfg, name) > LARGEST:
+            require_count(f"model.{name}", getattr(cfg, name))
 
 
 @dataclass(frozen=True)

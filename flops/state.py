@@ -5,6 +5,7 @@ from __future__ import annotations
 from arch.config import ModelConfig
 from arch.errors import InputError
 
+from .params import require_count
 from .registry import entry_of
 
 FP32, COUNTER = 4, 8  # bytes of one number of a recurrent state, and of a sequence's position counter
@@ -20,8 +21,7 @@ def decode_state(cfg: ModelConfig, n_tokens: int | None = None, activation_bytes
     """
     n_tokens = cfg.context_length if n_tokens is None else n_tokens
     for name, value in (("n_tokens", n_tokens), ("activation_bytes", activation_bytes)):
-        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-            raise InputError(f"decode_state: {name} must be a positive integer, not {value!r}")
+        require_count(f"decode_state: {name}", value)
     entry = entry_of(cfg.arch)
     if entry.state is None:
         raise InputError(f"the costs of {cfg.arch!r} tell no decode state: give its Entry a `state`")

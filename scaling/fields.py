@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from arch.config import KNOWN
 from arch.errors import nearest
-from arch.presets import SIZES
+from arch.presets import ALL_SIZES
 from arch.registry import load_plugins
 
 
@@ -52,7 +52,7 @@ def distinct(values: list[Any]) -> list[Any]:
 
 def _run_key(key: str) -> str:
     arch, _, size = key.partition("/")
-    for kind, name, valid in (("architecture", arch, KNOWN), ("size", size, SIZES)):
+    for kind, name, valid in (("architecture", arch, KNOWN), ("size", size, ALL_SIZES)):
         if name not in valid:
             raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}; write arch/size")
     return key
@@ -96,7 +96,7 @@ def _ranges(value: Any) -> Any:
 
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]
-Size = Annotated[str, one_of("size", SIZES)]
+Size = Annotated[str, one_of("size", ALL_SIZES)]
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0)]
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0)]
 Seed = Annotated[Index, Field(lt=2**63)]  # PyTorch takes no more

@@ -100,19 +100,19 @@ class Tpe(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        assert config.tpe_dim is not None
-        self.config = config
+        assert config.tpe_dim is not None and config.tpe_context is not None
+        self.config, self.slowest = config, float(config.tpe_context)
         self.mix = nn.Parameter(torch.empty(config.d_model, config.tpe_dim))
         # log(1 / tau_j): any real number is a decay
         self.log_rate = nn.Parameter(torch.empty(config.tpe_dim)) if config.tpe_learned_decay else None
 
     def log_decays(self, device: torch.device | None = None) -> Tensor:
-        """log lam_j = -1 / tau_j [e], tau_j from 1 token to the context length, evenly in log (at the start, where
-        they are learned)."""
+        """log lam_j = -1 / tau_j [e], tau_j from 1 token to `tpe_context` (the context trained at), evenly in log (at
+        the start, where they are learned)."""
         if self.log_rate is not None:
             return -self.log_rate.exp()
         share = torch.linspace(0, 1, self.mix.shape[1], dtype=torch.float32, device=device)
-        return -(float(self.config.context_length) ** -share)
+        return -(self.slowest**-share)
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Normal, each pole scaled by its own gain: on white input a state s_j has sqrt(1 / (1 - lam_j^2)) times its
@@ -120,7 +120,7 @@ class Tpe(nn.Module):
         if self.log_rate is not None:
             with torch.no_grad():
                 share = torch.linspace(0, 1, len(self.log_rate))
-                self.log_rate.copy_(-share * math.log(self.config.context_length))
+                self.log_rate.copy_(-share * math.log(self.slowest))
         scale = TPE_GAIN * (-torch.expm1(2 * self.log_decays()) / self.mix.shape[1]).sqrt()
         with torch.no_grad():
             self.mix.normal_(generator=generator).mul_(scale)

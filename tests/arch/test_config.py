@@ -10,7 +10,7 @@ from arch.presets import preset
 
 OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
 OTHER |= {"hgrn1_complex": False, "data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
-OTHER |= {"ssm_state": 5, "dt_rank": 3} | {name: valid[1] for name, valid in CHOICES.items()}
+OTHER |= {"ssm_state": 5, "dt_rank": 3, "tpe_context": 7} | {name: valid[1] for name, valid in CHOICES.items()}
 
 
 @pytest.mark.parametrize("field", sorted(ONLY_FOR))

@@ -82,6 +82,17 @@ def test_generate(arch, saved):
     assert torch.equal(both[1, 40:], hf.generate(prompt[:1, :33], do_sample=False, **options)[0, 33:])
 
 
+def test_a_longer_context_is_the_same_model(saved):
+    """Raising it to read more tokens must not move what depends on the one trained at (cosFormer2's filter)."""
+    for arch in ARCHS:
+        path, model = saved[arch]
+        ids = tokens(model.model_config, length=40)
+        longer = auto(path, max_position_embeddings=4096)
+        assert longer.config.context_length == 4096
+        torch.testing.assert_close(longer(ids).logits, auto(path)(ids).logits, rtol=1e-5, atol=1e-6)
+        assert preset(arch, "14k", context_length=4096).identity().get("tpe_context") is None
+
+
 def test_generation_reads_each_token_once(saved):
     path, model = saved["hgrn2"]
     hf = auto(path)

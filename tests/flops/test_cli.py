@@ -1,56 +1,182 @@
-"""The `flops` command as a user runs it: another process, its exit status and its output."""
+"""The `flops` command as a user runs it: exit status and output."""
 
+import csv
+import io
 import json
+import resource
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from arch.presets import preset
-from flops import CONVENTIONS, cost_table, count_params
+from flops import (
+    CONVENTIONS,
+    artifact_bytes,
+    conventions_of,
+    cost_table,
+    count_params,
+    decode_state,
+    train_flops_per_token,
+    training_memory,
+)
+from scaling.flops_study import main
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def flops(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "flops.cli", *args], cwd=ROOT, capture_output=True, text=True)
+def another_process(*args: str, module: str = "scaling.flops_study") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", module, *args], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
-    fastest = min(timed_help() for _ in range(3))
+def flops(*args: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
+    """The command in this process, where it is quicker."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["flops", *args])
+        patch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            patch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return subprocess.CompletedProcess(args, int(ended.value.code or 0), out.getvalue(), err.getvalue())
+
+
+def must(*args: str, **options) -> str:
+    result = flops(*args, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def rows_of(*args: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(must(*args, "--format", "csv"))))
+
+
+@pytest.mark.parametrize("module", ["flops.cli", "scaling.flops_study"])
+def test_help_is_quick(module):
+    """Processor time: that of the clock is also what else the machine does."""
+    fastest = min(timed_help(module) for _ in range(3))
     assert fastest < 0.3
 
 
-def timed_help() -> float:
-    start = time.perf_counter()
-    result = flops("--help")
+def timed_help(module: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = another_process("--help", module=module)
     assert result.returncode == 0 and "count" in result.stdout
-    return time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+
+
+def test_counting_commands_import_nothing_heavy():
+    code = (
+        "import sys, runpy; sys.argv = ['flops', 'count', '--arch', 'tnl', '--size', '7b', '--json']\n"
+        "try: runpy.run_module('scaling.flops_study', run_name='__main__')\n"
+        "except SystemExit as end: assert not end.code\n"
+        "bad = {'torch', 'numpy', 'transformers', 'pandas', 'rich'} & sys.modules.keys(); assert not bad, bad"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_console_script_has_every_command():
+    listed = must("--help")
+    assert all(f"\n  {name} " in listed for name in ("table", "count", "memory", "size", "budget", "study"))
 
 
 def test_count_json():
-    report = json.loads(flops("count", "--arch", "hgrn2", "--size", "410m", "--context", "4096", "--json").stdout)
-    cost = cost_table(preset("hgrn2", "410m", context_length=4096))
-    assert {name: report[name] for name in cost} == cost
+    report = json.loads(must("count", "--arch", "hgrn2", "--size", "410m", "--context", "4096", "--json"))
+    cfg = preset("hgrn2", "410m", context_length=4096)
+    cost = cost_table(cfg)
+    assert {name: report[name] for name in cost if name.startswith("n_")} == {
+        k: v for k, v in cost.items() if k[:2] == "n_"
+    }
+    assert report["flops_per_token_train"] == {name: train_flops_per_token(cfg, name) for name in CONVENTIONS}
     assert sum(report["n_params_by_module"].values()) == report["n_params"]
 
 
 def test_count_table():
-    result = flops("count", "--arch", "tnl", "--size", "7b", "--convention", "6nd")
-    assert result.returncode == 0 and "6,509,559,808" in result.stdout and "39,057,358,848" in result.stdout
-    assert "exact" not in result.stdout
+    printed = must("count", "--arch", "tnl", "--size", "7b", "--convention", "6nd")
+    assert "6,509,559,808" in printed and "39,057,358,848" in printed and "exact" not in printed
 
 
-def test_table():
-    rows = json.loads(flops("table", "--json").stdout)
-    assert len(rows) == 24
-    last = rows[-1]
-    assert (last["arch"], last["size"], last["n"], last["b"]) == ("cosformer2", "7b", 8192, 480)
-    assert round(last["pflops_per_step_paper"], 1) == 155.6
-    assert set(last) >= {f"pflops_per_step_{name}" for name in CONVENTIONS}
-    assert "155.6" in flops("table").stdout
+def test_count_reads_the_papers_names_and_a_free_shape_is_the_preset():
+    """25 layers, width 1024: g, heads, gate and Tpe follow from the width."""
+    asked = ["--arch", "cos2", "--layers", "25", "--dim", "1024", "--json"]
+    free = json.loads(must("count", *asked))
+    assert free["model"] == preset("cosformer2", "410m").to_dict()
+    assert free | {"size": "410m"} == json.loads(must("count", "--arch", "COSFORMER2", "--size", "410M", "--json")) | {
+        "size": "410m"
+    }
+
+
+def test_every_option_of_a_shape():
+    options = ["--layers", "3", "--dim", "96", "--heads", "6", "--ffn", "256", "--vocab", "1_000", "--context", "77"]
+    more = ["--set", "norm=layer", "--set", "tie_embeddings=false", "--set", "rope_base=5e5"]
+    model = json.loads(must("count", "--arch", "llama", *options, *more, "--json"))["model"]
+    assert (model["n_layers"], model["d_model"], model["n_heads"], model["d_ffn"]) == (3, 96, 6, 256)
+    assert (model["vocab_size"], model["context_length"]) == (1000, 77)
+    assert (model["norm"], model["tie_embeddings"], model["rope_base"]) == ("layer", False, 5e5)
+
+
+def test_batch_tokens_and_recompute():
+    args = ["count", "--arch", "llama", "--size", "410m", "--batch-tokens", "0.5M", "--recompute", "layers", "--json"]
+    report = json.loads(must(*args))
+    model, hardware = report["flops_per_token_train"], report["hardware_flops_per_token_train"]
+    assert report["flops_per_step_train"] == {name: flop * 500_000 for name, flop in model.items()}
+    assert set(hardware) == {"executed", "exact"}
+    assert all(model[name] < flop < 4 / 3 * model[name] for name, flop in hardware.items())  # less than a forward pass
+
+
+@pytest.mark.parametrize("arch", ["llama", "cosformer2", "mamba1"])
+def test_by_module_sums_to_the_count(arch):
+    cfg = preset(arch, "410m")
+    rows = rows_of("count", "--arch", arch, "--size", "410m", "--by", "module")
+    *parts, total = rows
+    assert total["module"] == "total" and int(total["n_params"]) == count_params(cfg).total
+    assert sum(int(row["n_params"] or 0) for row in parts) == int(total["n_params"])
+    for name in conventions_of(cfg):
+        count = train_flops_per_token(cfg, name)
+        assert sum(float(row[name] or 0) for row in parts) == pytest.approx(count, rel=1e-12)
+        assert float(total[name]) == pytest.approx(count, rel=1e-12)
+
+
+def test_csv_json_and_markdown_say_the_same():
+    args = ["size", "--arch", "hgrn2", "--params", "410M"]
+    in_json, in_csv = json.loads(must(*args, "--json"))["rows"], rows_of(*args)
+    assert [{k: "" if v is None else str(v) for k, v in row.items()} for row in in_json] == in_csv
+    lines = must(*args, "--format", "md").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| hgrn2")]
+    assert [[row[1], row[2].replace(",", "")] for row in cells] == [[r["n_layers"], r["d_model"]] for r in in_csv]
+
+
+COMMANDS = [
+    ["table"],
+    ["table", "--as-printed"],
+    ["table", "--convention", "all"],
+    ["count", "--arch", "cosformer2", "--size", "7b", "--batch-tokens", "4M", "--recompute", "layers"],
+    ["count", "--arch", "cosformer2", "--size", "7b", "--by", "module"],
+    ["size", "--arch", "tnl", "--params", "1.3B"],
+    ["size", "--match", "llama-7b"],
+    ["budget", "--compute", "1e30"],
+    ["study", "paper", "--gpus", "64"],
+    ["memory", "--arch", "llama", "--size", "7b"],
+]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("args", COMMANDS, ids=" ".join)
+def test_tables_fit_the_terminal_and_cut_nothing_off(args, columns):
+    lines = must(*args, columns=columns).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any("…" in line for line in lines)
+
+
+def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
+    printed = must("table", "--convention", "all", columns=80)
+    assert printed.count("HGRN2  7B") == 3 and printed.count("executed") == 1
 
 
 @pytest.mark.parametrize(
@@ -59,9 +185,45 @@ def test_table():
         (["count", "--arch", "hgrn", "--size", "7b"], "did you mean 'hgrn2'?"),
         (["count", "--arch", "tnl", "--size", "7c"], "did you mean '7b'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--convention", "exat"], "did you mean 'exact'?"),
-        (["count", "--arch", "tnl", "--size", "7b", "--context", "0"], "context_length must be a positive integer"),
-        (["count", "--arch", "tnl", "--size", "7b", "--context", "much"], "'--context'"),
-        (["count", "--arch", "tnl"], "Missing option '--size'"),
+        (["count", "--arch", "hgrn1", "--size", "7b", "--convention", "paper"], "'paper' has no formula for hgrn1"),
+        (["count", "--arch", "tnl", "--size", "7b", "--context", "0"], "--context: '0' is zero"),
+        (["count", "--arch", "tnl", "--size", "7b", "--context", "8k"], "multiple of 1000 or of 1024"),
+        (["count", "--arch", "tnl", "--size", "7b", "--context", "much"], "--context: 'much' is no number"),
+        (["count", "--arch", "tnl"], "which size of tnl? Give --layers and --dim, or --size"),
+        (["count", "--arch", "tnl", "--layers", "3"], "Give --dim, or --size"),
+        (["count", "--arch", "tnl", "--layers", "3", "--dim", "1000"], "no multiple of 128: give --heads"),
+        (
+            ["count", "--arch", "tnl", "--layers", "3", "--dim", "1024", "--heads", "7"],
+            "not divisible by model.n_heads=7",
+        ),
+        (["count", "--arch", "tnl", "--layers", "1e60", "--dim", "1024"], "--layers: '1e60' is absurd"),
+        (["count", "--arch", "tnl", "--layers", "2.5", "--dim", "1024"], "is no whole number"),
+        (["count", "--arch", "tnl", "--size", "7b", "--set", "nrm=layer"], "did you mean 'norm'?"),
+        (["count", "--arch", "tnl", "--size", "7b", "--set", "tie_embeddings=no"], "must be true or false, not 'no'"),
+        (["count", "--arch", "tnl", "--size", "7b", "--by", "layer"], "--by: unknown 'layer'"),
+        (["count", "--arch", "tnl", "--size", "7b", "--recompute", "layer"], "did you mean 'layers'?"),
+        (["count", "--arch", "tnl", "--size", "7b", "--format", "cvs"], "did you mean 'csv'?"),
+        (["count", "--arch", "tnl", "--size", "7b", "--format", "md", "--json"], "leave one out"),
+        (["table", "--norms", "papr"], "did you mean 'paper'?"),
+        (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
+        (["size", "--params", "1B"], "--arch is missing"),
+        (["size", "--arch", "tnl"], "give one"),
+        (["size", "--arch", "tnl", "--params", "1B", "--match", "tnl-7b"], "not --params and --match at once"),
+        (["size", "--arch", "tnl", "--params", "1,3B"], "write 1.3B"),
+        (["size", "--arch", "tnl", "--params", "1k"], "the smallest that tnl has on the grid: ask for more"),
+        (["size", "--arch", "tnl", "--budget", "1e22"], "belong together"),
+        (["size", "--arch", "tnl", "--budget", "50", "--tokens", "1B"], "FLOP or PF-days? Give --unit"),
+        (["size", "--arch", "tnl", "--params", "1B", "--aspect", "32"], "write it as 32:160"),
+        (["size", "--match", "llama410m"], "write it as llama-410m"),
+        (["size", "--match", "llama-411m"], "did you mean '410m'?"),
+        (["budget", "--compute", "179"], "FLOP or PF-days? Give --unit flop or --unit pfday"),
+        (["budget", "--compute", "1e60"], "is absurd"),
+        (["budget", "--compute", "1e22", "--law", "nowhere.json"], "nowhere.json: does not exist"),
+        (["budget", "--compute", "1e22", "--arch", "mamba2"], "which has llama, tnl, hgrn2, cosformer2"),
+        (["study", "quickstrt"], "no such study file"),
+        (["study", "paper", "--device", "h1000"], "did you mean 'h100'?"),
+        (["study", "paper", "--mfu", "40"], "more than 1"),
+        (["study", "paper", "--gpus", "0"], "--gpus: '0' is zero"),
         (["cuont"], "Did you mean 'count'?"),
         (["table", "--jsn"], "--json"),
         ([], "Missing command"),
@@ -73,9 +235,52 @@ def test_bad_input_is_one_line_and_exit_2(args, message):
     assert message in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_another_process_ends_the_same_way():
+    for module in ("flops.cli", "scaling.flops_study"):
+        bad, good = (another_process("count", "--arch", "tnl", "--size", size, module=module) for size in ("7c", "7b"))
+        assert (
+            bad.returncode == 2 and bad.stdout == "" and bad.stderr == "error: unknown size '7c' (did you mean '7b'?)\n"
+        )
+        assert good.returncode == 0 and good.stderr == "" and "tnl-7b: parameters" in good.stdout
+
+
 def test_ten_thousand_counts_take_a_second():
-    cfg = preset("cosformer2", "7b")
-    start = time.perf_counter()
-    for _ in range(10_000):
+    """Of different configurations, as a planner's loop has them: parameters and FLOP."""
+    cfgs = [preset("cosformer2", "7b", n_layers=layers) for layers in range(1, 101)]
+    start = time.process_time()
+    for cfg in cfgs * 100:
         count_params(cfg)
-    assert time.perf_counter() - start < 1.0
+        train_flops_per_token(cfg, "exact")
+    assert time.process_time() - start < 2.0  # two counts each
+
+
+def test_memory():
+    """The lines sum to the total, and are those of the Python functions."""
+    args = [
+        "memory",
+        "--arch",
+        "hgrn2",
+        "--size",
+        "410m",
+        "--gpus",
+        "4",
+        "--micro-batch-tokens",
+        "16384",
+        "--recompute",
+    ]
+    found = json.loads(must(*args, "--json"))
+    cfg, lines = preset("hgrn2", "410m"), found["training_bytes_per_gpu"]
+    wanted = training_memory(cfg, micro_batch_tokens=16_384, zero_stage=1, world_size=4, recompute=True)
+    assert lines == wanted and sum(lines.values()) == pytest.approx(2 * lines["total"])
+    assert found["disk_bytes"]["artifact_bf16"] == artifact_bytes(cfg, "bf16")
+    assert found["decode_state_bytes"]["131072"] == decode_state(cfg, 131_072, 2)["bytes"]
+    assert {(row["what"], float(row["bytes"])) for row in rows_of(*args)} >= set(lines.items())
+    assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
+    for options, message in (
+        (["--zero-stage", "3"], "zero_stage must be 0, 1 or 2"),
+        (["--precision", "fp16"], "did you mean 'bf16'?"),
+        (["--micro-batch-tokens", "100"], "less than one sequence"),
+        (["--gpus", "1e9"], "absurd"),
+    ):
+        result = flops("memory", "--arch", "tnl", "--size", "410m", *options)
+        assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1

@@ -1,0 +1,80 @@
+"""What a training budget buys by a scaling law, and how far the law can be believed there. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arch.errors import InputError
+
+from .laws import Laws
+
+TOLERANCE = 0.02  # of the compute identity: r(C) then drifts by less than 5% a decade
+SLACK = 1.01  # a compute this near to an end of the range is still in it
+
+
+def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """One row an architecture for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), steps (D_opt over
+    `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C
+    does to the ratio), identity_error and cost_growth (see ArchLaws), in_range (C was fitted). None where a law
+    was not identified.
+
+    Raises InputError for an architecture that the laws do not have.
+    """
+    for arch in archs:
+        if arch not in laws.archs:
+            raise InputError(f"--arch: no law for {arch!r} in {laws.source}, which has {', '.join(laws.archs)}")
+    batch, rows = batch_tokens or laws.batch_tokens, []
+    for arch, law in laws.archs.items():
+        if archs and arch not in archs:
+            continue
+        n = law.n_opt(c) if law.n_opt else None
+        d = law.d_opt(c) if law.d_opt else None
+        rows.append(
+            {
+                "arch": arch,
+                "n_opt": n,
+                "d_opt": d,
+                "loss": law.loss(c) if law.loss else None,
+                "steps": max(1.0, d / batch) if batch and d is not None else None,
+                "tokens_per_param": d / n if n is not None and d is not None else None,
+                "ratio_6nd": 6 * n * d / c if n is not None and d is not None else None,
+                "a_plus_b": law.a_plus_b,
+                "ratio_per_decade": 10 ** (law.a_plus_b - 1) if law.a_plus_b is not None else None,
+                "identity_error": law.identity_error,
+                "cost_growth": law.cost_growth,
+                "c_min": law.range[0] if law.range else None,
+                "c_max": law.range[1] if law.range else None,
+                "in_range": law.range[0] / SLACK <= c <= law.range[1] * SLACK if law.range else None,
+            }
+        )
+    return rows
+
+
+def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Why not to believe `rows`, a line a reason."""
+    found = []
+    broken = [row for row in rows if row["identity_error"] is not None and abs(row["identity_error"]) > TOLERANCE]
+    if broken:
+        cases = [
+            f"{row['arch']} (a + b = {row['a_plus_b']:.3f}, 6ND/C = {row['ratio_6nd']:.3g}, "
+            f"x {row['ratio_per_decade']:.3g} a decade)"
+            for row in broken
+        ]
+        found.append(
+            f"the law's exponents break the compute identity, so N_opt and D_opt spend another C: {', '.join(cases)}"
+        )
+    outside = [f"{row['arch']} ({row['c_min']:.3g} to {row['c_max']:.3g})" for row in rows if row["in_range"] is False]
+    if outside:
+        found.append(f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}")
+    long = []
+    for row in rows:
+        most = laws.archs[row["arch"]].most_tokens
+        if row["in_range"] and most and row["d_opt"] and row["d_opt"] > most:
+            long.append(f"{row['arch']} ({row['d_opt']:.3g} of {most:.3g})")
+    if long:
+        found.append(f"D_opt is more tokens than any run behind the law saw: {', '.join(long)}")
+    for row in rows:
+        for part, reason in laws.archs[row["arch"]].reasons.items():
+            found.append(f"{row['arch']}: {part} is not identified: {reason}")
+    return found

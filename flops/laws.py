@@ -1,0 +1,160 @@
+"""Scaling laws to plan with: the paper's table 3, and the fits of a study (results/fits.json). Imports no torch."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+
+from .quantity import PF_DAY
+from .table7 import DATA, LABELS, STEP_TOKENS, printed
+
+FITS_SCHEMA = 2  # of fits.json
+FITS = "results/fits.json"  # below a study's directory
+PAPER_TOKENS = 300e9
+PARTS = ("loss", "n_opt", "d_opt")
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """value = at * (C / centre)^exponent, C in FLOP."""
+
+    centre: float
+    at: float
+    exponent: float
+
+    def __call__(self, c: float) -> float:
+        return self.at * (c / self.centre) ** self.exponent
+
+
+@dataclass(frozen=True)
+class ArchLaws:
+    """The laws of one architecture; a part that was not identified is None, with its reason.
+
+    range: FLOP that were fitted, for N_opt where it was identified; most_tokens: of the longest run behind the laws;
+    cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known.
+    """
+
+    loss: PowerLaw | None
+    n_opt: PowerLaw | None
+    d_opt: PowerLaw | None
+    reasons: dict[str, str]
+    range: tuple[float, float] | None
+    most_tokens: float | None
+    cost_growth: float | None
+
+    @property
+    def a_plus_b(self) -> float | None:
+        return self.n_opt.exponent + self.d_opt.exponent if self.n_opt and self.d_opt else None
+
+    @property
+    def identity_error(self) -> float | None:
+        """a p + b - 1, by which the exponents miss C = cost(N_opt) D_opt: 0 where they share C out at every C."""
+        if not (self.n_opt and self.d_opt):
+            return None
+        return self.n_opt.exponent * (self.cost_growth or 1.0) + self.d_opt.exponent - 1
+
+
+@dataclass(frozen=True)
+class Laws:
+    """`conventions`: what C, N and L mean; `batch_tokens`: of the runs' optimizer step, where it is known."""
+
+    source: str
+    conventions: dict[str, str]
+    archs: dict[str, ArchLaws]
+    batch_tokens: float | None = None
+
+
+def paper_laws() -> Laws:
+    """Table 3 of Shen et al. 2024 (data/table3.csv), C in PF-days, which the paper does not print.
+
+    No other usual unit makes the 7B models' compute give anything near their size: LLaMA-7B's 179 PF-days give N_opt =
+    1.13 x its 6.48e9 parameters. `range` is the compute of the smallest and the largest model after 300B tokens.
+    """
+    names = {label: arch for arch, label in LABELS.items()} | {"cosFormer2": "cosformer2"}
+    steps = math.ceil(PAPER_TOKENS / STEP_TOKENS)
+    archs = {}
+    with open(DATA / "table3.csv", newline="") as handle:
+        for row in csv.DictReader(handle):
+            arch = names[row["arch"]]
+            laws = {
+                part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
+            }
+            low, high = (float(printed()[arch, size]["pflops_per_step"]) * 1e15 * steps for size in ("70m", "7b"))
+            archs[arch] = ArchLaws(**laws, reasons={}, range=(low, high), most_tokens=PAPER_TOKENS, cost_growth=1.0)
+    conventions = {"C": "paper", "N": "non-embedding parameters", "L": "training loss (nats/token)"}
+    return Laws("Shen et al. 2024, table 3 (C read as PF-days)", conventions, archs, float(STEP_TOKENS))
+
+
+def load_laws(name: str) -> Laws:
+    """`paper`, or the laws of a fits.json: its path, or the directory of its study. Raises InputError, one line."""
+    if name == "paper":
+        return paper_laws()
+    path = Path(name) / FITS if Path(name).is_dir() else Path(name)
+    try:
+        fits = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(
+            f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"--law {path}: cannot be read as JSON: {error}") from None
+    schema = fits.get("schema") if isinstance(fits, dict) else None
+    if schema != FITS_SCHEMA or isinstance(schema, bool):
+        raise InputError(
+            f"--law {path}: is of schema {schema!r}, this version reads {FITS_SCHEMA}: fit the study again"
+        )
+    try:
+        conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
+        archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
+        reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise InputError(f"--law {path}: is damaged ({type(error).__name__} {error}): fit the study again") from None
+    if conventions.pop("unit_C") != "FLOP":
+        raise InputError(f"--law {path}: C is not in FLOP, as schema {FITS_SCHEMA} has it: fit the study again")
+    if not archs:
+        raise InputError(f"--law {path}: holds no law ({'; '.join(reasons) or 'no architecture'})")
+    return Laws(f"study {fits.get('study', path)}", conventions, archs)
+
+
+def _arch(one: dict[str, Any]) -> ArchLaws:
+    laws: dict[str, PowerLaw | None] = {}
+    for part in PARTS:
+        law = one["laws"][part]
+        laws[part] = None
+        if law["identified"]:
+            numbers = [float(value) for value in (*law["centre"], law["exponent"])]
+            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0:
+                raise ValueError(f"in {part}: {numbers}")
+            laws[part] = PowerLaw(*numbers)
+    reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
+    low, high = map(float, (one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
+    points = one["envelope"]
+    cost_growth = _cost_growth(points) if laws["n_opt"] else None
+    return ArchLaws(
+        **laws,
+        reasons=reasons,
+        range=(low, high),
+        most_tokens=max(map(float, points["n_tokens"]), default=None),
+        cost_growth=cost_growth,
+    )
+
+
+def _cost_growth(points: dict[str, Any]) -> float | None:
+    """p of cost ~ N^p: least squares over the sizes that own uncensored points, whose cost is C over their tokens."""
+    cost = {
+        math.log(n): math.log(c / tokens)
+        for c, n, tokens, why in zip(
+            points["c"], points["n_params"], points["n_tokens"], points["censored"], strict=True
+        )
+        if why is None
+    }
+    if len(cost) < 2:
+        return None
+    x, y = sum(cost) / len(cost), sum(cost.values()) / len(cost)
+    return sum((n - x) * (flop - y) for n, flop in cost.items()) / sum((n - x) ** 2 for n in cost)

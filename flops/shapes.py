@@ -1,0 +1,124 @@
+"""A configuration from what a command line gives: a preset, a free shape, single fields. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from arch.config import ARCHS, FIELDS, KNOWN, ModelConfig
+from arch.errors import InputError, nearest
+from arch.presets import RULES, preset, sizes_of
+
+from .quantity import MOST_CONTEXT, context_length, whole
+
+HEAD = 128  # channels of a head, and the grid of the widths
+FFN_GRID = 256
+MOST_LAYERS, MOST_WIDTH, MOST_VOCAB = 1e5, 1e6, 1e8
+ALIASES = {"cos2": "cosformer2"}  # the paper's tables
+_TYPES = {field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(ModelConfig)}
+
+
+def arch_of(name: str) -> str:
+    """The architecture of that name, in any case of letters. Raises InputError for an unknown one."""
+    arch = name.strip().lower()
+    arch = ALIASES.get(arch, arch)
+    if arch not in KNOWN:
+        raise InputError(f"unknown architecture {name!r}{nearest(arch, list(KNOWN))}")
+    return arch
+
+
+def model_of(name: str) -> tuple[str, str]:
+    """(arch, size) of "llama-410m". Raises InputError for an unknown one."""
+    arch, dash, size = name.partition("-")
+    if not dash:
+        raise InputError(f"{name!r} names no model: write it as llama-410m")
+    arch, size = arch_of(arch), size.lower()
+    preset(arch, size)
+    return arch, size
+
+
+def ffn_width(d_model: int) -> int:
+    """8d/3 rounded up to a multiple of 256: the presets' g."""
+    return -(-8 * d_model // (3 * FFN_GRID)) * FFN_GRID
+
+
+def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelConfig:
+    """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
+    (Mamba: 64), g = ffn_width, or what the architecture's rule says (HGRN1: g = 2d). Raises InputError where the width
+    is no multiple of 128 and no head count is given."""
+    if d_model % HEAD and "n_heads" not in changes:
+        raise InputError(f"a width of {d_model} is no multiple of {HEAD}: give --heads, or another --dim")
+    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
+    own = RULES[arch]("7b", dict(shape)) if arch in RULES else {}
+    return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
+
+
+def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
+    """{"norm": "layer"} of ["norm=layer"]. Raises InputError for an unknown field, or a value of another type."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if name not in FIELDS or name == "arch":
+            raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, [f for f in FIELDS if f != 'arch'])}")
+        if not equals or not text:
+            raise InputError(f"--set {pair}: write it as {name}=value")
+        found[name] = _value(name, text, f"--set {name}")
+    return found
+
+
+def _value(name: str, text: str, what: str) -> Any:
+    kind = _TYPES[name]
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise InputError(f"{what}: must be true or false, not {text!r}")
+        return text.lower() == "true"
+    if kind == "int":
+        return whole(text, what, MOST_CONTEXT)
+    if kind == "float":
+        try:
+            return float(text)
+        except ValueError:
+            raise InputError(f"{what}: must be a number, not {text!r}") from None
+    return text
+
+
+def configuration(
+    arch: str,
+    size: str | None,
+    layers: str | None,
+    dim: str | None,
+    heads: str | None,
+    ffn: str | None,
+    vocab: str | None,
+    context: str | None,
+    sets: Sequence[str] = (),
+) -> tuple[str, ModelConfig]:
+    """(its name, the configuration) of a command line's texts. With a size, the others change that preset; without,
+    layers and width are needed. Raises InputError, one line."""
+    arch = arch_of(arch)
+    options = (
+        ("n_layers", layers, "--layers", MOST_LAYERS),
+        ("d_model", dim, "--dim", MOST_WIDTH),
+        ("n_heads", heads, "--heads", MOST_WIDTH),
+        ("d_ffn", ffn, "--ffn", 10 * MOST_WIDTH),
+        ("vocab_size", vocab, "--vocab", MOST_VOCAB),
+    )
+    given = {name: whole(text, option, most) for name, text, option, most in options if text is not None}
+    if context is not None:
+        given["context_length"] = context_length(context)
+    given = fields_of(sets) | given
+    shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & given.keys()
+    if size is not None:
+        cfg = preset(arch, size.lower(), **given)
+        return f"{arch}-{size.lower()}{' (changed)' if shaped else ''}", cfg
+    if not {"n_layers", "d_model"} <= given.keys():
+        what = "--layers and --dim" if not shaped else "--layers" if "n_layers" not in given else "--dim"
+        raise InputError(f"which size of {arch}? Give {what}, or --size: {', '.join(sizes_of(arch))}")
+    cfg = free_shape(arch, given.pop("d_model"), given.pop("n_layers"), **given)
+    return f"{arch}-{cfg.n_layers}x{cfg.d_model}", cfg
+
+
+def every_arch() -> list[str]:
+    """Those of this package, then those of plugins."""
+    return [*ARCHS, *(name for name in KNOWN if name not in ARCHS)]

@@ -1,0 +1,145 @@
+"""The configurations on the hardware grid that come closest to a target. Imports no torch.
+
+The grid: widths in multiples of 128, heads of 128 channels, g rounded as in the presets (shapes.py), any number of
+layers whose ratio of width to layers lies in a range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arch.config import ModelConfig
+from arch.errors import InputError
+
+from .conventions import train_flops_per_token
+from .params import count_params
+from .quantity import quantity
+from .registry import entry_of
+from .shapes import HEAD, every_arch, free_shape
+
+MOST_WIDTH = 131_072
+# Width over layers. The paper's presets have 39 to 128. Without a channel mixer a model has twice the layers.
+ASPECT = (32.0, 160.0)
+MATCH_ASPECT = 2.0  # a match is at most so much wider or deeper, for its layers, than what it is matched to
+COARSE = 0.1  # a deviation above this is worth a word
+
+Measure = Callable[[ModelConfig], float]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A configuration, its `value` of what was asked for, and `deviation` = value / target - 1."""
+
+    cfg: ModelConfig
+    value: float
+    deviation: float
+
+
+def parameters(cfg: ModelConfig) -> float:
+    """Non-embedding parameters."""
+    return float(count_params(cfg).non_embedding)
+
+
+def total_parameters(cfg: ModelConfig) -> float:
+    return float(count_params(cfg).total)
+
+
+def flops_under(convention: str) -> Measure:
+    """Training FLOP per token under a convention."""
+    return lambda cfg: train_flops_per_token(cfg, convention)
+
+
+def aspect_of(text: str) -> tuple[float, float]:
+    """(lo, hi) of "32:160". Raises InputError."""
+    low, colon, high = text.partition(":")
+    if not colon:
+        raise InputError(f"--aspect: {text!r} is no range of width over layers: write it as 32:160")
+    pair = quantity(low, "--aspect", 1e5), quantity(high, "--aspect", 1e5)
+    if pair[0] > pair[1]:
+        raise InputError(f"--aspect: {text!r} begins after its end: write it as {high}:{low}")
+    return pair
+
+
+def default_aspect(arch: str) -> tuple[float, float]:
+    """ASPECT; half of it for an architecture without a channel mixer."""
+    return ASPECT if entry_of(arch).channel_mixer else (ASPECT[0] / 2, ASPECT[1] / 2)
+
+
+def best(
+    arch: str,
+    measure: Measure,
+    target: float,
+    aspect: tuple[float, float] | None = None,
+    top: int = 5,
+    **changes: Any,
+) -> list[Found]:
+    """The `top` widths whose best number of layers comes closest to `target`, closest first; `changes` are fields of
+    ModelConfig (vocab_size, context_length, ..). Raises InputError where `target` is off the grid at either end."""
+    low, high = aspect or default_aspect(arch)
+    found: list[Found] = []
+    smallest, largest = math.inf, 0.0
+    for width, fewest, most in _widths(low, high):
+        one = measure(free_shape(arch, width, fewest, **changes))
+        smallest = min(smallest, one)
+        if one > 2 * target and found:
+            break
+        found.append(_best_depth(arch, measure, target, (width, fewest, most), changes))
+        largest = max(largest, found[-1].value)
+    if not found:
+        raise InputError(f"--aspect {low:g}:{high:g}: no width of the grid has a number of layers in it: widen it")
+    found.sort(key=lambda one: abs(one.deviation))
+    if not -0.5 <= found[0].deviation <= 1:
+        below = found[0].deviation > 0
+        end = f"less than {smallest:,.0f}, the smallest" if below else f"more than {largest:.4g}, the largest"
+        remedy = f"ask for {'more' if below else 'less'}, or change --aspect"
+        raise InputError(f"{target:.6g} is {end} that {arch} has on the grid: {remedy}")
+    return found[:top]
+
+
+def _widths(low: float, high: float) -> Iterator[tuple[int, int, int]]:
+    """(width, fewest layers, most layers)."""
+    for width in range(HEAD, MOST_WIDTH + 1, HEAD):
+        fewest, most = max(1, math.ceil(width / high)), math.floor(width / low)
+        if fewest <= most:
+            yield width, fewest, most
+
+
+def _best_depth(
+    arch: str, measure: Measure, target: float, span: tuple[int, int, int], changes: dict[str, Any]
+) -> Found:
+    """Counts are affine in the number of layers: two of them give the number that fits."""
+    width, fewest, most = span
+    one, two = (measure(free_shape(arch, width, layers, **changes)) for layers in (1, 2))
+    wanted = 1 + (target - one) / (two - one)
+    depths = {min(max(rounded(min(wanted, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
+    candidates = []
+    for layers in depths:
+        cfg = free_shape(arch, width, layers, **changes)
+        value = measure(cfg)
+        candidates.append(Found(cfg, value, value / target - 1))
+    return min(candidates, key=lambda found: (abs(found.deviation), found.cfg.n_layers))
+
+
+def matches(
+    target: ModelConfig, convention: str, aspect: tuple[float, float] | None = None, archs: Sequence[str] = ()
+) -> list[tuple[str, Found]]:
+    """For every architecture ("params" | "flops", its closest match to `target`): in non-embedding parameters, and in
+    training FLOP per token under `convention`, at its vocabulary and context.
+
+    Width over layers stays within a factor of 2 of its own (or in `aspect`); where one of the two has no channel
+    mixer, of half or twice that.
+    """
+    same = {"vocab_size": target.vocab_size, "context_length": target.context_length}
+    same["tie_embeddings"] = target.tie_embeddings
+    result = []
+    for name in archs or every_arch():
+        ratio = target.d_model / target.n_layers
+        ratio *= 1 + (not entry_of(target.arch).channel_mixer)
+        ratio /= 1 + (not entry_of(name).channel_mixer)
+        span = aspect or (ratio / MATCH_ASPECT, ratio * MATCH_ASPECT)
+        for kind, measure in (("params", parameters), ("flops", flops_under(convention))):
+            result.append((kind, best(name, measure, measure(target), span, 1, **same)[0]))
+    return result

@@ -1,0 +1,172 @@
+"""Tables for reading (rich), for Markdown and as CSV. rich is imported when a table is drawn."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from arch.errors import InputError, nearest
+
+FORMATS = ("table", "csv", "md", "json")
+WIDE = 200  # columns where standard output is no terminal
+
+
+def plain(value: Any) -> str:
+    """1,234,567 and 1,234.5; "-" for nothing."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def digits(value: float | None) -> str:
+    """Four digits: 1,234, 0.1234, 1.234e+22."""
+    if value is None:
+        return "-"
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:.3e}"
+
+
+def short(value: float | None, names: str = "kMBT", top: float = 1e15) -> str:
+    """1.234M, 45.60B; from `top` on 1.234e+15."""
+    if value is None:
+        return "-"
+    scale, name = 1.0, ""
+    for suffix in names:
+        if abs(value) >= scale * 1e3:
+            scale, name = scale * 1e3, suffix
+    if abs(value) >= top:
+        return f"{value:.3e}"
+    return f"{value / scale:#.4g}".rstrip(".") + name if name else f"{value:.4g}"
+
+
+def si(value: float | None) -> str:
+    """1.234k, M, G, T, P, E, Z: of FLOP and bytes."""
+    return short(value, "kMGTPEZ", 1e24)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2%}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` of a row, the name in CSV and JSON; `head` over the column where it is drawn (default: the key); `show`
+    what is drawn of a value, `csv` what the CSV has of it; `csv_only`: it is not drawn."""
+
+    key: str
+    head: str = ""
+    show: Callable[[Any], str] = plain
+    text: bool = False  # to the left, and kept beside the other columns where a table is cut into parts
+    csv: Callable[[Any], Any] = lambda value: value
+    csv_only: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.head or self.key
+
+
+@dataclass(frozen=True)
+class Table:
+    """`last`: so many rows at the end are set apart (totals). `notes` follow the table."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[dict[str, Any]]
+    notes: Sequence[str] = field(default=())
+    last: int = 0
+
+    @property
+    def drawn(self) -> list[Column]:
+        return [column for column in self.columns if not column.csv_only]
+
+    def cells(self) -> list[list[str]]:
+        return [[column.show(row.get(column.key)) for column in self.drawn] for row in self.rows]
+
+
+def format_of(name: str, as_json: bool) -> str:
+    """The format asked for. Raises InputError for an unknown one, and for --json beside another."""
+    if name not in FORMATS:
+        raise InputError(f"--format: unknown format {name!r}{nearest(name, list(FORMATS))}")
+    if as_json and name not in ("table", "json"):
+        raise InputError(f"--json is --format json, and --format {name} was given: leave one out")
+    return "json" if as_json else name
+
+
+def emit(table: Table, data: Any, form: str) -> None:
+    """Print `table` in a format of FORMATS; as JSON `data` is printed instead."""
+    if form == "json":
+        print(json.dumps(data, indent=1, allow_nan=False))
+    elif form == "csv":
+        _csv(table)
+    elif form == "md":
+        print(markdown(table))
+    else:
+        draw(table)
+
+
+def warn(messages: Sequence[str], form: str) -> None:
+    """One line each on stderr; JSON holds them itself."""
+    for message in messages if form != "json" else ():
+        print(f"warning: {message}", file=sys.stderr)
+
+
+def _csv(table: Table) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    for row in table.rows:
+        writer.writerow([column.csv(row.get(column.key)) for column in table.columns])
+
+
+def markdown(table: Table) -> str:
+    heads = [column.title.replace("\n", " ") for column in table.drawn]
+    rule = [":--" if column.text else "--:" for column in table.drawn]
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in table.cells()]
+    lines = [f"| {' | '.join(row)} |" for row in (heads, rule, *rows)]
+    return "\n".join([f"**{table.title}**", "", *lines, *(f"\n{note}" for note in table.notes)])
+
+
+def draw(table: Table) -> None:
+    """A rich table; cut into parts, one below the other, where it is wider than the terminal."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table as Drawn
+
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
+    unbound = console.options.update(max_width=10_000)
+    cells = table.cells()
+
+    def drawn(chosen: list[int]) -> Drawn:
+        result = Drawn(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        for index in chosen:
+            column = table.drawn[index]
+            result.add_column(column.title, justify="left" if column.text else "right", no_wrap=True)
+        for number, row in enumerate(cells):
+            result.add_row(*(row[i] for i in chosen), end_section=number == len(cells) - table.last - 1)
+        return result
+
+    def fits(chosen: list[int]) -> bool:
+        return Measurement.get(console, unbound, drawn(chosen)).maximum <= console.width
+
+    kept = [index for index, column in enumerate(table.drawn) if column.text]
+    left = [index for index, column in enumerate(table.drawn) if not column.text]
+    console.print(table.title, highlight=False, markup=False, style="bold")
+    while True:
+        part = [left.pop(0)] if left else []
+        while left and fits(sorted([*kept, *part, left[0]])):
+            part.append(left.pop(0))
+        console.print(drawn(sorted([*kept, *part])), highlight=False, markup=False)
+        if not left:
+            break
+    for note in table.notes:
+        console.print(note, highlight=False, markup=False)

@@ -1,0 +1,334 @@
+"""What each command of `flops` shows: a table, and the same as plain data for JSON. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arch.config import ModelConfig
+from arch.registry import REGISTERED
+
+from . import table7
+from .conventions import by_module, conventions_of, hardware_by_module, train_flops_per_token
+from .laws import Laws
+from .memory import artifact_bytes, state_bytes, training_memory
+from .params import count_params
+from .quantity import PF_DAY
+from .registry import entry_of
+from .sizing import COARSE, Found
+from .state import decode_state
+from .tables import Column, Table, digits, percent, short, si
+
+View = tuple[Table, Any]
+HARDWARE = ("executed", "exact")  # the conventions that know what recomputation costs
+
+
+def one_decimal(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def printed_table(norms: str, conventions: Sequence[str]) -> View:
+    """`flops table`. The CSV is the paper's, to its one decimal."""
+    rows = table7.rows(norms)
+    columns = [Column(key) for key in table7.COLUMNS[2:9]]
+    columns = [Column("arch", text=True), Column("size", text=True), *columns]
+    columns.append(Column("params_million", "params\nmillion", csv=one_decimal))
+    columns.append(Column("pflops_per_step", "PFLOP/step\npaper", csv=one_decimal))
+    for name in conventions:
+        columns.append(Column(f"pflops_per_step_{name}", f"PFLOP/step\n{name}"))
+    which = f"The paper's 24 models (table 7){' and those of plugins' if REGISTERED else ''}"
+    note = (
+        "params: without embeddings; LLaMA and cos2 with the norms that reproduce the print (norm=layer)"
+        if norms == "paper"
+        else "params: without embeddings, of this package's presets"
+    )
+    title = f"{which}: a training step of {table7.BATCH} x {table7.CONTEXT} tokens"
+    notes = [note, "where the print differs, and why: flops table --as-printed"]
+    return Table(title, columns, rows, notes), rows
+
+
+def compared_table(norms: str) -> View:
+    """`flops table --as-printed`: h, g, parameters and PFLOP, printed and ours."""
+    rows = table7.compared(norms)
+    columns = [Column("arch", text=True), Column("size", text=True)]
+    for key, head in (("h", "h"), ("g", "g"), ("params_million", "params"), ("pflops_per_step", "PFLOP")):
+        columns += [Column(f"{key}_printed", f"{head}\nprint"), Column(key, f"{head}\nours")]
+    columns += [Column("notes", "notes", str), Column("note", csv_only=True)]
+    texts = [f"{letter}  {text}" for letter, text in table7.NOTES.items() if norms == "paper" or letter not in "efg"]
+    agree = {key: sum(row[f"{key}_agrees"] for row in rows) for key in ("params_million", "pflops_per_step")}
+    texts.insert(
+        0,
+        f"Ours rounds to the print in {agree['pflops_per_step']} of 24 PFLOP (convention paper) and "
+        f"{agree['params_million']} of 24 parameter counts (millions, without embeddings).",
+    )
+    return Table("Table 7 as printed, and as counted", columns, rows, texts), rows
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What `flops count` was asked: a named configuration, the conventions that were named (empty: all that cover it),
+    tokens of a step, and whether activations are computed again."""
+
+    name: str
+    cfg: ModelConfig
+    size: str | None = None
+    conventions: tuple[str, ...] = ()
+    batch_tokens: int | None = None
+    recompute: str = "none"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.conventions or conventions_of(self.cfg)
+
+    def title(self) -> str:
+        params = count_params(self.cfg)
+        return (
+            f"{self.name}: parameters {params.total:,} = {params.non_embedding:,} non-embedding + "
+            f"{params.embedding:,} embedding"
+        )
+
+    def hardware(self, name: str) -> dict[str, float] | None:
+        """Lines of what hardware computes; None where nothing is computed again or the convention cannot tell."""
+        if self.recompute == "none" or name not in HARDWARE:
+            return None
+        return hardware_by_module(self.cfg, self.recompute, convention=name)
+
+    def data(self) -> dict[str, Any]:
+        """The JSON of both views."""
+        cfg, params = self.cfg, count_params(self.cfg)
+        per_token = {name: train_flops_per_token(cfg, name) for name in self.names}
+        hardware = {name: sum(lines.values()) for name in self.names if (lines := self.hardware(name))}
+        data: dict[str, Any] = {
+            "arch": cfg.arch,
+            "size": self.size,
+            "model": cfg.to_dict(),
+            "n_params": params.total,
+            "n_params_non_embedding": params.non_embedding,
+            "n_params_embedding": params.embedding,
+            "n_params_by_module": params.by_module,
+            "flops_per_token_train": per_token,
+        }
+        if hardware:
+            data["hardware_flops_per_token_train"] = hardware
+        if self.batch_tokens is not None:
+            data["batch_tokens"] = self.batch_tokens
+            data["flops_per_step_train"] = {name: flop * self.batch_tokens for name, flop in per_token.items()}
+        return data
+
+
+def totals(asked: Counted) -> View:
+    """`flops count`: a row a convention."""
+    cfg, data, params = asked.cfg, asked.data(), count_params(asked.cfg)
+    rows = []
+    for name in asked.names:
+        flop = data["flops_per_token_train"][name]
+        row = {
+            "arch": cfg.arch,
+            "size": asked.size,
+            "n_params": params.total,
+            "n_params_non_embedding": params.non_embedding,
+            "context_length": cfg.context_length,
+            "convention": name,
+            "flops_per_token_train": flop,
+            "flops_over_6n": flop / (6.0 * params.non_embedding),
+            "hardware_flops_per_token_train": data.get("hardware_flops_per_token_train", {}).get(name),
+        }
+        if asked.batch_tokens is not None:
+            row["flops_per_step_train"] = flop * asked.batch_tokens
+        rows.append(row)
+    whole = lambda value: "-" if value is None else f"{value:,.0f}"  # noqa: E731
+    columns = [Column(key, csv_only=True) for key in list(rows[0])[:5]]
+    columns += [Column("convention", text=True), Column("flops_per_token_train", "FLOP/token", whole)]
+    columns.append(Column("flops_over_6n", "/ 6N", lambda value: f"{value:.3f}"))
+    if asked.recompute != "none":
+        columns.append(Column("hardware_flops_per_token_train", "hardware\nFLOP/token", whole))
+    if asked.batch_tokens is not None:
+        columns.append(Column("flops_per_step_train", f"FLOP/step of\n{asked.batch_tokens:,} tokens", si))
+    state = decode_note(cfg)
+    title = f"{asked.title()}\nTraining FLOP per token at {cfg.context_length:,} tokens of context, by convention"
+    return Table(title, columns, rows, [state] if state else []), data
+
+
+def decode_note(cfg: ModelConfig) -> str | None:
+    """The decode state in bf16 in a line; None where the architecture's costs tell none."""
+    if entry_of(cfg.arch).state is None:
+        return None
+    state = decode_state(cfg, activation_bytes=2)
+    grows = "" if state["recurrent"] else ", growing with it"
+    return f"decode state of a sequence after {cfg.context_length:,} tokens: {si(state['bytes'])}B in bf16{grows}"
+
+
+def modules(asked: Counted) -> View:
+    """`flops count --by module`: a row a module or operation, a column a convention."""
+    cfg, params = asked.cfg, count_params(asked.cfg).by_module
+    lines = {name: by_module(cfg, name) for name in asked.names}
+    lines |= {f"hardware_{name}": found for name in asked.names if (found := asked.hardware(name))}
+    keys = list(dict.fromkeys([*params, *(key for found in lines.values() for key in found)]))
+    rows: list[dict[str, Any]] = []
+    for key in keys:
+        rows.append({"module": key, "n_params": params.get(key)} | {n: found.get(key) for n, found in lines.items()})
+    total = {"module": "total", "n_params": sum(params.values())}
+    rows.append(total | {name: sum(found.values()) for name, found in lines.items()})
+    columns = [Column("module", text=True), Column("n_params", "parameters")]
+    columns += [Column(name, name.replace("_", "\n", 1), lambda value: _mega(value)) for name in lines]
+    title = f"{asked.title()}\nTraining MFLOP per token at {cfg.context_length:,} tokens of context, by convention"
+    data = asked.data() | {"flops_per_token_train_by_module": lines}
+    return Table(title, columns, rows, last=1), data
+
+
+def _mega(value: float | None) -> str:
+    """Millions to six digits; no line reads as 0 that is none."""
+    if value is None:
+        return "-"
+    return f"{value / 1e6:,.3f}" if abs(value) >= 5e2 else f"{value / 1e6:.1e}"
+
+
+SHAPE = [Column("arch", text=True), Column("n_layers", "l"), Column("d_model", "d"), Column("n_heads", "h")]
+
+
+def _found_row(found: Found, convention: str) -> dict[str, Any]:
+    cfg = found.cfg
+    params = count_params(cfg)
+    return {
+        "arch": cfg.arch,
+        "n_layers": cfg.n_layers,
+        "d_model": cfg.d_model,
+        "n_heads": cfg.n_heads,
+        "d_ffn": cfg.d_ffn if _has_ffn(cfg) else None,
+        "aspect": cfg.d_model / cfg.n_layers,
+        "n_params": params.total,
+        "n_params_non_embedding": params.non_embedding,
+        f"flops_per_token_train_{convention}": train_flops_per_token(cfg, convention),
+        "deviation": found.deviation,
+    }
+
+
+def _has_ffn(cfg: ModelConfig) -> bool:
+    return entry_of(cfg.arch).channel_mixer
+
+
+def _size_columns(convention: str) -> list[Column]:
+    return [
+        *SHAPE,
+        Column("d_ffn", "g"),
+        Column("aspect", "d/l"),
+        Column("n_params_non_embedding", "N\nnon-emb.", short),
+        Column("n_params", "N\ntotal", short),
+        Column(f"flops_per_token_train_{convention}", f"FLOP/token\n{convention}", si),
+        Column("deviation", "off by", percent),
+    ]
+
+
+def sizes(title: str, found: Sequence[Found], convention: str, target: dict[str, Any]) -> View:
+    """`flops size --arch`."""
+    rows = [_found_row(one, convention) for one in found]
+    notes = []
+    if abs(rows[0]["deviation"]) > COARSE:
+        notes.append("the grid (widths in multiples of 128) is coarse here")
+    return Table(title, _size_columns(convention), rows, notes), {"target": target, "rows": rows}
+
+
+def matched(name: str, found: Sequence[tuple[str, Found]], convention: str, target: ModelConfig) -> View:
+    """`flops size --match`."""
+    rows = []
+    for kind, one in found:
+        row = _found_row(one, convention)
+        rows.append({"arch": row.pop("arch"), "by": kind} | row)
+    columns = _size_columns(convention)
+    columns = [Column("arch", text=True), Column("by", text=True), *columns[1:]]
+    columns[4] = Column("n_heads", csv_only=True)  # d / 128; the table is wide enough
+    n, flop = count_params(target).non_embedding, train_flops_per_token(target, convention)
+    title = (
+        f"Matches of {name} in non-embedding parameters ({n:,}) and in training FLOP per token\n"
+        f"({flop:,.0f}, convention {convention}, {target.context_length:,} tokens of context)"
+    )
+    told = {"model": name, "n_params_non_embedding": n, f"flops_per_token_train_{convention}": flop}
+    return Table(title, columns, rows), {"target": told, "rows": rows}
+
+
+def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> View:
+    """`flops budget`."""
+    columns = [
+        Column("arch", text=True),
+        Column("n_opt", "N_opt", short),
+        Column("d_opt", "D_opt\ntokens", short),
+        Column("loss", "loss\nnats/token", lambda value: "-" if value is None else f"{value:.4f}"),
+        Column("steps", "steps", lambda value: "-" if value is None else f"{value:,.0f}"),
+        Column("tokens_per_param", "D/N", digits),
+        Column("ratio_6nd", "6ND/C", lambda value: "-" if value is None else f"{value:.3g}"),
+        Column("a_plus_b", "a + b", lambda value: "-" if value is None else f"{value:.3f}"),
+        Column("in_range", "in range"),
+    ]
+    columns += [
+        Column(key, csv_only=True) for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max")
+    ]
+    title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
+    names = laws.conventions
+    notes = [f"C: training FLOP, convention {names['C']}; N: {names['N']}; L: {names['L']}"]
+    grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if row["cost_growth"] not in (None, 1.0)]
+    if grown:
+        notes.append(
+            f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "
+            "sizes fitted, and a law is consistent where a p + b = 1."
+        )
+    data = {
+        "compute_flops": c,
+        "compute_pf_days": c / PF_DAY,
+        "law": laws.source,
+        "conventions": {**names, "unit_C": "FLOP"},
+        "rows": list(rows),
+        "warnings": list(told),
+    }
+    return Table(title, columns, rows, notes), data
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How `flops memory` trains: a micro-batch's tokens on each of `gpus` GPUs."""
+
+    micro_batch_tokens: int
+    gpus: int = 1
+    zero_stage: int = 1
+    precision: str = "bf16"
+    recompute: bool = False
+
+
+def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
+    """`flops memory`: bytes on a GPU by line, then those on disk and of a sequence that is continued."""
+    lines = training_memory(
+        cfg,
+        micro_batch_tokens=how.micro_batch_tokens,
+        zero_stage=how.zero_stage,
+        world_size=how.gpus,
+        precision=how.precision,
+        recompute=how.recompute,
+    )
+    rows = [{"where": "GPU, training", "what": key, "bytes": value} for key, value in lines.items()]
+    disk = {f"artifact_{dtype}": artifact_bytes(cfg, dtype) for dtype in ("bf16", "fp32")}
+    disk["resume_state"] = state_bytes(cfg, how.zero_stage)
+    rows += [{"where": "disk", "what": key, "bytes": value} for key, value in disk.items()]
+    decode = None
+    if entry_of(cfg.arch).state is not None:
+        decode = {n: float(decode_state(cfg, n, 2)["bytes"]) for n in sorted({1024, cfg.context_length, 131_072})}
+        rows += [
+            {"where": "decode state, bf16", "what": f"after {n:,} tokens", "bytes": size} for n, size in decode.items()
+        ]
+    title = (
+        f"{name}: training on {how.gpus:,} GPU{'s' if how.gpus > 1 else ''}, ZeRO stage {how.zero_stage}, "
+        f"{how.precision}, micro-batches of {how.micro_batch_tokens:,} tokens at {cfg.context_length:,} of context"
+        f"{', activations computed again' if how.recompute else ''}"
+    )
+    columns = [Column("where", text=True), Column("what", text=True), Column("bytes", show=si)]
+    data = {
+        "model": cfg.to_dict(),
+        "micro_batch_tokens": how.micro_batch_tokens,
+        "gpus": how.gpus,
+        "zero_stage": how.zero_stage,
+        "precision": how.precision,
+        "recompute": how.recompute,
+        "training_bytes_per_gpu": lines,
+        "disk_bytes": disk,
+        "decode_state_bytes": decode,
+    }
+    return Table(title, columns, rows), data

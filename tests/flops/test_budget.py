@@ -1,0 +1,184 @@
+"""Budgets by the paper's table 3, against figures worked out by hand from its text, and by a study's fits."""
+
+import copy
+import json
+import math
+
+import pytest
+
+from analysis.fits.study import SCHEMA
+from arch.errors import InputError
+from flops.budget import budget, warnings
+from flops.laws import FITS_SCHEMA, PAPER_TOKENS, load_laws, paper_laws
+from flops.quantity import PF_DAY
+from tests.flops.test_cli import flops, must
+
+# Of the 7B models after 300B tokens: PF-days, N_opt and D_opt over theirs, 6ND/C, loss. L. e. 179.0 PF-days x ..
+AT_7B = {
+    "llama": (179.0, 1.13, 1.20, 1.02, 2.452),
+    "tnl": (136.3, 1.01, 1.48, 1.49, 2.426),
+    "hgrn2": (135.6, 0.96, 1.46, 1.40, 2.404),
+    "cosformer2": (137.4, 1.01, 1.31, 1.30, 2.473),
+}
+MILLIONS = {"llama": 6476.5, "tnl": 6509.6, "hgrn2": 6476.1, "cosformer2": 6511.0}
+# 6 N_opt D_opt / C at these FLOP
+RATIOS = {
+    "llama": {1e18: 0.120, 1e20: 0.334, 1e22: 0.929, 1e24: 2.583},
+    "tnl": {1e18: 0.504, 1e20: 0.857, 1e22: 1.459, 1e24: 2.482},
+    "hgrn2": {1e18: 0.586, 1e20: 0.899, 1e22: 1.377, 1e24: 2.111},
+    "cosformer2": {1e18: 0.488, 1e20: 0.790, 1e22: 1.279, 1e24: 2.069},
+}
+
+
+@pytest.mark.parametrize("arch", AT_7B)
+def test_the_papers_law_at_its_7b_models(arch):
+    pf_days, n, d, ratio, loss = AT_7B[arch]
+    (row,) = budget(paper_laws(), pf_days * PF_DAY, archs=[arch])
+    assert row["n_opt"] / (MILLIONS[arch] * 1e6) == pytest.approx(n, abs=0.006)
+    assert row["d_opt"] / 300e9 == pytest.approx(d, abs=0.006)
+    assert row["ratio_6nd"] == pytest.approx(ratio, abs=0.006)
+    assert row["loss"] == pytest.approx(loss, abs=6e-4)
+    assert row["steps"] == row["d_opt"] / (480 * 8192) and row["in_range"]
+    assert row["c_max"] / PF_DAY == pytest.approx(pf_days, rel=1e-3)  # the largest run's
+
+
+def test_law_by_hand():
+    """LLaMA at 100 PF-days: 1.82e8 x 100^0.7118, 2.56e10 x 100^0.5102, 3.7087 x 100^-0.0798."""
+    row = budget(paper_laws(), 100 * PF_DAY)[0]
+    assert row["n_opt"] == pytest.approx(1.82e8 * 10**1.4236) and row["d_opt"] == pytest.approx(2.56e10 * 10**1.0204)
+    assert row["loss"] == pytest.approx(3.7087 * 10**-0.1596) and row["tokens_per_param"] == row["d_opt"] / row["n_opt"]
+
+
+def test_the_compute_identity_of_the_papers_law():
+    for c in (1e18, 1e20, 1e22, 1e24):
+        rows = budget(paper_laws(), c)
+        for row in rows:
+            assert row["ratio_6nd"] == pytest.approx(RATIOS[row["arch"]][c], abs=6e-4)
+        (broken,) = [line for line in warnings(paper_laws(), rows) if "compute identity" in line]
+        assert f"llama (a + b = 1.222, 6ND/C = {RATIOS['llama'][c]:.3g}, x 1.67 a decade)" in broken
+        assert all(arch in broken for arch in RATIOS)
+
+
+def test_what_is_extrapolated():
+    laws = paper_laws()
+    told = {c: "\n".join(warnings(laws, budget(laws, c))) for c in (1e18, 1e20, 1e22, 1e24)}
+    assert "outside" in told[1e18] and "outside" in told[1e24] and "outside" not in told[1e22]
+    assert "outside of the fitted range in FLOP, the laws are extrapolated: llama (1.22e+20" in told[1e20]
+    assert "tnl (" not in told[1e20].split("outside")[1]
+    longer = next(line for line in told[1e22].splitlines() if "more tokens" in line)
+    assert "tnl (4.1e+11 of 3e+11)" in longer and "llama" not in longer  # 289B
+    assert laws.archs["tnl"].most_tokens == PAPER_TOKENS
+
+
+def test_far_beyond_anything():
+    rows = json.loads(must("budget", "--compute", "1e30", "--json"))["rows"]
+    assert all(math.isfinite(row[key]) and row[key] > 0 for row in rows for key in ("n_opt", "d_opt", "loss", "steps"))
+    assert rows[0]["n_opt"] == pytest.approx(1.82e8 * (1e30 / 8.64e19) ** 0.7118)
+
+
+# A study whose every size costs 6 N^0.8 x 10 FLOP a token, and whose laws share its compute out: a 0.8 + b = 1.
+N_PARAMS = [1e4, 2e4, 4e4, 8e4]
+C_POINTS = [1e10, 4e10, 1.6e11, 6.4e11]
+
+
+def fits(a: float = 0.5, b: float = 0.6) -> dict:
+    def law(at: float, exponent: float) -> dict:
+        return {"identified": True, "reason": None, "exponent": exponent, "centre": [1e11, at], "range": [1e10, 1e12]}
+
+    points = {"c": C_POINTS, "n_params": N_PARAMS, "censored": [None] * 3 + ["owned by the largest size"]}
+    points["n_tokens"] = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
+    points["n_tokens"][3] *= 2  # a censored point says nothing
+    one = {
+        "fitted": True,
+        "reason": None,
+        "range": [1e9, 1e12],
+        "laws": {"loss": law(2.0, -0.1), "n_opt": law(2e4, a), "d_opt": law(5e5, b)},
+        "envelope": points,
+    }
+    no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
+    half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1), "n_opt": no, "d_opt": no}}
+    conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
+    archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
+    return {"schema": 2, "study": "small", "conventions": conventions, "archs": archs}
+
+
+def stored(tmp_path, content) -> str:
+    path = tmp_path / "fits.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_a_studys_law(tmp_path):
+    laws = load_laws(stored(tmp_path, fits()))
+    tnl, hgrn2 = budget(laws, 4e11)
+    assert laws.conventions["C"] == "exact" and laws.source == "study small"
+    assert (tnl["n_opt"], tnl["d_opt"]) == pytest.approx((2e4 * 2, 5e5 * 4**0.6)) and tnl["loss"] == 2 * 4**-0.1
+    assert tnl["steps"] is None and budget(laws, 4e11, 1000)[0]["steps"] == tnl["d_opt"] / 1000
+    assert tnl["cost_growth"] == pytest.approx(0.8) and tnl["identity_error"] == pytest.approx(0, abs=1e-12)
+    assert (hgrn2["n_opt"], hgrn2["d_opt"], hgrn2["ratio_6nd"]) == (None, None, None) and hgrn2["loss"]
+    told = warnings(laws, [tnl, hgrn2])
+    assert told == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
+    assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e9)  # of N_opt where there is one
+
+
+def test_a_studys_law_that_breaks_its_identity_is_told(tmp_path):
+    laws = load_laws(stored(tmp_path, fits(b=0.7)))
+    rows = budget(laws, 1e12)
+    ratio = 6 * (2e4 * 10**0.5) * (5e5 * 10**0.7) / 1e12
+    assert warnings(laws, rows)[0].endswith(f"tnl (a + b = 1.200, 6ND/C = {ratio:.3g}, x 1.58 a decade)")
+
+
+def test_the_command_names_conventions_and_tells_warnings(tmp_path):
+    path = stored(tmp_path, fits(b=0.7))
+    result = flops("budget", "--compute", "1e13", "--law", path, columns=120)
+    assert result.returncode == 0 and "convention exact" in result.stdout and "held-out loss" in result.stdout
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["warning"] * 4
+    assert "compute identity" in result.stderr and "tnl (1e+10 to 1e+12)" in result.stderr
+    data = json.loads(must("budget", "--compute", "1e13", "--law", path, "--json"))
+    assert len(data["warnings"]) == 4 and data["conventions"]["C"] == "exact"
+    (tmp_path / "results").mkdir()
+    (tmp_path / "fits.json").rename(tmp_path / "results" / "fits.json")
+    assert json.loads(must("budget", "--compute", "1e13", "--law", str(tmp_path), "--json")) == data
+
+
+def test_schema_is_the_one_that_studies_write():
+    assert FITS_SCHEMA == SCHEMA
+
+
+def changed(*path, value) -> dict:
+    content = fits()
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (changed("schema", value=1), "is of schema 1, this version reads 2: fit the study again"),
+        (changed("schema", value=3), "is of schema 3"),
+        (changed("schema", value=None), "is of schema None"),
+        ([1, 2], "is of schema None"),
+        ("{", "cannot be read as JSON"),
+        (changed("conventions", "unit_C", value="PF-days"), "C is not in FLOP"),
+        (changed("conventions", "C", value=None), "is damaged"),
+        (changed("archs", "tnl", "laws", "n_opt", "centre", value=[0.0, 1.0]), "is damaged"),
+        (changed("archs", "tnl", "laws", "n_opt", "exponent", value="x"), "is damaged"),
+        (changed("archs", "tnl", "envelope", value=None), "is damaged"),
+        (
+            changed("archs", value={"llama": {"fitted": False, "reason": "no usable run"}}),
+            "no law .llama: no usable run",
+        ),
+    ],
+)
+def test_a_law_file_that_cannot_be_used(tmp_path, content, message):
+    path = stored(tmp_path, content)
+    with pytest.raises(InputError, match=message):
+        load_laws(path)
+    result = flops("budget", "--compute", "1e12", "--law", path)
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1

@@ -1,0 +1,46 @@
+"""The numbers that flops/README.md prints are those that the package counts."""
+
+from pathlib import Path
+
+import pytest
+
+from arch.config import ARCHS
+from arch.presets import preset
+from flops import (
+    CONVENTIONS,
+    artifact_bytes,
+    conventions_of,
+    count_params,
+    decode_state,
+    hardware_flops_per_token,
+    state_bytes,
+    train_flops_per_token,
+    training_memory,
+)
+
+README = Path(__file__).resolve().parents[2] / "flops" / "README.md"
+
+
+def cost_row(arch):
+    cfg = preset(arch, "410m")
+    covered = {name: f"{train_flops_per_token(cfg, name) / 1e9:.4f}" for name in conventions_of(cfg)}
+    cells = [covered.get(name, "-") for name in CONVENTIONS]
+    hardware = f"{hardware_flops_per_token(cfg, 'layers') / 1e9:.4f}"
+    return " | ".join(["| " + arch, f"{count_params(cfg).non_embedding:,}", *cells, hardware + " |"])
+
+
+def memory_row(arch):
+    cfg, gib = preset(arch, "410m", context_length=2048), 2**30
+    plain, again = (
+        training_memory(cfg, micro_batch_tokens=8192, zero_stage=0, recompute=recompute) for recompute in (False, True)
+    )
+    cells = [f"{bytes_ / gib:.2f}" for bytes_ in (plain["activations"], plain["total"], again["total"])]
+    cells.append(f"{decode_state(cfg, 8192, activation_bytes=2)['bytes'] / 2**20:.2f}")
+    cells += [f"{artifact_bytes(cfg) / 1e9:.3f}", f"{state_bytes(cfg) / 1e9:.3f}"]
+    return " | ".join(["| " + arch, *cells]) + " |"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("row", [cost_row, memory_row])
+def test_worked_numbers(arch, row):
+    assert row(arch) in README.read_text().splitlines()

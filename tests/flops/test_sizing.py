@@ -1,0 +1,89 @@
+"""Configurations found for a target: the paper's own, and that nothing on the grid comes closer."""
+
+import itertools
+import json
+
+import pytest
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.presets import PAPER, preset
+from flops import count_params, train_flops_per_token
+from flops.shapes import ffn_width, free_shape
+from flops.sizing import best, default_aspect, flops_under, matches, parameters, total_parameters
+from tests.flops.test_cli import must
+
+
+def test_g_is_rounded_as_in_the_presets():
+    assert {size: ffn_width(d) for size, (_, d, _) in PAPER.items()} == {size: g for size, (_, _, g) in PAPER.items()}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("size", PAPER)
+def test_the_presets_are_found_by_their_counts(arch, size):
+    """By parameters with and without embedding, and by FLOP: the first one found is the preset, and exact."""
+    cfg = preset(arch, size)
+    for measure in (parameters, total_parameters, flops_under("exact"), flops_under("6nd")):
+        found = best(arch, measure, measure(cfg))[0]
+        assert (found.cfg, found.deviation) == (cfg, 0.0)
+
+
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "mamba1"])
+@pytest.mark.parametrize("target", [3.3e7, 1.3e9])
+def test_nothing_on_the_grid_is_closer(arch, target):
+    low, high = default_aspect(arch)
+    off = [
+        (abs(parameters(free_shape(arch, width, layers)) / target - 1), width)
+        for width, layers in itertools.product(range(128, 4097, 128), range(1, 200))
+        if low <= width / layers <= high
+    ]
+    closest = {width: min(value for value, w in off if w == width) for _, width in off}
+    found = best(arch, parameters, target, top=4)
+    assert [abs(one.deviation) for one in found] == sorted(closest.values())[:4]
+    assert all(one.cfg.d_model % 128 == 0 and low <= one.cfg.d_model / one.cfg.n_layers <= high for one in found)
+    assert all(one.value == count_params(one.cfg).non_embedding for one in found)
+
+
+def test_aspect_and_context_are_kept():
+    found = best("llama", flops_under("exact"), 5e9, (60.0, 70.0), context_length=2048, vocab_size=32_000)
+    assert found and all(60 <= one.cfg.d_model / one.cfg.n_layers <= 70 for one in found)
+    assert all(train_flops_per_token(one.cfg, "exact", 2048) == one.value for one in found)
+    assert {(one.cfg.context_length, one.cfg.vocab_size) for one in found} == {(2048, 32_000)}
+
+
+def test_off_the_grid():
+    for target, message in ((1e3, "less than .* the smallest that tnl has"), (1e17, "more than .* the largest")):
+        with pytest.raises(InputError, match=message):
+            best("tnl", parameters, target)
+    with pytest.raises(InputError, match="no width of the grid"):
+        best("tnl", parameters, 1e9, (1e6, 1e6))
+    assert best("llama", parameters, 1e14)[0].deviation == pytest.approx(0, abs=0.01)
+
+
+def test_matches_of_a_preset():
+    """Every architecture twice, each close; the model itself first."""
+    target = preset("llama", "410m")
+    found = matches(target, "exact")
+    assert [kind for kind, _ in found] == ["params", "flops"] * len(ARCHS)
+    assert [one.cfg.arch for _, one in found[::2]] == list(ARCHS)
+    assert found[0][1].cfg == found[1][1].cfg == target
+    for kind, one in found:
+        assert abs(one.deviation) < 0.02
+        count = parameters if kind == "params" else flops_under("exact")
+        assert one.deviation == count(one.cfg) / count(target) - 1
+        if kind == "flops" and one.cfg.arch != "llama":  # LLaMA's softmax buys the others more parameters
+            assert parameters(one.cfg) > 1.2 * parameters(target)
+    assert [one.cfg.arch for _, one in matches(target, "exact", archs=["hgrn2"])] == ["hgrn2"] * 2
+
+
+def test_the_command():
+    budget = json.loads(must("size", "--arch", "tnl", "--budget", "1e22", "--tokens", "300B", "--json"))
+    plain = json.loads(must("size", "--arch", "tnl", "--flops-per-token", str(1e22 / 300e9), "--json"))
+    assert budget == plain and budget["target"] == {"flops_per_token_train_exact": 1e22 / 300e9}
+    total = json.loads(must("size", "--arch", "llama", "--params", "7B", "--total", "--top", "2", "--json"))
+    assert len(total["rows"]) == 2 and abs(total["rows"][0]["n_params"] / 7e9 - 1) < 0.02
+    assert "coarse" in must("size", "--arch", "tnl", "--params", "0.25M")
+    matched = json.loads(must("size", "--match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
+    target = preset("llama", "410m", context_length=2048)
+    assert matched["target"]["flops_per_token_train_exact"] == train_flops_per_token(target, "exact")
+    assert [(row["arch"], row["by"]) for row in matched["rows"]] == [("cosformer2", "params"), ("cosformer2", "flops")]
