@@ -19,7 +19,7 @@ def measured(arch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2", "mamba2"])
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2", "mamba2", "mamba1"])
 def test_solves_recall(arch):
     assert measured(arch) >= SOLVED
 
@@ -31,11 +31,10 @@ def test_hgrn1_recalls_visibly_less():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["tnl", "mamba1"])
-def test_learns_at_least_which_values_there_are(arch):
-    """Not held to more at this size, where neither got past it in trials: their keys are 16 and 8 numbers wide, the
-    others' 32 to 64 (TNL's heads cannot be both wide and quick to forget, see NOTES)."""
-    assert measured(arch) >= KNOWS_THE_VALUES
+def test_tnl_learns_which_values_there_are():
+    """Not held to more at this width and budget, where its keys are 16 numbers wide; wider ones solve it in 2,000 to
+    3,000 steps of 64 rows (arch/NOTES.md), which takes too long here."""
+    assert measured("tnl") >= KNOWS_THE_VALUES
 
 
 def test_without_learning_nothing_is_recalled():
