@@ -10,25 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
+from arch.presets import PAPER
 
+from .conventions import train_flops_per_token
+from .params import count_params
 from .quantity import PF_DAY
-from .table7 import DATA, LABELS, STEP_TOKENS, printed
+from .table7 import DATA, LABELS, STEP_TOKENS, configuration
 
 FITS_SCHEMA = 2  # of fits.json
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
+MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
+MOST_EXPONENT = 100.0
 PARTS = ("loss", "n_opt", "d_opt")
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """value = at * (C / centre)^exponent, C in FLOP."""
+    """value = at * (C / centre)^exponent, C in FLOP. Raises InputError where that is beyond all sense."""
 
     centre: float
     at: float
     exponent: float
 
     def __call__(self, c: float) -> float:
+        digits = math.log10(self.at) + self.exponent * math.log10(c / self.centre)
+        if abs(digits) > MOST_DIGITS:
+            raise InputError(
+                f"the law gives 1e{digits:+.0f} at C = {c:.3g} FLOP (exponent {self.exponent:g}): no use there"
+            )
         return self.at * (c / self.centre) ** self.exponent
 
 
@@ -74,7 +84,8 @@ def paper_laws() -> Laws:
     """Table 3 of Shen et al. 2024 (data/table3.csv), C in PF-days, which the paper does not print.
 
     No other usual unit makes the 7B models' compute give anything near their size: LLaMA-7B's 179 PF-days give N_opt =
-    1.13 x its 6.48e9 parameters. `range` is the compute of the smallest and the largest model after 300B tokens.
+    1.13 x its 6.48e9 parameters. `range` is the compute by table 1 of the smallest and the largest model after 300B
+    tokens, and cost_growth is over the six sizes.
     """
     names = {label: arch for arch, label in LABELS.items()} | {"cosFormer2": "cosformer2"}
     steps = math.ceil(PAPER_TOKENS / STEP_TOKENS)
@@ -85,8 +96,16 @@ def paper_laws() -> Laws:
             laws = {
                 part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
             }
-            low, high = (float(printed()[arch, size]["pflops_per_step"]) * 1e15 * steps for size in ("70m", "7b"))
-            archs[arch] = ArchLaws(**laws, reasons={}, range=(low, high), most_tokens=PAPER_TOKENS, cost_growth=1.0)
+            models = [configuration(arch, size) for size in PAPER]
+            cost = {float(count_params(cfg).non_embedding): train_flops_per_token(cfg, "paper") for cfg in models}
+            tokens = steps * STEP_TOKENS
+            archs[arch] = ArchLaws(
+                **laws,
+                reasons={},
+                range=(min(cost.values()) * tokens, max(cost.values()) * tokens),
+                most_tokens=PAPER_TOKENS,
+                cost_growth=_slope({math.log(n): math.log(flop) for n, flop in cost.items()}),
+            )
     conventions = {"C": "paper", "N": "non-embedding parameters", "L": "training loss (nats/token)"}
     return Laws("Shen et al. 2024, table 3 (C read as PF-days)", conventions, archs, float(STEP_TOKENS))
 
@@ -129,7 +148,7 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         laws[part] = None
         if law["identified"]:
             numbers = [float(value) for value in (*law["centre"], law["exponent"])]
-            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0:
+            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
                 raise ValueError(f"in {part}: {numbers}")
             laws[part] = PowerLaw(*numbers)
     reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
@@ -154,7 +173,10 @@ def _cost_growth(points: dict[str, Any]) -> float | None:
         )
         if why is None
     }
-    if len(cost) < 2:
-        return None
-    x, y = sum(cost) / len(cost), sum(cost.values()) / len(cost)
-    return sum((n - x) * (flop - y) for n, flop in cost.items()) / sum((n - x) ** 2 for n in cost)
+    return _slope(cost) if len(cost) > 1 else None
+
+
+def _slope(points: dict[float, float]) -> float:
+    """Of the least-squares line through y of x."""
+    x, y = sum(points) / len(points), sum(points.values()) / len(points)
+    return sum((at - x) * (value - y) for at, value in points.items()) / sum((at - x) ** 2 for at in points)
