@@ -114,14 +114,15 @@ def load_laws(name: str) -> Laws:
     """`paper`, or the laws of a fits.json: its path, or the directory of its study. Raises InputError, one line."""
     if name == "paper":
         return paper_laws()
-    path = Path(name) / FITS if Path(name).is_dir() else Path(name)
+    path = Path(name)
     try:
+        path = path / FITS if path.is_dir() else path
         fits = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
             f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"--law {path}: cannot be read as JSON: {error}") from None
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
@@ -132,7 +133,7 @@ def load_laws(name: str) -> Laws:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"--law {path}: is damaged ({type(error).__name__} {error}): fit the study again") from None
     if conventions.pop("unit_C") != "FLOP":
         raise InputError(f"--law {path}: C is not in FLOP, as schema {FITS_SCHEMA} has it: fit the study again")
@@ -153,6 +154,8 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
             laws[part] = PowerLaw(*numbers)
     reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
     low, high = map(float, (one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"in range: {[low, high]}")
     points = one["envelope"]
     cost_growth = _cost_growth(points) if laws["n_opt"] else None
     return ArchLaws(

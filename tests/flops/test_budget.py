@@ -91,6 +91,20 @@ def test_a_law_that_leaves_all_sense_is_refused(tmp_path):
         load_laws(stored(tmp_path, fits(a=400.0)))
 
 
+@pytest.mark.parametrize("span", [[math.nan, math.inf], [1e12, 1e9], [0, 1e12], [1e9, 10**400]])
+def test_a_law_whose_range_is_none(tmp_path, span):
+    content = fits()
+    content["archs"]["tnl"]["laws"]["n_opt"]["range"] = span
+    with pytest.raises(InputError, match="is damaged"):
+        load_laws(stored(tmp_path, content))
+
+
+def test_a_law_that_is_no_file(tmp_path):
+    for name in ("a" * 300, stored(tmp_path, "[" * 100_000)):
+        with pytest.raises(InputError, match="cannot be read"):
+            load_laws(name)
+
+
 def test_what_is_extrapolated():
     laws = paper_laws()
     told = {c: "\n".join(warnings(laws, budget(laws, c))) for c in (1e18, 1e20, 1e22, 1e24)}
