@@ -200,7 +200,8 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     notes = [
         f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
         f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
-        f"One run after the other, tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, restarts."
+        f"One run after the other, tokens in whole batches; checkpoints (weights) and states: bytes on disk; without "
+        f"corpus, evaluation, restarts."
     ]
     rows = [*found["runs"], {"run_id": "total"} | totals]
     return Table(title, columns, rows, notes, last=1), found
