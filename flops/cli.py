@@ -145,6 +145,10 @@ def memory(
     tokens = cfg.context_length
     if micro_batch_tokens is not None:
         tokens = whole(micro_batch_tokens, "--micro-batch-tokens", MOST_TOKENS)
+        if tokens > cfg.context_length and tokens % cfg.context_length:
+            raise InputError(
+                f"--micro-batch-tokens: {tokens} is no multiple of a sequence's {cfg.context_length} tokens (--context)"
+            )
     how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute)
     emit(*views.memory(name, cfg, how), form)
 
@@ -174,7 +178,7 @@ def size(
     """
     load_plugins(plugins or [])
     form = format_of(form, as_json)
-    (convention,) = conventions_named([convention])
+    convention = convention_named(convention)
     given = [name for name, text in (("--params", params), ("--flops-per-token", flops_per_token)) if text is not None]
     given += [name for name, text in (("--budget", budget), ("--match", match)) if text is not None]
     if len(given) != 1:
@@ -241,6 +245,13 @@ def conventions_named(names: list[str]) -> tuple[str, ...]:
         if name not in (*CONVENTIONS, "all"):
             raise InputError(f"unknown convention {name!r}{nearest(name, list(CONVENTIONS))}")
     return CONVENTIONS if "all" in names else tuple(dict.fromkeys(names))
+
+
+def convention_named(name: str) -> str:
+    """`name`, where one is wanted. Raises InputError for an unknown one, and for "all"."""
+    if name == "all":
+        raise InputError(f"--convention: one of {', '.join(CONVENTIONS)} here, not all")
+    return conventions_named([name])[0]
 
 
 def main() -> None:

@@ -10,25 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
+from arch.presets import PAPER
 
+from .conventions import train_flops_per_token
+from .params import count_params
 from .quantity import PF_DAY
-from .table7 import DATA, LABELS, STEP_TOKENS, printed
+from .table7 import DATA, LABELS, STEP_TOKENS, configuration
 
 FITS_SCHEMA = 2  # of fits.json
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
+MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
+MOST_EXPONENT = 100.0
 PARTS = ("loss", "n_opt", "d_opt")
 
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """value = at * (C / centre)^exponent, C in FLOP."""
+    """value = at * (C / centre)^exponent, C in FLOP. Raises InputError where that is beyond all sense."""
 
     centre: float
     at: float
     exponent: float
 
     def __call__(self, c: float) -> float:
+        digits = math.log10(self.at) + self.exponent * math.log10(c / self.centre)
+        if abs(digits) > MOST_DIGITS:
+            raise InputError(
+                f"the law gives 1e{digits:+.0f} at C = {c:.3g} FLOP (exponent {self.exponent:g}): no use there"
+            )
         return self.at * (c / self.centre) ** self.exponent
 
 
@@ -74,7 +84,8 @@ def paper_laws() -> Laws:
     """Table 3 of Shen et al. 2024 (data/table3.csv), C in PF-days, which the paper does not print.
 
     No other usual unit makes the 7B models' compute give anything near their size: LLaMA-7B's 179 PF-days give N_opt =
-    1.13 x its 6.48e9 parameters. `range` is the compute of the smallest and the largest model after 300B tokens.
+    1.13 x its 6.48e9 parameters. `range` is the compute by table 1 of the smallest and the largest model after 300B
+    tokens, and cost_growth is over the six sizes.
     """
     names = {label: arch for arch, label in LABELS.items()} | {"cosFormer2": "cosformer2"}
     steps = math.ceil(PAPER_TOKENS / STEP_TOKENS)
@@ -85,8 +96,16 @@ def paper_laws() -> Laws:
             laws = {
                 part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
             }
-            low, high = (float(printed()[arch, size]["pflops_per_step"]) * 1e15 * steps for size in ("70m", "7b"))
-            archs[arch] = ArchLaws(**laws, reasons={}, range=(low, high), most_tokens=PAPER_TOKENS, cost_growth=1.0)
+            models = [configuration(arch, size) for size in PAPER]
+            cost = {float(count_params(cfg).non_embedding): train_flops_per_token(cfg, "paper") for cfg in models}
+            tokens = steps * STEP_TOKENS
+            archs[arch] = ArchLaws(
+                **laws,
+                reasons={},
+                range=(min(cost.values()) * tokens, max(cost.values()) * tokens),
+                most_tokens=PAPER_TOKENS,
+                cost_growth=_slope({math.log(n): math.log(flop) for n, flop in cost.items()}),
+            )
     conventions = {"C": "paper", "N": "non-embedding parameters", "L": "training loss (nats/token)"}
     return Laws("Shen et al. 2024, table 3 (C read as PF-days)", conventions, archs, float(STEP_TOKENS))
 
@@ -95,14 +114,15 @@ def load_laws(name: str) -> Laws:
     """`paper`, or the laws of a fits.json: its path, or the directory of its study. Raises InputError, one line."""
     if name == "paper":
         return paper_laws()
-    path = Path(name) / FITS if Path(name).is_dir() else Path(name)
+    path = Path(name)
     try:
+        path = path / FITS if path.is_dir() else path
         fits = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
             f"--law {path}: does not exist; give a study's fits.json (scaling fit STUDY), or paper"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"--law {path}: cannot be read as JSON: {error}") from None
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
@@ -113,7 +133,7 @@ def load_laws(name: str) -> Laws:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"--law {path}: is damaged ({type(error).__name__} {error}): fit the study again") from None
     if conventions.pop("unit_C") != "FLOP":
         raise InputError(f"--law {path}: C is not in FLOP, as schema {FITS_SCHEMA} has it: fit the study again")
@@ -129,11 +149,13 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         laws[part] = None
         if law["identified"]:
             numbers = [float(value) for value in (*law["centre"], law["exponent"])]
-            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0:
+            if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
                 raise ValueError(f"in {part}: {numbers}")
             laws[part] = PowerLaw(*numbers)
     reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
     low, high = map(float, (one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"in range: {[low, high]}")
     points = one["envelope"]
     cost_growth = _cost_growth(points) if laws["n_opt"] else None
     return ArchLaws(
@@ -154,7 +176,10 @@ def _cost_growth(points: dict[str, Any]) -> float | None:
         )
         if why is None
     }
-    if len(cost) < 2:
-        return None
-    x, y = sum(cost) / len(cost), sum(cost.values()) / len(cost)
-    return sum((n - x) * (flop - y) for n, flop in cost.items()) / sum((n - x) ** 2 for n in cost)
+    return _slope(cost) if len(cost) > 1 else None
+
+
+def _slope(points: dict[float, float]) -> float:
+    """Of the least-squares line through y of x."""
+    x, y = sum(points) / len(points), sum(points.values()) / len(points)
+    return sum((at - x) * (value - y) for at, value in points.items()) / sum((at - x) ** 2 for at in points)

@@ -11,6 +11,7 @@ from arch.errors import InputError, nearest
 from arch.presets import RULES, preset, sizes_of
 
 from .quantity import MOST_CONTEXT, context_length, whole
+from .registry import entry_of
 
 HEAD = 128  # channels of a head, and the grid of the widths
 FFN_GRID = 256
@@ -107,11 +108,17 @@ def configuration(
     given = {name: whole(text, option, most) for name, text, option, most in options if text is not None}
     if context is not None:
         given["context_length"] = context_length(context)
-    given = fields_of(sets) | given
+    fields = fields_of(sets)
+    for name, _, option, _ in (*options, ("context_length", context, "--context", MOST_CONTEXT)):
+        if name in fields and name in given and fields[name] != given[name]:
+            raise InputError(f"--set {name}={fields[name]} and {option} {given[name]}: leave one out")
+    if "d_ffn" in given and not entry_of(arch).channel_mixer:
+        raise InputError(f"--ffn: {arch} has no channel mixer: leave it out")
+    given = fields | given
     shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & given.keys()
     if size is not None:
         cfg = preset(arch, size.lower(), **given)
-        return f"{arch}-{size.lower()}{' (changed)' if shaped else ''}", cfg
+        return f"{arch}-{size.lower()}{' (changed)' if given.keys() - {'vocab_size', 'context_length'} else ''}", cfg
     if not {"n_layers", "d_model"} <= given.keys():
         what = "--layers and --dim" if not shaped else "--layers" if "n_layers" not in given else "--dim"
         raise InputError(f"which size of {arch}? Give {what}, or --size: {', '.join(sizes_of(arch))}")

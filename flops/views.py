@@ -266,7 +266,7 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
     title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
     names = laws.conventions
     notes = [f"C: training FLOP, convention {names['C']}; N: {names['N']}; L: {names['L']}"]
-    grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if row["cost_growth"] not in (None, 1.0)]
+    grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if round(row["cost_growth"] or 1.0, 2) != 1]
     if grown:
         notes.append(
             f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "

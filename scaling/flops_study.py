@@ -13,10 +13,10 @@ import typer
 
 from arch.errors import InputError
 from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
-from flops.cli import AsJson, Convention, Form, app, conventions_named
+from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, Device, device_of
-from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
+from flops.quantity import MOST_GPUS, MOST_TOKENS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, emit, format_of, short, si, warn
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def study(
 ) -> None:
     """What a study costs: FLOP, device hours, wall time and disk, of each run and in total."""
     form = format_of(form, as_json)
-    (convention,) = conventions_named([convention])
+    convention = convention_named(convention)
     chosen, share = device_of(device), quantity(mfu, "--mfu", 1.0)
     count = whole(gpus, "--gpus", MOST_GPUS)
 
@@ -84,6 +84,8 @@ def cost(
 def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: str) -> dict[str, Any]:
     """One run's row."""
     cfg, training = run.config, run.training
+    if run.n_tokens > MOST_TOKENS:
+        raise InputError(f"{run.run_id}: {run.n_tokens:.3g} tokens are absurd: more than {MOST_TOKENS:.3g}")
     flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
     seconds = flops / (device.peak_flops_per_s * mfu)
     checkpoints = len(run.checkpoint_steps)
@@ -198,7 +200,8 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     notes = [
         f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
         f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
-        f"One run after the other, tokens in whole batches; checkpoints: weights; without corpus, evaluation, restarts."
+        f"One run after the other, tokens in whole batches; checkpoints (weights) and states: bytes on disk; without "
+        f"corpus, evaluation, restarts."
     ]
     rows = [*found["runs"], {"run_id": "total"} | totals]
     return Table(title, columns, rows, notes, last=1), found

@@ -204,6 +204,18 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["count", "--arch", "tnl", "--size", "7b", "--recompute", "layer"], "did you mean 'layers'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--format", "cvs"], "did you mean 'csv'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--format", "md", "--json"], "leave one out"),
+        (
+            ["count", "--arch", "tnl", "--size", "7b", "--set", "n_layers=5", "--layers", "6"],
+            "--layers 6: leave one out",
+        ),
+        (
+            ["memory", "--arch", "tnl", "--size", "7b", "--micro-batch-tokens", "8193"],
+            "no multiple of a sequence's 8192",
+        ),
+        (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
+        (["study", "paper", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
+        (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no channel mixer"),
+        (["study", "paper", "--set", "training.n_tokens=1e60"], "tokens are absurd: more than 1e+20"),
         (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
         (["size", "--params", "1B"], "--arch is missing"),
