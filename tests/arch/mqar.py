@@ -11,8 +11,8 @@ warm-up, then a cosine to 0 at step 1000 (Mamba1: 4000). The loss is over the qu
 
 Sweep and rule, the same for all: rates RATES in that order (FIRST first) at seed 0, each for the whole budget; a run
 ends when it answers 99% of the 1024 held-out queries, the sweep ends at a rate that reaches 95%, and otherwise the rate
-with the best final accuracy counts. Ending early can only understate an architecture. `--seeds N` then repeats that rate with
-N - 1 other seeds, of the weights and of the training data.
+with the best final accuracy counts. Ending early can only understate an architecture. `--seeds N` then
+repeats that rate with N - 1 other seeds, of the weights and of the training data.
 
 A model that knows which four values a row holds, but not whose they are, answers 25%.
 
