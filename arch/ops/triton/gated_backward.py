@@ -1,0 +1,107 @@
+"""The gradients of one chunk of `gated_attention`."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .tiles import LOWEST, block_offsets, gates, load_rows, matrix, product, rounded, row_sums, sigmoids, store_rows
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_backward(
+    q, key, v, gate, bound, reset, table, d_out, states, d_states, scores, d_q, d_key, d_v, d_gate, d_bound, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr,
+    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """dq, dk (with KEY), dv, the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the rows.
+
+    The gradient of log f_t is the sum over all pairs of a row t or later with a row before t. From before the chunk to
+    behind it: the products of the states with their gradients. From before it to its rows, and from its rows to behind
+    it: sums of q * dq and k * dk. Inside it, q * dq less k * dk of the levels, whose products are the same numbers.
+    """
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    rows = tl.arange(0, C)
+    row, column = rows[:, None], rows[None, :]
+    inside = chunk * C + rows < T
+    token = batch * T + chunk * C
+    cut = inside[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+    keys, values = (token * H + head) * DK, (token * H + head) * DV
+    v_rows = load_rows(v + values, rows, inside, H * DV, 0, DV)
+    d_rows = load_rows(d_out + values, rows, inside, H * DV, 0, DV)
+    turned = tl.load(scores + (bh * N + chunk) * C * C + column * C + row)
+    d_values = product(turned, d_rows, EXACT)
+    for k0 in range(0, DK, BK):
+        columns = k0 + tl.arange(0, BK)
+        offsets = row * (H * DK) + columns[None, :]
+        lower = tl.zeros([1, BK], tl.float32)
+        if LOGITS:
+            lower = tl.load(bound + head * DK + columns)[None, :]
+        log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
+        d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
+        d_values += product(k * tl.exp2(row_sums(matrix(table, 1, C), log_f, EXACT)), d_state, EXACT)
+    store_rows(d_v + values, d_values, rows, inside, H * DV, 0, DV)
+    # symmetric: below the diagonal the gradient of the scores, above it its transpose
+    d_score = product(d_rows, tl.trans(v_rows), EXACT)
+    d_own = tl.sum(tl.where(row == column, d_score, 0.0), 1)[:, None]
+    d_score = tl.where(column <= row, d_score, product(v_rows, tl.trans(d_rows), EXACT))
+    for k0 in range(0, DK, BK):
+        columns = k0 + tl.arange(0, BK)
+        offsets = row * (H * DK) + columns[None, :]
+        lower = tl.zeros([1, BK], tl.float32)
+        if LOGITS:
+            lower = tl.load(bound + head * DK + columns)[None, :]
+        log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
+        query = tl.load(q + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
+        dq = d_own * k
+        dk = d_own * query
+        # what leaves the chunk's state, and what enters it
+        block = block_offsets(k0, 0, DV, BK, DV)
+        state = tl.load(states + (bh * N + chunk) * DK * DV + block)
+        d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block)
+        own = tl.arange(0, BK)
+        carried = tl.where(own[:, None] == own[None, :], product(state, tl.trans(d_state), EXACT), 0.0)
+        carried = tl.sum(carried, 0) * tl.exp2(tl.sum(log_f, 0))
+        decay = tl.exp2(row_sums(matrix(table, 0, C), log_f, EXACT))
+        read = product(d_rows, tl.trans(state), EXACT)
+        dq += read * decay
+        flow = rounded(query * decay, EXACT) * read
+        decay = tl.exp2(row_sums(matrix(table, 1, C), log_f, EXACT))
+        written = rounded(k * decay, EXACT)
+        read = product(v_rows, tl.trans(d_state), EXACT)
+        dk += read * decay
+        d_log = carried[None, :] + row_sums(matrix(table, 2, C), written * read, EXACT)
+        for size in range(0, LEVELS):
+            late = ((row >> size) & 1) == 1
+            decay = tl.exp2(row_sums(matrix(table, 4 + size, C), log_f, EXACT))
+            x = rounded(tl.where(late, query, k) * decay, EXACT)
+            dx = product(tl.where(((row >> size) ^ (column >> size)) == 1, d_score, 0.0), x, EXACT)
+            step = dx * decay
+            dq += tl.where(late, step, 0.0)
+            dk += tl.where(late, 0.0, step)
+            flow += tl.where(late, dx, -dx) * x
+        d_log += row_sums(matrix(table, 3, C), flow, EXACT)
+        d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+        store_rows(d_q + keys, dq, rows, inside, H * DK, k0, BK)
+        x = tl.load(gate + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
+        if LOGITS:
+            up, down = sigmoids(x)
+            slope = (1.0 - lower) * up * down
+            f = tl.maximum(lower + (1.0 - lower) * up, 1e-30)
+            d_gates = d_log * (slope / f)
+            d_lower = tl.where(lower > 0, d_log * (down / f), 0.0)
+            if not KEY:
+                d_gates -= dk * slope
+                d_lower -= dk * down
+            d_lower = tl.sum(tl.where(inside[:, None], d_lower, 0.0), 0)
+            tl.store(d_bound + (bh * N + chunk) * DK + columns, d_lower)
+        else:
+            d_gates = d_log
+            if not KEY:
+                d_gates -= dk * tl.exp(tl.maximum(x, -100.0))
+        store_rows(d_gate + keys, d_gates, rows, inside, H * DK, k0, BK)
+        if KEY:
+            store_rows(d_key + keys, dk, rows, inside, H * DK, k0, BK)
