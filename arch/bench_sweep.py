@@ -21,73 +21,64 @@ from .bench_cases import CASES
 Trial = dict[str, Any]
 
 
+def trial(chunk: int, states: tuple[int, ...], output: tuple[Any, ...], backward: tuple[Any, ...]) -> Trial:
+    return Trial(
+        chunk=chunk,
+        state_tile=states[:2],
+        state_warps=states[2],
+        state_stages=states[3],
+        segments=states[4],
+        output_tile=output[:2],
+        output_warps=output[2],
+        output_registers=output[3],
+        backward_tile=backward[:2],
+        backward_warps=backward[2],
+        backward_registers=backward[3],
+    )
+
+
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
-    chunks: list[tuple[int, ...]] = []
-    rows: list[Trial] = []
     if case in ("hgrn2", "gla"):
-        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps; backward: d_k, warps
-        chunks = [
-            (64, 32, 128, 4, 3, 1, 32, 4, 32, 4),
-            (64, 32, 128, 4, 2, 2, 64, 4, 64, 4),
-            (64, 64, 64, 4, 3, 1, 128, 4, 16, 4),
-            (64, 64, 64, 4, 3, 4, 16, 4, 64, 8),
-            (64, 64, 128, 8, 3, 4, 64, 8, 32, 8),
-            (64, 16, 128, 4, 3, 2, 32, 8, 128, 8),
-            (64, 32, 64, 4, 4, 4, 32, 4, 32, 4),
-            (64, 64, 128, 4, 2, 8, 32, 4, 32, 4),
-            (64, 32, 128, 4, 1, 4, 32, 4, 32, 4),
-            (32, 32, 128, 4, 3, 1, 64, 4, 64, 4),
-            (32, 64, 64, 4, 3, 4, 128, 4, 32, 4),
-            (32, 64, 64, 2, 3, 4, 32, 2, 32, 2),
-            (128, 32, 128, 4, 2, 1, 32, 8, 32, 8),
-            (128, 64, 64, 8, 2, 4, 64, 8, 64, 8),
-        ]
-        for c, sk, sv, sw, ss, segments, ok, ow, bk, bw in chunks:
-            rows.append(
-                Trial(
-                    chunk=c,
-                    state_tile=(sk, sv),
-                    state_warps=sw,
-                    state_stages=ss,
-                    segments=segments,
-                    output_tile=(ok, width),
-                    output_warps=ow,
-                    backward_tile=(bk, width),
-                    backward_warps=bw,
-                )
+        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
+        rows = [
+            trial(c, states, (ok, width, *out), (bk, width, *back))
+            for c, states, (ok, *out), (bk, *back) in (
+                (64, (32, 128, 4, 3, 1), (32, 4, None), (32, 4, None)),
+                (64, (32, 128, 4, 2, 2), (64, 4, None), (64, 4, None)),
+                (64, (64, 64, 4, 3, 1), (32, 4, 168), (32, 4, 168)),
+                (64, (64, 64, 4, 3, 4), (64, 4, 168), (16, 4, None)),
+                (64, (64, 128, 8, 3, 4), (16, 4, None), (16, 4, 168)),
+                (64, (16, 128, 4, 3, 2), (32, 4, 128), (32, 8, None)),
+                (64, (32, 64, 4, 4, 4), (16, 4, 128), (32, 8, 128)),
+                (64, (32, 128, 4, 1, 4), (32, 8, 128), (16, 4, 128)),
+                (32, (32, 128, 4, 3, 1), (64, 4, None), (64, 4, None)),
+                (32, (64, 64, 4, 3, 4), (32, 4, None), (32, 4, None)),
+                (32, (32, 128, 4, 2, 4), (32, 2, None), (32, 2, None)),
+                (128, (32, 128, 4, 2, 1), (32, 8, None), (32, 8, None)),
+                (128, (64, 64, 8, 2, 4), (64, 8, None), (16, 8, None)),
             )
+        ]
     else:
-        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, d_v, warps; backward: d_k, d_v, warps
-        chunks = [
-            (64, 64, 64, 4, 3, 1, 64, 64, 4, 64, 64, 4),
-            (64, 128, 64, 4, 4, 2, 64, 128, 4, 32, 64, 4),
-            (64, 64, 128, 4, 3, 4, 128, 128, 4, 64, 128, 4),
-            (64, 32, 64, 4, 4, 1, 32, 128, 4, 128, 64, 4),
-            (64, 64, 32, 4, 5, 1, 32, 64, 4, 32, 32, 4),
-            (64, 128, 128, 8, 3, 4, 128, 64, 4, 128, 128, 8),
-            (128, 64, 64, 4, 3, 1, 64, 128, 8, 64, 64, 8),
-            (128, 64, 64, 8, 2, 2, 64, 64, 8, 32, 64, 8),
-            (128, 128, 64, 8, 3, 2, 128, 128, 8, 64, 32, 8),
-            (128, 64, 32, 4, 3, 1, 32, 64, 8, 32, 32, 8),
-            (128, 64, 64, 4, 2, 4, 64, 64, 4, 128, 64, 8),
-            (128, 128, 128, 8, 2, 4, 32, 128, 8, 32, 128, 8),
-            (32, 64, 64, 4, 4, 1, 64, 128, 4, 64, 64, 4),
-        ]
-        for c, sk, sv, sw, ss, segments, ok, ov, ow, bk, bv, bw in chunks:
-            rows.append(
-                Trial(
-                    chunk=c,
-                    state_tile=(sk, sv),
-                    state_warps=sw,
-                    state_stages=ss,
-                    segments=segments,
-                    output_tile=(ok, ov),
-                    output_warps=ow,
-                    backward_tile=(bk, bv),
-                    backward_warps=bw,
-                )
+        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, d_v, warps, registers; backward: the same
+        rows = [
+            trial(*sizes)
+            for sizes in (
+                (64, (64, 64, 4, 3, 1), (64, 64, 4, None), (64, 64, 4, None)),
+                (64, (128, 64, 4, 4, 2), (64, 128, 4, None), (32, 64, 4, None)),
+                (64, (64, 128, 4, 3, 4), (128, 128, 4, None), (64, 128, 4, None)),
+                (64, (32, 64, 4, 4, 1), (32, 128, 4, None), (32, 64, 4, 168)),
+                (64, (64, 32, 4, 5, 1), (64, 128, 4, 168), (64, 64, 4, 168)),
+                (64, (128, 128, 8, 3, 4), (32, 64, 4, None), (32, 32, 4, None)),
+                (128, (64, 64, 4, 3, 1), (64, 128, 8, None), (64, 64, 8, None)),
+                (128, (64, 64, 8, 2, 2), (64, 64, 8, None), (32, 64, 8, None)),
+                (128, (128, 64, 8, 3, 2), (128, 128, 8, None), (64, 32, 8, None)),
+                (128, (64, 32, 4, 3, 1), (64, 64, 8, 128), (32, 64, 8, 128)),
+                (128, (64, 64, 4, 2, 4), (32, 64, 8, 128), (128, 64, 8, None)),
+                (128, (128, 128, 8, 2, 4), (32, 128, 8, None), (32, 128, 8, None)),
+                (32, (64, 64, 4, 4, 1), (64, 128, 4, None), (64, 64, 4, None)),
             )
+        ]
     return [row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in row[key])]
 
 

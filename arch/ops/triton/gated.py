@@ -73,7 +73,8 @@ def _forward(
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
     gated_output[call.grid](
         q, q if key is None else key, v, gate, bound, call.reset, call.table, states, out, scores, *call.sizes,
-        **call.flags, BK=call.knobs.output_tile[0], LEVELS=call.levels, num_warps=call.knobs.output_warps, num_stages=1,
+        **call.flags, BK=call.knobs.output_tile[0], LEVELS=call.levels, num_warps=call.knobs.output_warps,
+        maxnreg=call.knobs.output_registers, num_stages=1,
     )  # fmt: skip
     return out, final.view(call.batch, call.heads, call.key_dim, call.value_dim), states, scores
 
@@ -111,7 +112,8 @@ def _backward(
     gated_backward[call.grid](
         q, q if key is None else key, v, gate, bound, call.reset, call.table, d_out, states, d_states, scores, d_q,
         d_key, d_v, d_gate, partial, *call.sizes, **call.flags, BK=call.knobs.backward_tile[0], LEVELS=call.levels,
-        num_warps=call.knobs.backward_warps, num_stages=1,
+        num_warps=call.knobs.backward_warps,
+        maxnreg=call.knobs.backward_registers, num_stages=1,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial

@@ -5,7 +5,20 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOWEST, block_offsets, gates, load_rows, matrix, product, rounded, row_sums, sigmoids, store_rows
+from .tiles import (
+    LOWEST,
+    block_offsets,
+    gates,
+    inverse,
+    load_rows,
+    matrix,
+    power,
+    product,
+    rounded,
+    row_sums,
+    sigmoids,
+    store_rows,
+)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
@@ -42,8 +55,12 @@ def gated_backward(
             lower = tl.load(bound + head * DK + columns)[None, :]
         log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
         d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
-        d_values += product(k * tl.exp2(row_sums(matrix(table, 1, C), log_f, EXACT)), d_state, EXACT)
+        d_values += product(k * power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST), d_state, EXACT)
     store_rows(d_v + values, d_values, rows, inside, H * DV, 0, DV)
+    # the level that joins two rows: the highest bit in which they differ
+    joined = tl.zeros([C, C], tl.int32) - 1
+    for bit in tl.static_range(LEVELS):
+        joined += (((row ^ column) >> bit) > 0).to(tl.int32)
     # symmetric: below the diagonal the gradient of the scores, above it its transpose
     d_score = product(d_rows, tl.trans(v_rows), EXACT)
     d_own = tl.sum(tl.where(row == column, d_score, 0.0), 1)[:, None]
@@ -56,43 +73,49 @@ def gated_backward(
             lower = tl.load(bound + head * DK + columns)[None, :]
         log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
         query = tl.load(q + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-        dq = d_own * k
-        dk = d_own * query
-        # what leaves the chunk's state, and what enters it
+        # pairs inside the chunk: at every level a row is in the later block, and gives its step to dq, or in the
+        # earlier one, and gives it to dk; `both` is dq + dk, `apart` dq - dk
+        both = tl.zeros([C, BK], tl.float32)
+        apart = tl.zeros([C, BK], tl.float32)
+        flow = tl.zeros([C, BK], tl.float32)
+        for size in range(0, LEVELS):
+            late = ((row >> size) & 1) == 1
+            sign = tl.where(late, 1.0, -1.0)
+            decay = power(row_sums(matrix(table, 4 + size, C), log_f, EXACT), FAST)
+            x = rounded(tl.where(late, query, k) * decay, EXACT)
+            dx = product(tl.where(joined == size, d_score, 0.0), x, EXACT)
+            signed = dx * sign
+            both += dx * decay
+            apart += signed * decay
+            flow += signed * x
+        dq = d_own * k + 0.5 * (both + apart)
+        dk = d_own * query + 0.5 * (both - apart)
+        # pairs of a row with what came before the chunk, and with what follows
         block = block_offsets(k0, 0, DV, BK, DV)
         state = tl.load(states + (bh * N + chunk) * DK * DV + block)
         d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block)
-        own = tl.arange(0, BK)
-        carried = tl.where(own[:, None] == own[None, :], product(state, tl.trans(d_state), EXACT), 0.0)
-        carried = tl.sum(carried, 0) * tl.exp2(tl.sum(log_f, 0))
-        decay = tl.exp2(row_sums(matrix(table, 0, C), log_f, EXACT))
+        decay = power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST)
         read = product(d_rows, tl.trans(state), EXACT)
         dq += read * decay
-        flow = rounded(query * decay, EXACT) * read
-        decay = tl.exp2(row_sums(matrix(table, 1, C), log_f, EXACT))
-        written = rounded(k * decay, EXACT)
+        flow += rounded(query * decay, EXACT) * read
+        d_log = row_sums(matrix(table, 3, C), flow, EXACT)
+        decay = power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST)
         read = product(v_rows, tl.trans(d_state), EXACT)
         dk += read * decay
-        d_log = carried[None, :] + row_sums(matrix(table, 2, C), written * read, EXACT)
-        for size in range(0, LEVELS):
-            late = ((row >> size) & 1) == 1
-            decay = tl.exp2(row_sums(matrix(table, 4 + size, C), log_f, EXACT))
-            x = rounded(tl.where(late, query, k) * decay, EXACT)
-            dx = product(tl.where(((row >> size) ^ (column >> size)) == 1, d_score, 0.0), x, EXACT)
-            step = dx * decay
-            dq += tl.where(late, step, 0.0)
-            dk += tl.where(late, 0.0, step)
-            flow += tl.where(late, dx, -dx) * x
-        d_log += row_sums(matrix(table, 3, C), flow, EXACT)
-        d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+        d_log += row_sums(matrix(table, 2, C), rounded(k * decay, EXACT) * read, EXACT)
+        # and those of what came before with what follows
+        carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 1)
+        d_log += (carried * tl.exp2(tl.sum(log_f, 0)))[None, :]
+        if RESET or not LOGITS:
+            d_log = tl.where(log_f > LOWEST, d_log, 0.0)
         store_rows(d_q + keys, dq, rows, inside, H * DK, k0, BK)
         x = tl.load(gate + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
         if LOGITS:
-            up, down = sigmoids(x)
+            up, down = sigmoids(x, FAST)
             slope = (1.0 - lower) * up * down
-            f = tl.maximum(lower + (1.0 - lower) * up, 1e-30)
-            d_gates = d_log * (slope / f)
-            d_lower = tl.where(lower > 0, d_log * (down / f), 0.0)
+            inverse_f = inverse(tl.maximum(lower + (1.0 - lower) * up, 1e-30), FAST)
+            d_gates = d_log * (slope * inverse_f)
+            d_lower = tl.where(lower > 0, d_log * (down * inverse_f), 0.0)
             if not KEY:
                 d_gates -= dk * slope
                 d_lower -= dk * down

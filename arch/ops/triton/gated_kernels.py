@@ -6,7 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import block_offsets, gates, load_rows, matrix, product, row_sums, store_rows
+from .tiles import block_offsets, gates, load_rows, matrix, power, product, row_sums, store_rows
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
@@ -58,7 +58,7 @@ def gated_states(
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        decayed = k * tl.exp2(row_sums(between, log_f, EXACT))
+        decayed = k * power(row_sums(between, log_f, EXACT), FAST)
         whole = tl.sum(log_f, 0)
         total += whole
         state = state * tl.exp2(whole)[:, None] + product(tl.trans(decayed), values, EXACT)
@@ -125,11 +125,11 @@ def gated_output(
         score += tl.where(rows[:, None] == rows[None, :], tl.sum(query * k, 1)[:, None], 0.0)
         for size in range(0, LEVELS):
             late = (rows[:, None] >> size) & 1
-            x = tl.where(late == 1, query, k) * tl.exp2(row_sums(matrix(table, 4 + size, C), log_f, EXACT))
+            x = tl.where(late == 1, query, k) * power(row_sums(matrix(table, 4 + size, C), log_f, EXACT), FAST)
             pairs = (rows[:, None] >> size) ^ (rows[None, :] >> size)
             score += tl.where(pairs == 1, product(x, tl.trans(x), EXACT), 0.0)
         state = tl.load(states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
-        result += product(query * tl.exp2(row_sums(matrix(table, 0, C), log_f, EXACT)), state, EXACT)
+        result += product(query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST), state, EXACT)
     score = tl.where(rows[None, :] <= rows[:, None], score, 0.0)
     tl.store(scores + (bh * N + chunk) * C * C + rows[:, None] * C + rows[None, :], score.to(scores.dtype.element_ty))
     result += product(score, load_rows(v + values, rows, inside, H * DV, 0, DV), EXACT)

@@ -20,6 +20,8 @@ class Knobs:
     output_warps: int
     backward_tile: tuple[int, int]
     backward_warps: int
+    output_registers: int | None  # at most, of a thread; None: the compiler's choice
+    backward_registers: int | None
     segments: int  # 0: as many as the number of programs asks for
 
 
@@ -48,6 +50,8 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
         output_warps=4,
         backward_tile=(min(key_dim, 16) if exact else narrow, value_dim),
         backward_warps=4,
+        output_registers=None,
+        backward_registers=None,
         segments=0,
     )
     return replace(rules, **_override)
@@ -65,6 +69,8 @@ def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Knob
         output_warps=4,
         backward_tile=backward,
         backward_warps=4,
+        output_registers=None,
+        backward_registers=None,
         segments=0,
     )
     return replace(rules, **_override)

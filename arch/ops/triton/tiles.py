@@ -52,6 +52,27 @@ def row_sums(which, x, EXACT: tl.constexpr):
 
 
 @triton.jit
+def power(x, FAST: tl.constexpr):
+    """2^x for x <= 0, in one instruction; results below 2^-126 are 0."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp2(x)
+
+
+@triton.jit
+def inverse(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / x
+
+
+@triton.jit
 def log2_of(x, FAST: tl.constexpr):
     if FAST:
         return tl.inline_asm_elementwise(
@@ -62,10 +83,10 @@ def log2_of(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def sigmoids(x):
+def sigmoids(x, FAST: tl.constexpr):
     """sigmoid(x) and sigmoid(-x), each to its own precision."""
-    e = tl.exp2(-tl.abs(x) * LOG2E)
-    large = 1.0 / (1.0 + e)
+    e = power(-tl.abs(x) * LOG2E, FAST)
+    large = inverse(1.0 + e, FAST)
     small = e * large
     return tl.where(x > 0, large, small), tl.where(x > 0, small, large)
 
@@ -73,10 +94,10 @@ def sigmoids(x):
 @triton.jit
 def forget(x, bound, FAST: tl.constexpr):
     """log2 f and 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of atanh, else from f."""
-    up, down = sigmoids(x)
+    up, down = sigmoids(x, FAST)
     complement = (1.0 - bound) * down
     f = bound + (1.0 - bound) * up
-    s = complement / (2.0 - complement)
+    s = complement * inverse(2.0 - complement, FAST)
     z = s * s
     near = s * (1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9)))))
     log_f = tl.where(complement < 0.25, -2.0 * LOG2E * near, log2_of(f, FAST))
