@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from .mixers.cosformer2 import cosine_pairs
 from .mixers.tnl import log_decays
 from .ops import decay_attention, gated_attention
-from .positions import rotation
+from .positions import cosine_pairs, rotation
 
 FORMS = ("triton", "chunk", "fla", "sdpa", "sdpa-flash", "sdpa-cudnn")
 Run = Callable[[list[Tensor]], Tensor]
