@@ -56,7 +56,7 @@ def median_ms(run: Callable[[], Any], repeats: int) -> float:
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     times = []
     for index in range(repeats + 3):
-        torch.cuda._sleep(4_000_000)  # the host runs ahead
+        torch.cuda._sleep(10_000_000)  # the host runs ahead
         flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -82,10 +83,15 @@ def _qkv(batch: int, length: int, heads: int, width: int, normal: Any) -> list[T
     return [nnf.silu(q), nnf.silu(k), v]
 
 
+@lru_cache(maxsize=4)
+def _rates(heads: int, device: torch.device) -> Tensor:
+    """As a model's buffer: made once, for a copy to the device would wait for it."""
+    return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
+
+
 def _tnl(x: Any, form: str) -> tuple[Tensor, Tensor]:
-    decay = torch.tensor(log_decays(3, 12, x[0].shape[2]), dtype=torch.float32, device=x[0].device)
     q, k, v = x
-    return decay_attention(q, k, v, decay, form=form)
+    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form)
 
 
 def _fla_tnl(*shape: int) -> Run:

@@ -82,7 +82,7 @@ def _forward(
     tile = call.knobs.output_tile
     decay_output[(*call.grid, call.value_dim // tile[1])](
         q, k, v, *call.turn, states, out, *call.sizes, call.stride, **call.flags, BK=tile[0], BV=tile[1],
-        num_warps=call.knobs.output_warps, maxnreg=call.knobs.output_registers, num_stages=1,
+        num_warps=call.knobs.output_warps, maxnreg=call.knobs.output_registers, num_stages=1, **call.knobs.target,
     )  # fmt: skip
     return out, final.view(call.batch, call.heads, call.wide, call.value_dim), states
 
@@ -122,7 +122,7 @@ def _backward(
     decay_backward[call.grid](
         q, k, v, *call.turn, d_out, states, d_states, d_q, d_k, d_v, d_decay, partial, *call.sizes, call.stride,
         **call.flags, LEARNED=learned, BK=tile[0], BV=tile[1], num_warps=call.knobs.backward_warps,
-        maxnreg=call.knobs.backward_registers, num_stages=1,
+        maxnreg=call.knobs.backward_registers, num_stages=1, **call.knobs.target,
     )  # fmt: skip
     d_theta = partial.sum((0, 2))
     if shared:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .gated_backward import gated_backward
+from .gated_backward import gated_backward, gated_values
 from .gated_kernels import gated_output, gated_states
 from .knobs import Knobs, gated_knobs
 from .launch import interpreted, operand_dtype, state_pass, sum_matrices
@@ -74,7 +74,7 @@ def _forward(
     gated_output[call.grid](
         q, q if key is None else key, v, gate, bound, call.reset, call.table, states, out, scores, *call.sizes,
         **call.flags, BK=call.knobs.output_tile[0], LEVELS=call.levels, num_warps=call.knobs.output_warps,
-        maxnreg=call.knobs.output_registers, num_stages=1,
+        maxnreg=call.knobs.output_registers, num_stages=1, **call.knobs.target,
     )  # fmt: skip
     return out, final.view(call.batch, call.heads, call.key_dim, call.value_dim), states, scores
 
@@ -109,11 +109,17 @@ def _backward(
     partial = q.new_empty(
         call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
     )
-    gated_backward[call.grid](
-        q, q if key is None else key, v, gate, bound, call.reset, call.table, d_out, states, d_states, scores, d_q,
-        d_key, d_v, d_gate, partial, *call.sizes, **call.flags, BK=call.knobs.backward_tile[0], LEVELS=call.levels,
-        num_warps=call.knobs.backward_warps,
-        maxnreg=call.knobs.backward_registers, num_stages=1,
+    knobs, first = call.knobs, q if key is None else key
+    d_scores = torch.empty_like(scores)
+    gated_values[call.grid](
+        first, v, gate, bound, call.reset, call.table, d_out, d_states, scores, d_scores, d_v, *call.sizes,
+        **call.flags, BK=knobs.values_tile, num_warps=knobs.values_warps, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    gated_backward[(*call.grid, call.key_dim // knobs.backward_tile[0])](
+        q, first, v, gate, bound, call.reset, call.table, d_out, states, d_states, d_scores, d_q, d_key, d_gate,
+        partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], LEVELS=call.levels,
+        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=knobs.backward_stages,
+        **knobs.target,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial

@@ -38,7 +38,14 @@ def state_pass(
     count, length = segments(knobs, rows, key_dim, value_dim, chunks)
     tile = knobs.state_tile
     tiles = (key_dim // tile[0]) * (value_dim // tile[1])
-    options = dict(num_warps=knobs.state_warps, num_stages=knobs.state_stages, BK=tile[0], BV=tile[1], REVERSE=reverse)
+    options = dict(
+        num_warps=knobs.state_warps,
+        num_stages=knobs.state_stages,
+        BK=tile[0],
+        BV=tile[1],
+        REVERSE=reverse,
+        **knobs.target,
+    )
     states = like.new_empty(rows, chunks, key_dim, value_dim, dtype=dtype)
     final = like.new_empty(rows, key_dim, value_dim, dtype=torch.float32)
     starts, totals = initial, None
