@@ -59,23 +59,20 @@ class CosFormer2Mixer(Mixer):
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key = self._query_key(x, stream)
         value = self.heads(self.project["value"](x))
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, past)
+        mixed, state = self._mix(x, value, stream, past)
         return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
 
-    def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        """q' and k', [B, T, H, 2 p] or [B, T, H, 3 p / 2]."""
-        cos, sin = rotation(self.angles(x.device), stream.positions)
-        if cos.dim() == stream.positions.dim() + 1:
-            cos, sin = cos[..., None, :], sin[..., None, :]  # the same for all heads
-        query = cosine_pairs(nnf.silu(self.heads(self.project["query"](x))), cos, sin)
-        key = cosine_pairs(nnf.silu(self.heads(self.project["key"](x))), cos, sin)
-        return query, stream.mask(key)
-
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
-        """The linear attention over value [B, T, H, any width], and its state."""
+    def _mix(self, x: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+        """The linear attention of q' and k' over value [B, T, H, any width], and its state."""
+        query = nnf.silu(self.heads(self.project["query"](x)))
+        key = stream.mask(nnf.silu(self.heads(self.project["key"](x))))
+        theta = self.angles(x.device)
+        angles = (theta, stream.positions) if theta.dim() == 2 else None
+        if angles is None:  # half of the channels turn, by the same angles in all heads
+            cos, sin = (turn[..., None, :] for turn in rotation(theta, stream.positions))
+            query, key = cosine_pairs(query, cos, sin), cosine_pairs(key, cos, sin)
         return decay_attention(
             query,
             key,
@@ -84,6 +81,7 @@ class CosFormer2Mixer(Mixer):
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
+            angles=angles,
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
@@ -92,7 +90,7 @@ class CosFormer2Mixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """q'_t . k'_s, [B, H, T, T]; the model's Tpe lies before the layers and is not in it."""
-        return self._mix(*self._query_key(x, stream), self.unit_values(x), stream, {})[0].transpose(1, 2)
+        return self._mix(x, self.unit_values(x), stream, {})[0].transpose(1, 2)
 
 
 class Tpe(nn.Module):

@@ -4,6 +4,9 @@ the parts of a chunk."""
 from __future__ import annotations
 
 import functools
+import importlib.util
+import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from ..errors import InputError
 
-FORMS = ("naive", "chunk")
+FORMS = ("naive", "chunk", "triton")
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,13 +69,61 @@ def accumulator(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def choose_form(form: str | None) -> str:
-    """`form` or, when None, the fast one that runs on every device."""
-    if form is None:
-        return "chunk"
-    if form not in FORMS:
+def choose_form(form: str | None, obstacle: str | None = "this operation has no kernel") -> str:
+    """`form` or, when None, the fast one: the kernels where nothing stands against them, else the chunk form.
+
+    obstacle: why the kernels cannot run (see `kernel_obstacle`); asked for nevertheless, and on a GPU, it is warned of
+    once, and the chunk form is taken.
+    """
+    if form is not None and form not in FORMS:
         raise InputError(f"unknown form {form!r} of a sequence operation (valid: {', '.join(FORMS)})")
-    return form
+    if form in ("naive", "chunk"):
+        return form
+    if obstacle is None:
+        return "triton"
+    if form == "triton":
+        _warn_once(f"no Triton kernel: {obstacle}; the chunk form runs instead")
+    return "chunk"
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
+
+
+def kernel_obstacle(form: str | None, v: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
+    """Why the Triton kernels cannot run on tensors like v [B, T, H, d_v], or None.
+
+    They need a GPU of compute capability 8.0 or more (Triton's interpreter, if asked for by name), a dtype of at most
+    32 bits and keys and values, `widths`, of at most 256 channels.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if v.device.type == "cuda":
+        if torch.cuda.get_device_capability(v.device) < (8, 0):
+            return "the GPU is older than compute capability 8.0"
+    elif form != "triton" or os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the device is {v.device.type}"
+    if dtype == torch.float64:
+        return "an input is float64"
+    if max(widths) > 256:
+        return f"a head is {max(widths)} wide, more than 256"
+    return "a tensor is empty" if v.numel() == 0 else None
+
+
+def kernel_width(x: Tensor, axes: int = 1) -> Tensor:
+    """x with its last axes filled up with zeros to powers of two, at least 16, as the kernels take them."""
+    pads: list[int] = []
+    for size in reversed(x.shape[-axes:]):
+        pads += [0, max(16, 1 << (size - 1).bit_length()) - size]
+    return torch.nn.functional.pad(x, pads) if any(pads) else x
+
+
+def without_padding(x: Tensor, *sizes: int) -> Tensor:
+    """x with its last axes cut to `sizes`; x itself where they fit: a slice's backward fills a tensor with zeros."""
+    for axis, size in enumerate(sizes, start=-len(sizes)):
+        x = x if x.shape[axis] == size else x.narrow(axis, 0, size)
+    return x
 
 
 def check(operation: str, reset: Tensor | None, **inputs: tuple[Tensor | None, str]) -> None:

@@ -19,11 +19,15 @@ from .common import (
     check,
     choose_form,
     chunk_parts,
+    cut,
     cuts,
     from_chunks,
     full_precision,
+    kernel_obstacle,
+    kernel_width,
     product,
     to_chunks,
+    without_padding,
 )
 
 
@@ -37,13 +41,22 @@ def decay_attention(
     chunk_size: int = 64,
     form: str | None = None,
     reset: Tensor | None = None,
+    angles: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
     q, k: [B, T, H', d_k] with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
     log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros; reset: bool [B, T], True
-    where the state is set to zero before the token. Raises InputError where a dtype or a shape does not fit.
+    where the state is set to zero before the token; angles: theta [H', d_k] and positions t, int [T] or [B, T]: q and
+    k become [x cos(t theta), x sin(t theta)], and the states 2 d_k rows high. Raises InputError where a dtype or a
+    shape does not fit.
     """
+    if angles is not None:
+        check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
+        obstacle = kernel_obstacle(form, v, (2 * q.shape[-1], v.shape[-1]), accumulator(q, k, v, angles[0]))
+        if choose_form(form, obstacle) != "triton":
+            q, k = _turned(q, k, *angles)
+            angles = None
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
     check(
         "decay_attention",
@@ -52,12 +65,15 @@ def decay_attention(
         q=(q, "BTGK"),
         k=(k, "BTGK"),
         log_decay=(log_decay, axes),
-        initial_state=(initial_state, "BHKV"),
+        initial_state=(initial_state, "BHKV" if angles is None else "BHSV"),
     )
     dtype = accumulator(q, k, v, log_decay)
     heads = v.shape[2]
     if heads % q.shape[2]:
         raise InputError(f"decay_attention: q and k have {q.shape[2]} heads, which do not divide v's {heads}")
+    chosen = choose_form(form, kernel_obstacle(form, v, (q.shape[-1], v.shape[-1]), dtype))
+    if chosen == "triton":
+        return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles)
     if q.shape[2] != heads:
         q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
     q, k, wide = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -65,11 +81,47 @@ def decay_attention(
     state = v.new_zeros(v.shape[0], heads, k.shape[-1], v.shape[-1], dtype=dtype)
     if initial_state is not None:
         state = initial_state.to(dtype)
-    if choose_form(form) == "naive":
+    if chosen == "naive":
         out, state = naive(q, k, wide, log_decay, state, reset)
     else:
         out, state = chunk(q, k, wide, log_decay, state, chunk_size, reset)
     return out.to(v.dtype), state
+
+
+def _turned(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    from ..positions import cosine_pairs, rotation  # which imports this package
+
+    cos, sin = rotation(theta, positions)
+    return cosine_pairs(q, cos, sin), cosine_pairs(k, cos, sin)
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor | None,
+    state: Tensor | None,
+    chunk_size: int,
+    reset: Tensor | None,
+    angles: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    from .triton.decay import attend
+
+    heads = v.shape[2]
+    log_decay = None if log_decay is None else log_decay.float()
+    if reset is not None or (log_decay is not None and log_decay.requires_grad):
+        log_decay = torch.zeros(heads, device=v.device) if log_decay is None else log_decay
+        log_decay = cut(log_decay.expand(*v.shape[:3]), reset)
+    theta, positions = (None, None) if angles is None else (kernel_width(angles[0].float()), angles[1])
+    height, width, dtype = q.shape[-1], v.shape[-1], v.dtype
+    if state is not None:
+        # the halves that belong to cosines and sines are filled up each by itself
+        halves = state.float().unflatten(2, (-1, height))
+        state = kernel_width(halves, 2).flatten(2, 3)
+    q, k, v = (kernel_width(x) for x in (q, k, v))
+    out, last = attend(q, k, v, log_decay, theta, positions, state, chunk_size)
+    last = without_padding(last.unflatten(2, (1 if angles is None else 2, -1)), height, width).flatten(2, 3)
+    return without_padding(out, width).to(dtype), last
 
 
 def step(

@@ -29,9 +29,12 @@ from .common import (
     full_precision,
     full_precision_backward,
     halves,
+    kernel_obstacle,
+    kernel_width,
     levels,
     product,
     to_chunks,
+    without_padding,
 )
 
 
@@ -66,27 +69,66 @@ def gated_attention(
         initial_state=(initial_state, "BHKV"),
     )
     dtype = accumulator(q, k, v, *gates)
-    if isinstance(log_f, tuple):
-        log_gate, complement = forget_gate(log_f[0].to(dtype), log_f[1].to(dtype))
-    else:
-        log_gate = log_f.to(dtype)
-        complement = -log_gate.expm1() if k is None else log_gate
     batch, _, heads, width = v.shape
     groups = q.shape[2]
     if heads % groups:
         raise InputError(f"gated_attention: q and the gates have {groups} heads, which do not divide v's {heads}")
     # heads that share their keys and gates are one head whose values are side by side
-    wide = v.to(dtype).reshape(*v.shape[:2], groups, heads // groups * width)
-    inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide, cut(log_gate, reset))
-    if initial_state is None:
-        state = v.new_zeros(batch, groups, q.shape[-1], wide.shape[-1], dtype=dtype)
+    wide = v.reshape(*v.shape[:2], groups, heads // groups * width)
+    state = None if initial_state is None else initial_state.to(dtype).unflatten(1, (groups, -1)).transpose(2, 3)
+    state = None if state is None else state.flatten(3)
+    chosen = choose_form(form, kernel_obstacle(form, wide, (q.shape[-1], wide.shape[-1]), dtype))
+    if chosen == "triton":
+        out, state = _by_kernels(q, k, wide, log_f, state, reset, chunk_size)
+        return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)
+    if isinstance(log_f, tuple):
+        log_gate, complement = forget_gate(log_f[0].to(dtype), log_f[1].to(dtype))
     else:
-        state = initial_state.to(dtype).unflatten(1, (groups, -1)).transpose(2, 3).flatten(3)
-    if choose_form(form) == "naive":
+        log_gate = log_f.to(dtype)
+        complement = -log_gate.expm1() if k is None else log_gate
+    inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide.to(dtype), cut(log_gate, reset))
+    if state is None:
+        state = v.new_zeros(batch, groups, q.shape[-1], wide.shape[-1], dtype=dtype)
+    if chosen == "naive":
         out, state = naive(*inputs, state)
     else:
         out, state = chunk(*inputs, state, chunk_size)
     return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)
+
+
+def _by_kernels(
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor,
+    log_f: Tensor | tuple[Tensor, Tensor],
+    state: Tensor | None,
+    reset: Tensor | None,
+    chunk_size: int,
+) -> tuple[Tensor, Tensor]:
+    from .triton.gated import attend
+
+    bound = None
+    if not isinstance(log_f, tuple):
+        gate = log_f
+    else:
+        gate, bound = log_f
+        bound = bound.reshape(*[1] * (4 - bound.dim()), *bound.shape)
+        if bound.shape[0] * bound.shape[1] == 1:
+            bound = bound[0, 0].expand(q.shape[2:]).float()
+        else:  # a bound of each token's own: the gates are computed beforehand
+            gate, complement = forget_gate(gate.float(), bound.float())
+            k, bound = complement if k is None else k, None
+    out, last = attend(
+        kernel_width(q),
+        None if k is None else kernel_width(k),
+        kernel_width(v),
+        kernel_width(gate),
+        None if bound is None else kernel_width(bound),
+        None if state is None else kernel_width(state, 2),
+        reset,
+        chunk_size,
+    )
+    return without_padding(out, v.shape[-1]), without_padding(last, q.shape[-1], v.shape[-1])
 
 
 def step(

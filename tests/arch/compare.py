@@ -125,7 +125,7 @@ def with_gradients(run, inputs):
     """Output, final state, and the gradients of a random weighting of both for all inputs."""
     leaves = [x.clone().requires_grad_() for x in inputs]
     out, state = run(leaves)
-    weights = (randn(*x.shape, dtype=torch.float64, seed=seed).to(x.dtype) for x, seed in ((out, 99), (state, 98)))
+    weights = (randn(*x.shape, dtype=torch.float64, seed=seed).to(x) for x, seed in ((out, 99), (state, 98)))
     total = sum((x * weight).sum() for x, weight in zip((out, state), weights, strict=True))
     return [out.detach(), state.detach(), *torch.autograd.grad(total, leaves)]
 

@@ -1,0 +1,187 @@
+"""What `python -m arch.bench` measures: inputs like a model's, and each form of the operation as a function of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from .mixers.tnl import log_decays
+from .ops import decay_attention, gated_attention
+from .positions import cosine_pairs, rotation
+
+FORMS = ("triton", "chunk", "fla", "sdpa", "sdpa-flash", "sdpa-cudnn")
+Run = Callable[[list[Tensor]], Tensor]
+
+
+@dataclass
+class Case:
+    name: str
+    names: tuple[str, ...]  # of the inputs, all differentiated
+    make: Callable[..., list[Tensor]]  # of (B, T, H, D, a random tensor's maker)
+    runs: dict[str, Callable[..., Run]]  # by form; of (B, T, H, D)
+
+    def inputs(self, *shape: int, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor]:
+        """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32."""
+        generator = torch.Generator(device).manual_seed(0)
+
+        def normal(*size: int) -> Tensor:
+            return torch.randn(*size, generator=generator, device=device)
+
+        tensors = self.make(*shape, normal)
+        inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
+        return inputs, normal(*shape).to(dtype)
+
+    def floor_bytes(self, *shape: int) -> tuple[int, int]:
+        """Every bf16 activation once: read and written by the forward, and by forward and backward together."""
+        one = 2 * shape[0] * shape[1] * shape[2] * shape[3]
+        return 4 * one, 11 * one
+
+
+def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callable[..., Run]]:
+    def by(form: str) -> Callable[..., Run]:
+        return lambda *shape: lambda x: call(x, form)[0]
+
+    return {form: by(form) for form in ("triton", "chunk", "naive")}
+
+
+def _hgrn2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, v, logits = (normal(batch, length, heads, width) for _ in range(3))
+    return [nnf.silu(q), v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+
+
+def _fla_hgrn2(*shape: int) -> Run:
+    from fla.ops.gla import chunk_gla
+
+    def run(x: list[Tensor]) -> Tensor:
+        q, v, logits, bound = x
+        f = bound + (1 - bound) * torch.sigmoid(logits.float())
+        return chunk_gla(q, (1 - f).to(q.dtype), v, f.log(), scale=1.0)[0]
+
+    return run
+
+
+def _fla_gla(*shape: int) -> Run:
+    """The operation alone, its gates given."""
+    from fla.ops.gla import chunk_gla
+
+    return lambda x: chunk_gla(*x[:3], x[3].float(), scale=1.0)[0]
+
+
+def _gla(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k, v, logits = (normal(batch, length, heads, width) for _ in range(4))
+    return [nnf.silu(q), torch.sigmoid(k), v, nnf.logsigmoid(logits + 2)]
+
+
+def _qkv(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k, v = (normal(batch, length, heads, width) for _ in range(3))
+    return [nnf.silu(q), nnf.silu(k), v]
+
+
+@lru_cache(maxsize=4)
+def _rates(heads: int, device: torch.device) -> Tensor:
+    """As a model's buffer: made once, for a copy to the device would wait for it."""
+    return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
+
+
+def _tnl(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    q, k, v = x
+    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form)
+
+
+def _fla_tnl(*shape: int) -> Run:
+    from fla.ops.lightning_attn import chunk_lightning_attn
+
+    return lambda x: chunk_lightning_attn(*x, layer_idx=3, num_layers=12, scale=1.0)[0]
+
+
+def _cosformer2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    theta = 10_000.0 ** (-2 * torch.arange(heads * width) / (heads * width))
+    return [*_qkv(batch, length, heads, width, normal), theta.view(heads, width).to(normal(1).device)]
+
+
+def _turned(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    positions = torch.arange(x[0].shape[1], device=x[0].device)
+    q, k, v, theta = x
+    return decay_attention(q, k, v, form=form, angles=(theta, positions))
+
+
+def _fla_cosformer2(*shape: int) -> Run:
+    from fla.ops.linear_attn import chunk_linear_attn
+
+    def run(x: list[Tensor]) -> Tensor:
+        cos, sin = rotation(x[3], torch.arange(x[0].shape[1], device=x[0].device))
+        return chunk_linear_attn(
+            cosine_pairs(x[0], cos, sin), cosine_pairs(x[1], cos, sin), x[2], scale=1.0, normalize=False
+        )[0]
+
+    return run
+
+
+def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k = (normal(batch, length, 1, 128) / 128**0.25 for _ in range(2))
+    return [q, k, normal(batch, length, heads, width), -nnf.softplus(normal(batch, length, heads) - 3)]
+
+
+def _fla_mamba2(*shape: int) -> Run:
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    def run(x: list[Tensor]) -> Tensor:
+        q, k = (y.expand(-1, -1, x[2].shape[2], -1).contiguous() for y in x[:2])
+        return chunk_simple_gla(q, k, x[2], x[3], scale=1.0)[0]
+
+    return run
+
+
+def _sdpa(backend: str | None) -> Callable[..., Run]:
+    def make(*shape: int) -> Run:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def run(x: list[Tensor]) -> Tensor:
+            q, k, v = (y.transpose(1, 2) for y in x)
+            if backend is None:
+                return nnf.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                return nnf.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+        return run
+
+    return make
+
+
+_attention = {
+    "sdpa": _sdpa(None),
+    "sdpa-flash": _sdpa("FLASH_ATTENTION"),
+    "sdpa-cudnn": _sdpa("CUDNN_ATTENTION"),
+}
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            "hgrn2",
+            ("q", "v", "logits", "bound"),
+            _hgrn2,
+            _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
+        ),
+        Case(
+            "gla",
+            ("q", "k", "v", "log_f"),
+            _gla,
+            _own(lambda x, form: gated_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_gla},
+        ),
+        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}),
+        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}),
+        Case(
+            "mamba2",
+            ("q", "k", "v", "log_decay"),
+            _mamba2,
+            _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_mamba2},
+        ),
+        Case("llama", ("q", "k", "v"), _qkv, _attention),
+    )
+}

@@ -1,0 +1,170 @@
+"""`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
+
+A trial sets the knobs of all the kernels of a case at once; its row has each kernel's time, so that the best of each is
+read off its own column. Trials are compiled beforehand by processes of their own, on a short sequence.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from .bench import failed, gradients, last_line
+from .bench_cases import CASES
+
+Trial = dict[str, Any]
+
+
+def trial(chunk: int, states: tuple[int, ...], output: tuple[Any, ...], backward: tuple[Any, ...]) -> Trial:
+    return Trial(
+        chunk=chunk,
+        state_tile=states[:2],
+        state_warps=states[2],
+        state_stages=states[3],
+        segments=states[4],
+        output_tile=output[:2],
+        output_warps=output[2],
+        output_registers=output[3],
+        backward_tile=backward[:2],
+        backward_warps=backward[2],
+        backward_registers=backward[3],
+    )
+
+
+def trials(case: str, width: int) -> list[Trial]:
+    """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
+    if case in ("hgrn2", "gla"):
+        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
+        rows = [
+            trial(c, states, (ok, width, *out), (bk, width, *back))
+            for c, states, (ok, *out), (bk, *back) in (
+                (64, (32, 128, 4, 3, 1), (32, 4, None), (32, 4, None)),
+                (64, (32, 128, 4, 2, 2), (64, 4, None), (64, 4, None)),
+                (64, (64, 64, 4, 3, 1), (32, 4, 168), (32, 4, 168)),
+                (64, (64, 64, 4, 3, 4), (64, 4, 168), (16, 4, None)),
+                (64, (64, 128, 8, 3, 4), (16, 4, None), (16, 4, 168)),
+                (64, (16, 128, 4, 3, 2), (32, 4, 128), (32, 8, None)),
+                (64, (32, 64, 4, 4, 4), (16, 4, 128), (32, 8, 128)),
+                (64, (32, 128, 4, 1, 4), (32, 8, 128), (16, 4, 128)),
+                (32, (32, 128, 4, 3, 1), (64, 4, None), (64, 4, None)),
+                (32, (64, 64, 4, 3, 4), (32, 4, None), (32, 4, None)),
+                (32, (32, 128, 4, 2, 4), (32, 2, None), (32, 2, None)),
+                (128, (32, 128, 4, 2, 1), (32, 8, None), (32, 8, None)),
+                (128, (64, 64, 8, 2, 4), (64, 8, None), (16, 8, None)),
+            )
+        ]
+    else:
+        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, d_v, warps, registers; backward: the same
+        rows = [
+            trial(*sizes)
+            for sizes in (
+                (64, (64, 64, 4, 3, 1), (64, 64, 4, None), (64, 64, 4, None)),
+                (64, (128, 64, 4, 4, 2), (64, 128, 4, None), (32, 64, 4, None)),
+                (64, (64, 128, 4, 3, 4), (128, 128, 4, None), (64, 128, 4, None)),
+                (64, (32, 64, 4, 4, 1), (32, 128, 4, None), (32, 64, 4, 168)),
+                (64, (64, 32, 4, 5, 1), (64, 128, 4, 168), (64, 64, 4, 168)),
+                (64, (128, 128, 8, 3, 4), (32, 64, 4, None), (32, 32, 4, None)),
+                (128, (64, 64, 4, 3, 1), (64, 128, 8, None), (64, 64, 8, None)),
+                (128, (64, 64, 8, 2, 2), (64, 64, 8, None), (32, 64, 8, None)),
+                (128, (128, 64, 8, 3, 2), (128, 128, 8, None), (64, 32, 8, None)),
+                (128, (64, 32, 4, 3, 1), (64, 64, 8, 128), (32, 64, 8, 128)),
+                (128, (64, 64, 4, 2, 4), (32, 64, 8, 128), (128, 64, 8, None)),
+                (128, (128, 128, 8, 2, 4), (32, 128, 8, None), (32, 128, 8, None)),
+                (32, (64, 64, 4, 4, 1), (64, 128, 4, None), (64, 64, 4, None)),
+            )
+        ]
+    return [row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in row[key])]
+
+
+class Timed:
+    """A kernel whose launches are put between events."""
+
+    def __init__(self, kernel: Any, log: list[tuple[str, Any, Any]]) -> None:
+        self.kernel, self.log = kernel, log
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = self.kernel[grid]
+
+        def run(*args: Any, **options: Any) -> None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            launch(*args, **options)
+            end.record()
+            name = self.kernel.fn.__name__ + ("_reverse" if options.get("REVERSE") else "")
+            self.log.append((name, start, end))
+
+        return run
+
+
+def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Each kernel's median ms in a forward and backward pass, those of one name added up."""
+    from .ops.triton import decay, gated, knobs, launch
+
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    log: list[tuple[str, Any, Any]] = []
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    sums: list[dict[str, float]] = []
+    names = {gated: ("gated_states", "gated_output", "gated_values", "gated_backward"), launch: ("carry",)}
+    names[decay] = ("decay_states", "decay_output", "decay_backward")
+    with ExitStack() as stack:
+        stack.enter_context(knobs.override(**trial))
+        for module, kernels in names.items():
+            for name in kernels:
+                stack.enter_context(patch.object(module, name, Timed(getattr(module, name), log)))
+        for index in range(repeats + 2):
+            log.clear()
+            torch.cuda._sleep(4_000_000)
+            flush.zero_()
+            gradients(run, inputs, weight)
+            torch.cuda.synchronize()
+            if index >= 2:
+                one: dict[str, float] = {}
+                for name, start, end in log:
+                    one[name] = one.get(name, 0.0) + start.elapsed_time(end)
+                sums.append(one)
+    return {name: sorted(one[name] for one in sums)[len(sums) // 2] for name in sums[0]}
+
+
+def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
+    case, trial, shape = job
+    try:
+        kernel_times(case, trial, (1, 8 * trial["chunk"] * trial["segments"], *shape[2:]), 1)
+    except Exception as error:
+        return f"{case} {trial}: {last_line(error)}"
+    return None
+
+
+def _jobs(chosen: list[str], shape: tuple[int, ...]) -> Iterator[tuple[str, Trial, tuple[int, ...]]]:
+    for case in chosen:
+        if "triton" in CASES[case].runs:
+            for trial in trials(case, shape[3]):
+                yield case, trial, shape
+
+
+def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: int) -> list[dict[str, Any]]:
+    jobs = list(_jobs(chosen, shape))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=None) as pool:
+        for problem in pool.imap_unordered(_compile, jobs, chunksize=1):
+            if problem:
+                print(problem, flush=True)
+    rows = []
+    for case, trial, _ in jobs:
+        row: dict[str, Any] = {"case": case}
+        row |= {name: "x".join(map(str, x)) if isinstance(x, tuple) else x for name, x in trial.items()}
+        try:
+            times = kernel_times(case, trial, shape, repeats)
+            row |= {name: round(ms, 4) for name, ms in times.items()} | {"sum": round(sum(times.values()), 4)}
+        except Exception as error:
+            row |= failed(f"{case} {trial}", error)
+        print(row, flush=True)
+        rows.append(row)
+        torch.cuda.empty_cache()
+    return rows

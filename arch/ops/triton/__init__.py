@@ -1,0 +1,9 @@
+"""The GPU form of the sequence operations: Triton kernels, imported where they run. NOTES.md has plan and numbers.
+
+Importing this package registers the operators with their FLOP formulas; torch's counter knows those registered when it
+is made, so import it before.
+"""
+
+from . import decay, gated
+
+__all__ = ["decay", "gated"]

@@ -1,0 +1,193 @@
+"""`gated_attention` by the kernels, as custom operators with fake kernels, gradients and FLOP formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from .gated_backward import gated_backward, gated_values
+from .gated_kernels import gated_output, gated_states
+from .knobs import Knobs, gated_knobs
+from .launch import interpreted, operand_dtype, state_pass, sum_matrices
+
+
+def attend(
+    q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+    reset: Tensor | None, counted: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, key, gate [B, T, H, d_k], v
+    [B, T, H, d_v]; gate: log f, or logits with a bound [H, d_k]; key None for 1 - f; widths powers of two from 16.
+    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    dtype = operand_dtype(q, key, v)
+    chunk = gated_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16).chunk
+    out, final, _, _ = _forward(
+        q.to(dtype), None if key is None else key.to(dtype), v.to(dtype), gate, bound, initial, reset, chunk, counted
+    )
+    return out, final
+
+
+class _Call:
+    """The parts of a launch that forward and backward have in common."""
+
+    def __init__(
+        self, q: Tensor, key: Tensor | None, v: Tensor, bound: Tensor | None, reset: Tensor | None, chunk: int
+    ):
+        self.batch, self.length, self.heads, self.key_dim = q.shape
+        self.value_dim = v.shape[-1]
+        self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
+        self.exact = q.dtype != torch.bfloat16
+        self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, self.exact)
+        self.reset = None if reset is None else reset.contiguous().view(torch.int8)
+        self.table = sum_matrices(chunk, q.dtype, q.device)
+        self.flags = dict(
+            C=chunk, DK=self.key_dim, DV=self.value_dim, LOGITS=bound is not None, KEY=key is not None,
+            RESET=reset is not None, EXACT=self.exact, FAST=not interpreted(),
+        )  # fmt: skip
+        self.levels = chunk.bit_length() - 1
+        self.sizes = (self.length, self.heads, self.chunks)
+        self.grid = (self.rows, self.chunks)
+
+    def states(self, x: Tensor, gate: Tensor, bound: Tensor | None, v: Tensor, initial: Tensor | None,
+               reverse: bool) -> tuple[Tensor, Tensor]:  # fmt: skip
+        return state_pass(
+            gated_states, (x, gate, bound, self.reset, v, self.table), self.flags, self.knobs, initial, reverse, v,
+            (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
+        )  # fmt: skip
+
+
+@torch.library.custom_op("arch::gated_attention", mutates_args=())
+def _forward(
+    q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+    reset: Tensor | None, chunk: int, counted: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, states before every chunk and scores of every chunk."""
+    q, v, gate = q.contiguous(), v.contiguous(), gate.contiguous()
+    key = None if key is None else key.contiguous()
+    bound = None if bound is None else bound.contiguous()
+    initial = None if initial is None else initial.contiguous()
+    call = _Call(q, key, v, bound, reset, chunk)
+    states, final = call.states(q if key is None else key, gate, bound, v, initial, reverse=False)
+    out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
+    gated_output[call.grid](
+        q, q if key is None else key, v, gate, bound, call.reset, call.table, states, out, scores, *call.sizes,
+        **call.flags, BK=call.knobs.output_tile[0], LEVELS=call.levels, num_warps=call.knobs.output_warps,
+        maxnreg=call.knobs.output_registers, num_stages=1, **call.knobs.target,
+    )  # fmt: skip
+    return out, final.view(call.batch, call.heads, call.key_dim, call.value_dim), states, scores
+
+
+@_forward.register_fake
+def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+      reset: Tensor | None, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    batch, length, heads, key_dim = q.shape
+    rows, chunks = batch * heads, (length + chunk - 1) // chunk
+    return (
+        v.new_empty(v.shape),
+        v.new_empty(batch, heads, key_dim, v.shape[-1], dtype=torch.float32),
+        v.new_empty(rows, chunks, key_dim, v.shape[-1]),
+        v.new_empty(rows, chunks, chunk, chunk),
+    )
+
+
+@torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
+def _backward(
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
+    reset: Tensor | None, states: Tensor, scores: Tensor, chunk: int, counted: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
+    q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
+    d_final = None if d_final is None else d_final.contiguous()
+    key = None if key is None else key.contiguous()
+    bound = None if bound is None else bound.contiguous()
+    call = _Call(q, key, v, bound, reset, chunk)
+    d_states, d_initial = call.states(q, gate, bound, d_out, d_final, reverse=True)
+    d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
+    d_key = q.new_empty(0) if key is None else torch.empty_like(key)
+    partial = q.new_empty(
+        call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
+    )
+    knobs, first = call.knobs, q if key is None else key
+    d_scores = torch.empty_like(scores)
+    gated_values[call.grid](
+        first, v, gate, bound, call.reset, call.table, d_out, d_states, scores, d_scores, d_v, *call.sizes,
+        **call.flags, BK=knobs.values_tile, num_warps=knobs.values_warps, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    gated_backward[(*call.grid, call.key_dim // knobs.backward_tile[0])](
+        q, first, v, gate, bound, call.reset, call.table, d_out, states, d_states, d_scores, d_q, d_key, d_gate,
+        partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], LEVELS=call.levels,
+        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=knobs.backward_stages,
+        **knobs.target,
+    )  # fmt: skip
+    d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
+    return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
+
+
+@_backward.register_fake
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
+      bound: Tensor | None, reset: Tensor | None, states: Tensor, scores: Tensor,
+      chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
+    d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
+    return (
+        q.new_empty(q.shape),
+        d_key,
+        v.new_empty(v.shape),
+        gate.new_empty(gate.shape),
+        d_bound,
+        v.new_empty(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float32),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, key, v, gate, bound, initial, reset, ctx.chunk, ctx.counted = inputs
+    ctx.save_for_backward(q, key, v, gate, bound, reset, *output[2:])
+    ctx.has_initial = initial is not None
+    ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
+
+
+def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    q, key, v, gate, bound, reset, states, scores = ctx.saved_tensors
+    d_out = torch.zeros_like(v) if d_out is None else d_out
+    d_q, d_key, d_v, d_gate, d_bound, d_initial = _backward(
+        d_out, d_final, q, key, v, gate, bound, reset, states, scores, ctx.chunk, ctx.counted
+    )
+    return (
+        d_q,
+        None if key is None else d_key,
+        d_v,
+        d_gate,
+        None if bound is None else d_bound,
+        d_initial if ctx.has_initial else None,
+        None,
+        None,
+        None,
+    )
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+
+
+def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
+    """The chunk form's: scores by halves, scores v, q S and k^T v; a shorter last chunk is a power of two."""
+    total = 0
+    for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
+        if rows:
+            rows = 1 << (rows - 1).bit_length()
+            inside = (rows - 1) * q[3] + 2 * rows * v[3]
+            total += count * rows * (inside + 4 * q[3] * v[3])
+    return q[0] * q[2] * total
+
+
+@register_flop_formula(torch.ops.arch.gated_attention)
+def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any, chunk: int, counted: int,
+      *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return _flops(q, v, counted)
+
+
+@register_flop_formula(torch.ops.arch.gated_attention_backward)
+def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, states: Any, scores: Any,
+      chunk: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return 2 * _flops(q, v, counted)

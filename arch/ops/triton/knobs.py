@@ -1,0 +1,138 @@
+"""Sizes of tiles, warps and pipeline stages, by shape rules: no search at run time. `override` is for measurements.
+
+Hopper's own matrix instructions (wgmma) are used where they were checked, and only with an assembler without the bug
+that NOTES.md describes.
+Otherwise, so with the one Triton 3.6 and 3.7 bring, kernels use the instructions of sm80, with tiles of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import triton
+
+PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
+
+
+@dataclass(frozen=True)
+class Knobs:
+    chunk: int
+    state_tile: tuple[int, int]  # [d_k, d_v] tile of the pass over the states
+    state_warps: int
+    state_stages: int
+    output_tile: tuple[int, int]
+    output_warps: int
+    backward_tile: tuple[int, int]
+    backward_warps: int
+    output_registers: int | None  # at most, of a thread; None: the compiler's choice
+    backward_registers: int | None
+    segments: int  # 0: as many as the number of programs asks for
+    arch: str | None  # whose matrix instructions are used; None: the device's own
+    values_tile: int = 32  # of d_k; gated_values alone
+    values_warps: int = 4
+    backward_stages: int = 1
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return {} if self.arch is None else {"arch": self.arch}
+
+
+_override: dict[str, Any] = {}
+
+
+@contextmanager
+def override(**values: Any) -> Iterator[None]:
+    """Use these knobs inside the block instead of the rules'. Forward and backward must run under the same."""
+    _override.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            _override.pop(name, None)
+
+
+@lru_cache(maxsize=1)
+def trusted_assembler() -> bool:
+    """Whether Triton's ptxas is of CUDA 13.3 or later (TRITON_PTXAS_PATH chooses another)."""
+    try:
+        version = triton.knobs.nvidia.ptxas.version
+    except RuntimeError:  # there is none: the interpreter
+        return False
+    return tuple(int(x) for x in version.split(".")[:2]) >= (13, 3)
+
+
+def _arch(exact: bool, *widths: int) -> str | None:
+    checked = not exact and set(widths) == {128}  # on a GPU, against float64
+    if _override.get("arch", ""):
+        return str(_override["arch"])
+    return None if "arch" in _override or (checked and trusted_assembler()) else "sm80"
+
+
+def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
+    narrow, arch = min(key_dim, 32), _arch(exact, key_dim, value_dim)
+    rules = Knobs(
+        chunk=64 if arch is None else 32,
+        state_tile=(narrow, min(value_dim, 64 if exact else 128)),
+        state_warps=4,
+        state_stages=1 if exact else 3,
+        output_tile=(narrow if exact else min(key_dim, 64), value_dim),
+        output_warps=4 if exact or arch is None else 2,
+        output_registers=None,
+        backward_tile=(min(key_dim, 16) if exact else narrow if arch is None else min(key_dim, 64), value_dim),
+        backward_warps=4,
+        backward_registers=None,
+        backward_stages=2 if arch is None else 1,
+        values_tile=narrow,
+        segments=0,
+        arch=arch,
+    )
+    return replace(rules, **_override)
+
+
+def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Knobs:
+    arch = _arch(exact, key_dim, value_dim)
+    if exact:
+        chunk, states, stages, output, backward = 32, (32, 32), 1, (32, 64), (32, 32)
+    elif arch is None and turned:
+        chunk, states, stages, output, backward = 64, (64, 64), 3, (32, 128), (32, 128)
+    elif arch is None:
+        chunk, states, stages, output, backward = 64, (128, 64), 3, (128, 128), (128, 64)
+    elif turned:
+        chunk, states, stages, output, backward = 32, (64, 64), 4, (64, 128), (64, 64)
+    else:
+        chunk, states, stages, output, backward = 64, (32, 64), 4, (128, 128), (64, 64)
+
+    def fit(tile: tuple[int, int]) -> tuple[int, int]:
+        return min(key_dim, tile[0]), min(value_dim, tile[1])
+
+    rules = Knobs(
+        chunk=chunk,
+        state_tile=fit(states),
+        state_warps=4,
+        state_stages=stages,
+        output_tile=fit(output),
+        output_warps=4,
+        output_registers=168 if arch is None else None,
+        backward_tile=fit(backward),
+        backward_warps=4,
+        backward_registers=None,
+        segments=0,
+        arch=arch,
+    )
+    return replace(rules, **_override)
+
+
+def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
+    """(segments, chunks in each) of the pass over the states of `rows` sequences times heads."""
+    count = knobs.segments
+    if not count:
+        count = 1
+        tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
+        while count * tiles < PROGRAMS and chunks >= 16 * count:
+            count *= 2
+    length = -(-chunks // min(count, chunks))
+    return -(-chunks // length), length

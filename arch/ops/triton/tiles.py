@@ -1,0 +1,174 @@
+"""What the kernels are built from: matrix products, sums of log-decays, gates and angles of one tile of rows.
+
+Operands of matrix products are bf16 with fp32 accumulation, or with EXACT fp32 (fp32 inputs, and Triton's interpreter,
+whose bf16 products are wrong). Log-decays are in units of log 2 and at least -256: 2^-256 is 0 in fp32, so a decay of 0
+needs no infinity, which would make NaN of the 0s in the matrices of sums.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-256.0)
+TWO_PI = tl.constexpr(6.283185307179586)
+
+
+@triton.jit
+def product(a, b, EXACT: tl.constexpr):
+    """a @ b in fp32."""
+    if EXACT:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="tf32x3")
+    else:
+        return tl.dot(a.to(tl.bfloat16), b.to(tl.bfloat16))
+
+
+@triton.jit
+def rounded(x, EXACT: tl.constexpr):
+    """x as `product` reads it."""
+    if EXACT:
+        return x
+    else:
+        return x.to(tl.bfloat16).to(tl.float32)
+
+
+@triton.jit
+def matrix(table, number, SIZE: tl.constexpr):
+    """Matrix `number` of a table of [SIZE, SIZE] matrices."""
+    rows = tl.arange(0, SIZE)
+    return tl.load(table + number * SIZE * SIZE + rows[:, None] * SIZE + rows[None, :])
+
+
+@triton.jit
+def row_sums(which, x, EXACT: tl.constexpr):
+    """which @ x for a matrix of 0 and 1: sums of the rows of fp32 x, to 2^-17, by products that are exact."""
+    if EXACT:
+        return tl.dot(which, x, input_precision="tf32x3")
+    else:
+        high = x.to(tl.bfloat16)
+        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+        return tl.dot(which, high, tl.dot(which, low))
+
+
+@triton.jit
+def power(x, FAST: tl.constexpr):
+    """2^x for x <= 0, in one instruction; results below 2^-126 are 0."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp2(x)
+
+
+@triton.jit
+def inverse(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / x
+
+
+@triton.jit
+def log2_of(x, FAST: tl.constexpr):
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.log2(x)
+
+
+@triton.jit
+def sigmoids(x, FAST: tl.constexpr):
+    """sigmoid(x) and sigmoid(-x), each to its own precision."""
+    e = power(-tl.abs(x) * LOG2E, FAST)
+    large = inverse(1.0 + e, FAST)
+    small = e * large
+    return tl.where(x > 0, large, small), tl.where(x > 0, small, large)
+
+
+@triton.jit
+def forget(x, bound, FAST: tl.constexpr):
+    """log2 f and 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of atanh, else from f."""
+    up, down = sigmoids(x, FAST)
+    complement = (1.0 - bound) * down
+    f = bound + (1.0 - bound) * up
+    s = complement * inverse(2.0 - complement, FAST)
+    z = s * s
+    near = s * (1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9)))))
+    log_f = tl.where(complement < 0.25, -2.0 * LOG2E * near, log2_of(f, FAST))
+    return tl.maximum(log_f, LOWEST), complement
+
+
+@triton.jit
+def complement_of(log_f):
+    """1 - exp(log_f), without cancellation near 0."""
+    x = tl.maximum(log_f, -100.0)
+    series = -x * (1.0 + x / 2 * (1.0 + x / 3 * (1.0 + x / 4 * (1.0 + x / 5 * (1.0 + x / 6)))))
+    return tl.where(x > -0.25, series, 1.0 - tl.exp2(x * LOG2E))
+
+
+@triton.jit
+def gates(gate, key, bound, reset, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+          FAST: tl.constexpr):  # fmt: skip
+    """log2 f and k, fp32 [C, BK], of rows `inside` the sequence; 0 elsewhere.
+
+    gate: logits with LOGITS, else log f; key: k with KEY, else 1 - f; bound [1, BK]; cut [C, 1]: where reset.
+    """
+    x = tl.load(gate + offsets, mask=inside, other=0.0).to(tl.float32)
+    if LOGITS:
+        log_f, k = forget(x, bound, FAST)
+    else:
+        log_f = tl.maximum(x * LOG2E, LOWEST)
+        k = complement_of(x)
+    if KEY:
+        k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
+    if RESET:
+        log_f = tl.where(cut, LOWEST, log_f)
+    return tl.where(inside, log_f, 0.0), tl.where(inside, k, 0.0)
+
+
+@triton.jit
+def turns(position, high, low):
+    """position * theta / 2 pi, less whole turns, in fp32 without loss at any position: [C, 1], [1, BK] -> [C, BK].
+
+    high + low is theta / 2 pi; the rounding error of the product is recovered by a fused multiply-add.
+    """
+    whole = position * high
+    rest = tl.fma(position, high, -whole) + position * low
+    return (whole - tl.floor(whole + 0.5)) + rest
+
+
+@triton.jit
+def cosine(turn, FAST: tl.constexpr):
+    """cos(2 pi turn), |turn| of at most about 1."""
+    if FAST:
+        return tl.inline_asm_elementwise(
+            "cos.approx.ftz.f32 $0, $1;", "=f,f", [turn * TWO_PI], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.cos(turn * TWO_PI)
+
+
+@triton.jit
+def load_rows(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
+    """[C, WIDTH] of a [.., stride] row-major matrix, columns from `first`; 0 for rows not inside."""
+    columns = first + tl.arange(0, WIDTH)
+    return tl.load(pointer + rows[:, None] * stride + columns[None, :], mask=inside[:, None], other=0.0)
+
+
+@triton.jit
+def store_rows(pointer, x, rows, inside, stride, first, WIDTH: tl.constexpr):
+    columns = first + tl.arange(0, WIDTH)
+    offsets = rows[:, None] * stride + columns[None, :]
+    tl.store(pointer + offsets, x.to(pointer.dtype.element_ty), mask=inside[:, None])
+
+
+@triton.jit
+def block_offsets(first_row, first_column, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """Offsets [ROWS, COLUMNS] into a state, row-major and WIDTH wide."""
+    return (first_row + tl.arange(0, ROWS))[:, None] * WIDTH + (first_column + tl.arange(0, COLUMNS))[None, :]

@@ -1,0 +1,155 @@
+"""The Triton kernels against the recurrences in float64: on a GPU where there is one, else in Triton's interpreter."""
+
+import importlib.util
+import warnings
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from arch.ops import decay_attention, gated_attention
+
+from .compare import assert_close, case, randn, with_gradients
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton.knobs import override
+
+GPU = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if GPU else "cpu")
+TOLERANCE = 1e-5
+LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -float("inf")]
+CASES = ("decay none", "decay head", "decay step", "gated tied", "gated log", "gated logits")
+
+
+def compare(name, length, reset=None, log_decays=None, **knobs):
+    """Outputs, states and gradients of the kernels against the recurrence on the same numbers."""
+    example = case(name, 1 if reset is None else 2, length, torch.float32, log_decays)
+    inputs = [x.to(DEVICE) for x in example.inputs()]
+    expected = with_gradients(lambda x: example.run(x, "naive", reset), [x.double() for x in example.inputs()])
+    with override(**knobs):
+        moved = None if reset is None else reset.to(DEVICE)
+        found = with_gradients(lambda x: example.run(x, "triton", moved), inputs)
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("length", [1, 50])
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_equal_the_recurrence(name, length):
+    compare(name, length)
+
+
+@pytest.mark.parametrize("name", ["decay step", "gated tied", "gated log"])
+def test_any_decay(name):
+    """From none to one of 0, in one chunk."""
+    compare(name, 35, log_decays=LOG_DECAYS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_packed_documents(name):
+    reset = torch.zeros(2, 40, dtype=torch.bool)
+    reset[0, [1, 32, 33]] = True
+    reset[1, [0, 5, 31, 39]] = True
+    compare(name, 40, reset)
+
+
+@pytest.mark.parametrize("name", ["decay step", "gated logits"])
+def test_segments(name):
+    """The pass over the states in pieces, the last of them shorter."""
+    compare(name, 40, segments=2, chunk=16)
+
+
+def test_saturated_logits():
+    """Gates of 0 and 1 to fp32's last bit and beyond; a bound of 0 is a constant to log f."""
+    logits = torch.tensor([-200.0, -95.0, -40.0, -9.0, 0.0, 9.0, 40.0, 200.0])
+    logits = logits[torch.randint(8, (1, 40, 2, 16), generator=torch.Generator().manual_seed(0))]
+    bound = torch.tensor([0.0, 0.3])[:, None].expand(2, 16).contiguous()
+    q, v = (randn(1, 40, 2, 16, dtype=torch.float32, seed=seed) for seed in (1, 2))
+
+    def run(form):
+        return lambda x: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)
+
+    leaves = [q, v, logits, bound]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_angles(packed):
+    """LRPE inside the kernels, also its gradient with respect to theta."""
+    length = 40
+    q, k = (randn(2, length, 2, 6, dtype=torch.float32, seed=seed) for seed in (0, 1))
+    v, state = randn(2, length, 4, 3, dtype=torch.float32, seed=2), randn(2, 4, 12, 3, dtype=torch.float32, seed=3)
+    theta = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
+    positions, reset = torch.arange(length) + 9, None
+    if packed:
+        positions = torch.stack([positions, torch.cat([positions[:13], torch.arange(length - 13)])])
+        reset = positions == 0
+
+    def run(form, device):
+        def call(x):
+            return decay_attention(
+                *x[:3],
+                initial_state=x[3],
+                form=form,
+                reset=None if reset is None else reset.to(device),
+                angles=(x[4], positions.to(device)),
+            )
+
+        return call
+
+    leaves = [q, k, v, state, theta]
+    expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
+    found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["decay step", "gated logits"])
+def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
+    example = case(name, 1, 40, torch.float32)
+    inputs = [x.to(DEVICE) for x in example.inputs()]
+    first = with_gradients(lambda x: example.run(x, "triton"), inputs)
+    new, like = torch.Tensor.new_empty, torch.empty_like
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *a, **k: new(*a, **k).fill_(float("nan")))
+    monkeypatch.setattr(torch, "empty_like", lambda *a, **k: like(*a, **k).fill_(float("nan")))
+    second = with_gradients(lambda x: example.run(x, "triton"), inputs)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("operation", [decay_attention, gated_attention])
+def test_flops_are_the_chunk_forms(operation):
+    """Told to torch's counter, forward and backward, at the chunk size asked for."""
+    q, k, g = (randn(1, 41, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3))
+    v = randn(1, 41, 2, 32, dtype=torch.float32, seed=3).to(DEVICE).requires_grad_()
+
+    def count(form):
+        inputs = (q, k, v, -g.abs()) if operation is gated_attention else (q, k, v)
+        with FlopCounterMode(display=False) as counter:
+            out, state = operation(*inputs, chunk_size=16, form=form)
+            (out.sum() + state.sum()).backward()
+        return counter.get_total_flops()
+
+    assert count("triton") == count("chunk") > 0
+
+
+def test_operators_are_sound():
+    """Schemas, fake kernels and gradients as torch.compile relies on them."""
+    from arch.ops.triton import decay, gated
+
+    x = [randn(1, 20, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3)]
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(decay._forward, (*x, None, None, None, None, 32, 64), test_utils=tests)
+    torch.library.opcheck(gated._forward, (*x, -x[0].detach().abs(), None, None, None, 32, 64), test_utils=tests)
+
+
+@pytest.mark.skipif(GPU, reason="needs a machine without GPU")
+def test_falls_back_with_one_warning(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET")
+    q = randn(1, 5, 1, 4, dtype=torch.float32, seed=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = [decay_attention(q, q, q, form="triton")[0] for _ in range(2)]
+    assert [str(w.message) for w in caught] == ["no Triton kernel: the device is cpu; the chunk form runs instead"]
+    assert torch.equal(found[0], decay_attention(q, q, q)[0])
