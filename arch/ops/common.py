@@ -70,19 +70,18 @@ def accumulator(*tensors: Tensor | None) -> torch.dtype:
 
 
 def choose_form(form: str | None, obstacle: str | None = "this operation has no kernel") -> str:
-    """`form` or, when None, the fast one: the kernels where nothing stands against them, else the chunk form.
+    """`form`; when None the chunk form, until the kernels are checked in every case that models use them in.
 
-    obstacle: why the kernels cannot run (see `kernel_obstacle`); asked for nevertheless, and on a GPU, it is warned of
-    once, and the chunk form is taken.
+    obstacle: why the kernels cannot run (see `kernel_obstacle`); asked for nevertheless, it is warned of once, and the
+    chunk form is taken.
     """
     if form is not None and form not in FORMS:
         raise InputError(f"unknown form {form!r} of a sequence operation (valid: {', '.join(FORMS)})")
-    if form in ("naive", "chunk"):
-        return form
+    if form != "triton":
+        return form or "chunk"
     if obstacle is None:
         return "triton"
-    if form == "triton":
-        _warn_once(f"no Triton kernel: {obstacle}; the chunk form runs instead")
+    _warn_once(f"no Triton kernel: {obstacle}; the chunk form runs instead")
     return "chunk"
 
 
