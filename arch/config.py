@@ -71,6 +71,8 @@ ABLATIONS = (
     "expand_ratio",
 )
 SSM_STATE = {"mamba2": 128, "mamba1": 16}  # as published
+LARGEST = 10**10  # of any size: what is larger is a slip of the pen
+LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0, "rope_base": 1e12}
 
 
 def reads(arch: str, field: str) -> bool:
@@ -134,8 +136,7 @@ class ModelConfig:
         sizes = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
         for name in (*sizes, "expand", "conv_width", "expand_ratio"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-                raise InputError(f"model.{name} must be a positive integer, not {value!r}")
+            _check_size(name, value)
         if self.d_model % self.n_heads:
             raise InputError(
                 f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
@@ -148,10 +149,12 @@ class ModelConfig:
         for name, valid in CHOICES.items():
             if getattr(self, name) not in valid:
                 raise InputError(f"model.{name} must be one of {', '.join(valid)}, not {getattr(self, name)!r}")
-        for name in ("norm_eps", "init_std", "rope_base"):
+        for name, largest in LARGEST_FLOAT.items():
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise InputError(f"model.{name} must be a positive number, not {value!r}")
+            if value > largest:
+                raise InputError(f"model.{name}={value:g} is absurdly large: at most {largest:g}")
         self._refuse_contradictions()
         fill = object.__setattr__  # frozen: only here
         if self.norm is None:
@@ -169,8 +172,8 @@ class ModelConfig:
                 fill(self, name, self.head_dim)
         for name in ("gate_rank", "tpe_dim", "tpe_context", "ssm_state", "dt_rank"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value <= 0):
-                raise InputError(f"model.{name} must be a positive integer, not {value!r}")
+            if value is not None:
+                _check_size(name, value)
 
     def _refuse_contradictions(self) -> None:
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
@@ -246,6 +249,13 @@ class ModelConfig:
         if missing:
             raise InputError(f"model: missing {', '.join(missing)}")
         return cls(**fields)
+
+
+def _check_size(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+        raise InputError(f"model.{name} must be a positive integer, not {value!r}")
+    if value > LARGEST:
+        raise InputError(f"model.{name} is absurdly large: at most {LARGEST:,}")
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(ModelConfig))

@@ -24,7 +24,7 @@ from arch.errors import InputError, nearest
 from .appendix import COVERED, Lines, appendix_forward, paper_forward
 from .forward import backward_excess, forward_products, recomputed_products
 from .mixers import Entry
-from .params import EMBEDDING, count_params, require_count, require_sizes
+from .params import EMBEDDING, count_params, require_count
 from .registry import entry_of
 
 CONVENTIONS = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")
@@ -129,7 +129,6 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
     context = cfg.context_length if context_length is None else context_length
     for name, value in (("context length", context), ("number of sequences", sequences)):
         require_count(name, value)
-    require_sizes(cfg)
     if convention in OF_THE_PAPER and convention not in conventions_of(cfg):
         published = costs_as_published(cfg) or entry_of(cfg.arch).paper is None
         changed = [] if published else [f"{k}={v}" for k, v in cfg.identity().items() if k in ABLATIONS]

@@ -11,7 +11,7 @@ from arch.errors import InputError, nearest
 
 from . import activations
 from .activations import F
-from .params import count_params, layer_matrices, require_count, require_sizes
+from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
 
 PRECISIONS = {"bf16": 2, "fp32": 4}  # bytes of an activation
@@ -55,7 +55,6 @@ def training_memory(
     numbers = {"micro_batch_tokens": micro_batch_tokens, "context_length": context, "world_size": world_size}
     for name, value in numbers.items():
         require_count(f"training_memory: {name}", value)
-    require_sizes(cfg)
     if isinstance(zero_stage, bool) or zero_stage not in (0, 1, 2):
         raise InputError(f"training_memory: zero_stage must be 0, 1 or 2, not {zero_stage!r}")
     if precision not in PRECISIONS:

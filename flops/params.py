@@ -22,13 +22,6 @@ def require_count(name: str, value: object) -> None:
         raise InputError(f"{name} is absurdly large: at most {LARGEST:.0e} can be counted")
 
 
-def require_sizes(cfg: ModelConfig) -> None:
-    """Raise InputError where a size of the configuration is absurd."""
-    for name in ("d_model", "n_layers", "d_ffn", "vocab_size", "context_length"):
-        if getattr(cfg, name) > LARGEST:
-            require_count(f"model.{name}", getattr(cfg, name))
-
-
 @dataclass(frozen=True)
 class ParamCount:
     """Numbers of parameters; `by_module` sums each module over the layers.

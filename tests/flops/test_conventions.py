@@ -132,7 +132,7 @@ def test_bad_names_and_lengths_are_one_line():
         (lambda: by_module(cfg, "exact", 0), "context length must be a positive integer, not 0"),
         (lambda: by_module(cfg, "exact", math.inf), "context length must be a positive integer"),
         (lambda: by_module(cfg, "exact", 10**400), "context length is absurdly large: at most 1e+15"),
-        (lambda: by_module(preset("tnl", "55k", d_ffn=10**90), "exact"), "model.d_ffn is absurdly large"),
+        (lambda: by_module(preset("tnl", "55k", d_ffn=10**90), "exact"), "is absurdly large"),
         (lambda: by_module(cfg, "exact", sequences=-1), "number of sequences must be a positive integer, not -1"),
         (lambda: by_module(cfg, "exact", part="backwards"), "unknown pass 'backwards' (did you mean 'backward'?)"),
         (lambda: hardware_flops_per_token(cfg, "layer"), "unknown recompute 'layer' (did you mean 'layers'?)"),
