@@ -7,10 +7,15 @@ once for all models. A new one is a module here with `make(name, place)`, and it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from arch.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
@@ -36,6 +41,23 @@ class Loaded:
     context_length: int
     checkpoint: Path
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Forward passes go in here: no gradients, the run's precision."""
+        import torch
+
+        with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
+            yield
+
+
+class Settings(BaseModel):
+    """Base of a task's settings: what a study file may say below evaluation.settings.TASK."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+S = TypeVar("S", bound=Settings)
+
 
 @dataclass(frozen=True)
 class Place:
@@ -45,6 +67,31 @@ class Place:
     corpus: Path
     data: Path | None = None
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def settings_of(self, task: str, kind: type[S]) -> S:
+        """The task's settings, defaults filled in. Raises InputError: an unknown key, a value that cannot be."""
+        try:
+            return kind.model_validate(dict(self.settings.get(task, {})))
+        except ValidationError as error:
+            found = error.errors(include_url=False)[0]
+            key = ".".join(map(str, found["loc"]))
+            told = f"evaluation.settings.{task}: "
+            if found["type"] == "extra_forbidden":
+                raise InputError(f"{told}unknown key {key!r}{nearest(key, list(kind.model_fields))}") from None
+            raise InputError(f"{told}{key}: {found['msg']}, not {found['input']!r}") from None
+
+    def data_file(self, task: str, name: str) -> Path:
+        """A file of the data folder. Raises InputError where the folder is not named or does not have it."""
+        if self.data is None:
+            raise InputError(
+                f"{task}: needs {name}: name the data folder in the study file (evaluation.data: FOLDER, filled by "
+                f"`scaling eval fetch FOLDER`)"
+            )
+        if not (self.data / name).exists():
+            raise InputError(
+                f"{task}: {self.data / name} does not exist: run `scaling eval fetch --tasks {task} {self.data}`"
+            )
+        return self.data / name
 
 
 class Task(Protocol):
