@@ -118,8 +118,12 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
     forward_tokens} of what was done now, in seconds of all workers together.
     """
+    from analysis.evals.claims import clear
+
     choice = choice or Choice()
     matrix = eval_matrix(request, choice)
+    for checkpoint, _ in matrix.checkpoints():
+        clear(checkpoint.results)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
     n_all = len(matrix.pairs) + matrix.n_refused
     tasks = list(dict.fromkeys([pair.task.name for pair in matrix.pairs] + list(matrix.refused)))

@@ -6,7 +6,7 @@ A task from outside of this package is named "module:task": the module has `make
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from arch.errors import InputError, nearest
@@ -49,12 +49,10 @@ def expand(words: Iterable[str]) -> list[str]:
 def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
     """The tasks and presets named. Raises InputError: an unknown name, a module that cannot be imported, settings that
     cannot be or that belong to no task."""
-    tasks = [_make(name, place) for name in expand(words)]
-    known = [*ENTRIES, *(task.name for task in tasks if task.name not in ENTRIES)]
     for name in place.settings:
-        if name not in known:
-            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, known)}")
-    return tasks
+        if ":" not in name and name not in ENTRIES:
+            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
+    return [_make(name, place) for name in expand(words)]
 
 
 def _make(name: str, place: Place) -> Task:
@@ -63,7 +61,8 @@ def _make(name: str, place: Place) -> Task:
         task: Task = import_module(f"analysis.evals.{ENTRIES[name].module}").make(name, place)
         return task
     try:
-        task = import_module(module).make(own, place)
+        mine = replace(place, settings={own: place.settings.get(name, {})})
+        task = import_module(module).make(own, mine)
     except (ImportError, AttributeError) as error:
         raise InputError(f"evaluation task {name!r}: cannot be made ({error}); write module:task") from None
     if task.name in ENTRIES:
