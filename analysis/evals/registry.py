@@ -17,17 +17,20 @@ from .task import Place, Task
 @dataclass(frozen=True)
 class Entry:
     """module: below analysis.evals, with `make(name: str, place: Place) -> Task`; about: one line for people; needs:
-    what it reads below the data folder."""
+    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table."""
 
     module: str
     about: str
     needs: str = ""
+    plots: str = ""
 
 
 ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
     "perplexity": Entry("perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext-2"),
-    "extrapolate": Entry("extrapolate", "perplexity against context length up to 16 x training; loss by position"),
+    "extrapolate": Entry(
+        "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
+    ),
 }
 PRESETS: dict[str, tuple[str, ...]] = {}
 
