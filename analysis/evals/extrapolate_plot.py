@@ -17,6 +17,7 @@ from analysis.runs import RUN_ID
 
 from .table import newest_of_each_run
 
+NOTE = "Perplexity by context length, every length on the same tokens. * longer than the training."
 COLUMNS, PANEL = 4, 310
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
 
@@ -62,6 +63,7 @@ def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
             ],
             "tokens read before",
             "loss (nats/token)",
+            log_y=False,
         ),
     }
 
@@ -71,6 +73,7 @@ def _figure(
     points: Callable[[dict[str, Any]], list[tuple[float, float]]],
     x_title: str,
     y_title: str,
+    log_y: bool = True,
 ) -> go.Figure:
     named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
     archs = list(dict.fromkeys(_arch(match, result) for match, result in named))
@@ -89,7 +92,7 @@ def _figure(
     ys = [y for _, _, line in lines for _, y in line] or [1, 2]
     low, high = min(ys) / 1.05, max(ys) * 1.05
     figure.update_xaxes(log_axis(min(xs) / 1.2, max(xs) * 1.2, x_title, "si"))
-    figure.update_yaxes(log_axis(low, high, ""))
+    figure.update_yaxes(log_axis(low, high, "") if log_y else {"range": [low, high]})
     figure.update_yaxes(title_text=y_title, col=1)
     for match, result, line in lines:
         index = archs.index(_arch(match, result))

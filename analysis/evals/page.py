@@ -18,7 +18,7 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 1  # of the page
+VERSION = 2  # of the page
 
 
 class Drawn(NamedTuple):
@@ -51,8 +51,8 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]]) -
 
 
 def _plots(task: str) -> Any:
-    """The module with `figures(results) -> {file name: figure}` and `table(results) -> rows`, None where there is none;
-    `results` are all stored ones of the task."""
+    """The module with `figures(results) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line below the
+    table; None where there is none. `results` are all stored ones of the task."""
     entry = ENTRIES.get(task)
     return import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
 
@@ -69,8 +69,9 @@ def _html(study: str, by_task: dict[str, list[dict[str, Any]]], figures: dict[st
         n_checkpoints = len({(result["run_id"], result["step"]) for result in found})
         about = ENTRIES[task].about if task in ENTRIES else ""
         parts.append(f"<h2>{escape(task)}</h2><p class=lead>{escape(about)}; {n_checkpoints} checkpoints</p>")
-        rows = _plots(task).table(found) if _plots(task) else numbers(found)
-        parts.append(_table(rows))
+        plots = _plots(task)
+        parts.append(_table(plots.table(found) if plots else numbers(found)))
+        parts.append(f"<p>{escape(plots.NOTE)}</p>" if plots else "")
         config = {"displaylogo": False, "responsive": False}
         for figure in figures.get(task, {}).values():
             html = figure.to_html(full_html=False, include_plotlyjs=False, config=config)
