@@ -8,6 +8,7 @@ from importlib import import_module
 
 from arch.errors import InputError, nearest
 
+from .lmeval import sets as lmeval
 from .task import Place, Task
 
 
@@ -25,8 +26,12 @@ ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
     "perplexity": Entry("perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext-2"),
     "extrapolate": Entry("extrapolate", "perplexity against context length up to 16 x training; loss by position"),
+    **{
+        name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
+        for name, task in lmeval.TASKS.items()
+    },
 }
-PRESETS: dict[str, tuple[str, ...]] = {}
+PRESETS: dict[str, tuple[str, ...]] = {**lmeval.PRESETS}
 
 
 def expand(words: Iterable[str]) -> list[str]:

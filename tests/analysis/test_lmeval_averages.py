@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from analysis.evals.lmeval.averages import TABLE4, accuracy_average, scrolls_official, scrolls_plain
-from analysis.evals.lmeval.sets import SCROLLS
 from analysis.evals.lmeval.scores import rouge, word_f1
+from analysis.evals.lmeval.sets import SCROLLS
 
 REFERENCE = Path(__file__).resolve().parents[3] / "shared/reference/csv"
 COLUMNS = {

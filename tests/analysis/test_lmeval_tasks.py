@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,15 @@ WINDOW = 192
 
 def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
     config = preset(arch, "14k", vocab_size=257, context_length=context_length, init_std=0.08)
-    return Loaded(build_model(config, seed).eval(), config, get_tokenizer("bytes"), "cpu", False, context_length, Path("checkpoint"))
+    return Loaded(
+        build_model(config, seed).eval(),
+        config,
+        get_tokenizer("bytes"),
+        "cpu",
+        False,
+        context_length,
+        Path("checkpoint"),
+    )
 
 
 def run(name, model, rows=ROWS, **settings):
@@ -98,7 +107,7 @@ def shared_rows(tmp_path):
     lambada = [json.loads(line) for line in (SHARED / "lambada/lambada_test.jsonl").read_text().splitlines()[:16]]
     text = (SHARED / "wikitext-2/test.txt").read_text()
     starts = [found.start() for found in re.finditer(r"(?m)^ = [^=].*[^=] = $", text)][:3]
-    pages = [{"page": text[a:b][:3000]} for a, b in zip(starts, starts[1:], strict=False)]
+    pages = [{"page": text[a:b][:3000]} for a, b in pairwise(starts)]
     for name, rows in (("piqa", piqa), ("lambada", lambada), ("wikitext", pages)):
         path = tmp_path / DATA[name].file
         path.parent.mkdir(parents=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from analysis.evals.loss import LossSettings, evaluate_checkpoint, evaluate_runs, missing, window_starts, windows
 
 from analysis.evals.baseline import ensure_baseline
-from analysis.evals.loss import LossSettings, evaluate_checkpoint, evaluate_runs, missing, window_starts, windows
 from arch.config import ModelConfig
 from arch.errors import InputError
 from data.bigram import bigram_loss

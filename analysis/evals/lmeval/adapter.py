@@ -32,7 +32,7 @@ def hf_tokenizer(name: str) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-class CountingLM(HFLM):  # type: ignore[misc]
+class CountingLM(HFLM):
     """HFLM that tells its progress and counts what it cut.
 
     max_length: tokens of a window, prompt and continuation together. encoded: text -> ids, shared by the checkpoints

@@ -46,6 +46,11 @@ def data_sets(words: Iterable[str] | None) -> list[str]:
     return [name for name in DATA if name in wanted]
 
 
+def missing(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of the data sets that are not there, or not intact."""
+    return [name for name in names if _stored(folder, DATA[name]) is None]
+
+
 def fetch(folder: Path, names: Iterable[str], say: Callable[[str], None], download: Any = None) -> list[Fetched]:
     """Fetch the data sets `names` into `folder`; what fails is told, and the others go on.
 

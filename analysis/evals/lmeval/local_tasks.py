@@ -65,7 +65,7 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     for key in ("tag", "group", "include", "should_decontaminate", "doc_to_decontamination_query"):
         config.pop(key, None)
 
-    class LocalTask(ConfigurableTask):  # type: ignore[misc]
+    class LocalTask(ConfigurableTask):
         def download(self, *args: Any, **kwargs: Any) -> None:
             self.dataset = {split: Dataset.from_list(list(rows))}
 
@@ -80,7 +80,7 @@ def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
     base: Any = getattr(scrolls, str(TASKS[name].scrolls))
 
-    class LocalScrolls(base):  # type: ignore[misc, valid-type]
+    class LocalScrolls(base):
         def __init__(self) -> None:
             ConfigurableTask.__init__(self, config={"task": name, "metadata": {"version": base.VERSION}})
 

@@ -21,7 +21,7 @@ def _scorer() -> Any:
 
 
 def rouge(prediction: str, references: Sequence[str]) -> dict[str, float]:
-    """F-measures of ROUGE-1, -2 and -L, 0 to 100, each by the reference that is best for it. No stemming, as SCROLLS."""
+    """F-measures of ROUGE-1, -2 and -L, 0 to 100, each by its best reference; no stemming, as SCROLLS."""
     scores = [_scorer().score(reference, prediction) for reference in references]
     return {kind: 100 * max(score[kind].fmeasure for score in scores) for kind in ("rouge1", "rouge2", "rougeL")}
 

@@ -1,7 +1,7 @@
 """Which data sets there are, where they come from and lie, and which of lm-eval's tasks reads which. Pure data.
 
-A data set is a JSONL file of the hub's own rows below the data folder (`scaling eval fetch` writes it). A task is one of
-lm-eval's, by its YAML file or SCROLLS class, with its own name and prompt; only the place of its data is ours.
+A data set is a JSONL file of the hub's own rows below the data folder (`scaling eval fetch` writes it). A task is one
+of lm-eval's, by its YAML file or SCROLLS class, with its own prompt and metrics; only the place of its data is ours.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ TASKS: dict[str, LmTask] = {
     "winogrande": LmTask("winogrande", ("acc",), "winogrande/default.yaml", about="who a pronoun means, 2 choices"),
     "arc-easy": LmTask("arc_easy", ("acc", "acc_norm"), "arc/arc_easy.yaml", about="school science, easy, about 4"),
     "arc-challenge": LmTask("arc_challenge", ("acc_norm", "acc"), "arc/arc_challenge.yaml", about="the same, hard"),
-    "openbookqa": LmTask("openbookqa", ("acc_norm", "acc"), "openbookqa/openbookqa.yaml", about="elementary science, 4"),
+    "openbookqa": LmTask("openbookqa", ("acc_norm", "acc"), "openbookqa/openbookqa.yaml", about="elementary science"),
     "wikitext": LmTask(
         "wikitext", ("word_perplexity", "byte_perplexity", "bits_per_byte"), "wikitext/wikitext.yaml",
         about="WikiText-2 by document, rolling windows, lm-eval's own",
     ),
-    "lambada": LmTask("lambada", ("perplexity", "acc"), "lambada/lambada_openai.yaml", about="the last word of a passage"),
+    "lambada": LmTask("lambada", ("perplexity", "acc"), "lambada/lambada_openai.yaml", about="a passage's last word"),
     "cb": LmTask("cb", ("acc", "f1"), "super_glue/cb/default.yaml", about="SuperGLUE CommitmentBank"),
     "copa": LmTask("copa", ("acc",), "super_glue/copa/default.yaml", about="SuperGLUE cause or effect"),
     "multirc": LmTask("multirc", ("acc",), "super_glue/multirc/default.yaml", about="SuperGLUE, is an answer right"),
@@ -91,7 +91,7 @@ TASKS: dict[str, LmTask] = {
     "scrolls-summscreenfd": LmTask("summ_screen_fd", ROUGE, scrolls="SummScreenFD", about="recap of an episode"),
     "scrolls-qmsum": LmTask("qmsum", ROUGE, scrolls="QMSum", about="summary of a meeting for a question"),
     "scrolls-qasper": LmTask("qasper", ("f1",), scrolls="Qasper", about="questions on a paper"),
-    "scrolls-narrativeqa": LmTask("narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a book or script"),
+    "scrolls-narrativeqa": LmTask("narrative_qa", ("f1",), scrolls="NarrativeQA", about="questions on a story"),
     "scrolls-quality": LmTask("quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story"),
     "scrolls-contractnli": LmTask("contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices"),
 }  # fmt: skip

@@ -7,6 +7,7 @@ import logging
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,8 @@ class LmEvalTask:
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
         from .local_tasks import local_task, read_rows
 
+        if find_spec("lm_eval") is None:
+            raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         _quiet()
         from .adapter import hf_tokenizer
 
