@@ -3,6 +3,7 @@
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
     python -m arch.bench --sweep              sizes of tiles, kernel by kernel
+    python -m arch.bench --lra                whole small models, steps a second at 1K to 5K tokens: bench_lra.py
 
 Times are medians of CUDA events around work queued behind a pause, so the host is never waited for, with the L2 cache
 overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
@@ -149,8 +150,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--no-check", action="store_true", help="skip the errors")
     parser.add_argument("--sweep", action="store_true", help="time kernels over sizes of tiles instead")
     parser.add_argument("--processes", type=int, default=12, help="that compile before a sweep")
+    parser.add_argument("--lra", action="store_true", help="HGRN's speed table instead; --only names architectures")
+    parser.add_argument("--batch", type=int, default=1, help="rows of --lra")
     parser.add_argument("--json", help="also write all rows to this file")
     options = parser.parse_args(arguments)
+    if options.lra:
+        return _lra(options)
     chosen, forms = options.only.split(","), options.forms.split(",")
     for name, valid in [(x, CASES) for x in chosen] + [(x, FORMS) for x in forms]:
         if name not in valid:
@@ -174,6 +179,22 @@ def main(arguments: list[str] | None = None) -> None:
             json.dump(rows, file, indent=1)
     print(table([row for row in rows if "against" in row]))
     print(table([row for row in rows if "against" not in row]))
+
+
+def _lra(options: Any) -> None:
+    from .bench_lra import lra, show
+    from .config import ARCHS
+
+    default = ",".join(CASES)
+    archs = ARCHS if options.only == default else tuple(options.only.split(","))
+    for name in archs:
+        if name not in ARCHS:
+            raise InputError(f"unknown architecture {name!r} (valid: {', '.join(ARCHS)})")
+    rows = lra(archs, options.batch)
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    print(show(rows))
 
 
 def measure_all(case: Case, shape: tuple[int, ...], forms: list[str], options: Any) -> list[dict[str, Any]]:

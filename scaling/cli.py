@@ -13,7 +13,7 @@ import typer
 from arch.errors import InputError
 from flops.console import run_app
 
-from . import cli_eval
+from . import cli_eval, cli_recall
 from .options import (
     AsJson,
     CheckpointPath,
@@ -131,6 +131,7 @@ def train(
 
 
 app.add_typer(cli_eval.app, name="eval")
+app.command()(cli_recall.recall)
 
 
 @app.command()

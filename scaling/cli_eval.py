@@ -1,12 +1,13 @@
-"""The `scaling eval` commands: a study's evaluations, and the list of tasks."""
+"""The `scaling eval` commands: a study's evaluations and their table, the list of tasks, and their data."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
 
 DEFAULT = "study"
 
@@ -78,3 +79,54 @@ def list_tasks(as_json: AsJson = False) -> None:
     print(text_table(("task", "what", "data"), [(n, e.about, e.needs or "-") for n, e in ENTRIES.items()]))
     for name, members in PRESETS.items():
         print(f"preset {name}: {', '.join(members)}")
+
+
+@app.command()
+def table(
+    study: Study,
+    only: Only = None,
+    out: Out = None,
+    all_steps: Annotated[
+        bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Downstream results by run, as the paper's table 4: accuracies and SCROLLS in percent, perplexities, averages."""
+    from analysis.evals.lmeval.summary import show_summary, summary
+    from analysis.evals.table import stored_results
+
+    from .plan import text_table
+
+    request = request_of(study, only, None, out, as_json)
+    results = stored_results(request.study.directory / "runs", [run.run_id for run in request.runs])
+    rows = summary(results, all_steps)
+    if as_json:
+        return print_json(rows)
+    if not rows:
+        return print("no results yet: scaling eval STUDY --tasks csr,ppl (`scaling eval list` shows all)")
+    heads, cells, notes = show_summary(rows)
+    print("\n".join([text_table(heads, cells), *notes]))
+
+
+@app.command()
+def fetch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder: a study's evaluation.data.")],
+    tasks: Annotated[str | None, typer.Option(help="Tasks, presets or data sets, by commas; default: all.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Download the tasks' data once, from the Hugging Face hub; nothing else ever downloads. Run it on a login node."""
+    from analysis.evals.lmeval.fetch import data_sets, fetch, missing
+
+    names = data_sets([name.strip() for name in tasks.split(",")] if tasks is not None else None)
+    if dry_run:
+        todo = missing(folder, names)
+        return print_json(todo) if as_json else print(f"would fetch {len(todo)} of {len(names)}: {', '.join(todo)}")
+    results = fetch(folder, names, tell if as_json else print)
+    failed = [result for result in results if result.state == "failed"]
+    if as_json:
+        print_json([vars(result) for result in results])
+    if failed:
+        names = [result.name for result in failed]
+        tell(f"error: {len(failed)} of {len(results)} data sets were not fetched: {', '.join(names)}")
+        raise typer.Exit(1)

@@ -28,7 +28,7 @@ ALLOWED = {
 }
 SEES_ALL = (
     *("scaling.cli", "scaling.commands", "scaling.__main__", "scaling.options"),
-    *("scaling.cli_eval", "scaling.eval_stage", "scaling.eval_progress"),
+    *("scaling.cli_eval", "scaling.cli_recall", "scaling.eval_stage", "scaling.eval_progress"),
 )
 
 

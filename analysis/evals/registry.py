@@ -11,6 +11,7 @@ from importlib import import_module
 
 from arch.errors import InputError, nearest
 
+from .lmeval import sets as lmeval
 from .task import Place, Task
 
 
@@ -31,8 +32,12 @@ ENTRIES: dict[str, Entry] = {
     "extrapolate": Entry(
         "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
     ),
+    **{
+        name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
+        for name, task in lmeval.TASKS.items()
+    },
 }
-PRESETS: dict[str, tuple[str, ...]] = {}
+PRESETS: dict[str, tuple[str, ...]] = {**lmeval.PRESETS}
 
 
 def expand(words: Iterable[str]) -> list[str]:

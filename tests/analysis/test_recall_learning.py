@@ -1,4 +1,4 @@
-"""Learning: who solves multi-query associative recall, from scratch and at one budget. Recipe, sweep, rule: mqar.py.
+"""Learning: who solves multi-query associative recall, from scratch and at one budget (sweeps/small.yaml).
 
 Each slow test prints its architecture's row of the table (pytest -s; on failure always). The bounds: solved is 95%; a
 model that knows a row's four values but not whose they are has 25%, so 20% means that it learned at least that.
@@ -6,28 +6,33 @@ model that knows a row's four values but not whose they are has 25%, so 20% mean
 
 import pytest
 
-from .mqar import HEADER, SOLVED, learn, train
+from analysis.recall.figure import HEADINGS, records, table
+from analysis.recall.recipe import read_sweep
+from analysis.recall.sweep import settle, units
+from analysis.recall.training import train
 
+SMALL = read_sweep("small")
 KNOWS_THE_VALUES = 0.2
 VISIBLY = 0.2  # this far below solved is visibly less
 
 
 def measured(arch):
-    result = learn(arch)
-    print(f"\n{HEADER}\n{result.row()}")
-    return result.runs[0].accuracy
+    (unit,) = [unit for unit in units(SMALL) if unit.arch == arch]
+    outcome = settle(SMALL, unit, lambda rate, seed: train(SMALL, arch, unit.problem, unit.width, rate, seed))
+    print("", HEADINGS, *table(records(SMALL, {unit: outcome})), sep="\n")
+    return outcome.accuracy
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2", "mamba2", "mamba1"])
 def test_solves_recall(arch):
-    assert measured(arch) >= SOLVED
+    assert measured(arch) >= SMALL.solved
 
 
 @pytest.mark.slow
 def test_hgrn1_recalls_visibly_less():
     """One number (real or complex) a channel is no memory of pairs: HGRN2, figure 3."""
-    assert KNOWS_THE_VALUES <= measured("hgrn1") <= SOLVED - VISIBLY
+    assert KNOWS_THE_VALUES <= measured("hgrn1") <= SMALL.solved - VISIBLY
 
 
 @pytest.mark.slow
@@ -38,4 +43,4 @@ def test_tnl_learns_which_values_there_are():
 
 
 def test_without_learning_nothing_is_recalled():
-    assert train("llama", rate=1e-9, seed=0, steps=2).accuracy < 0.1
+    assert train(SMALL, "llama", SMALL.problems[0], 64, rate=1e-9, seed=0, steps=2).accuracy < 0.1

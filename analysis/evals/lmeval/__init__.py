@@ -1,0 +1,1 @@
+"""lm-eval over local data: common sense, SuperGLUE, perplexity, SCROLLS. sets.py says what there is."""

@@ -1,0 +1,78 @@
+"""Averages over tasks: table 4's common-sense columns, SuperGLUE's, and SCROLLS in the two ways it is averaged.
+
+A task that failed, or is not there yet, is named; an average that leaves one out says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .scores import geometric_mean
+from .sets import CSR, ROUGE, SCROLLS, TASKS
+
+Values = Mapping[str, Mapping[str, float | None]]  # of one checkpoint: task -> metric -> value
+
+# Table 4 of "Scaling Laws for Linear Complexity Language Models": accuracies in percent, these seven in its average;
+# SIQA is named in its text and is in none of its tables.
+TABLE4 = tuple(name for name in CSR if name != "siqa")
+
+
+@dataclass(frozen=True)
+class Average:
+    """value: None where there is nothing to average; n: how many scores it is the mean of; missing: tasks that have
+    none."""
+
+    value: float | None
+    n: int
+    missing: tuple[str, ...]
+
+
+def headline(task: str, values: Mapping[str, float | None]) -> float | None:
+    """The metric that stands for a task, accuracies in percent."""
+    metric = TASKS[task].metrics[0]
+    value = values.get(metric)
+    return None if value is None else 100 * value if metric.startswith("acc") else value
+
+
+def accuracy_average(tasks: tuple[str, ...], values: Values) -> Average:
+    """Mean accuracy in percent over `tasks`, each by the metric that stands for it."""
+    found = {task: headline(task, values.get(task, {})) for task in tasks}
+    scores = [score for score in found.values() if score is not None]
+    return _average(scores, tuple(task for task, score in found.items() if score is None))
+
+
+def scrolls_plain(values: Values) -> Average:
+    """The paper's average: the plain mean of the 13 sub-scores (three ROUGE each of three summaries, two F1, two exact
+    matches). It leaves out the sub-scores of failed tasks, as the paper's does, and names the tasks."""
+    scores, missing = [], []
+    for task in SCROLLS:
+        parts = [values.get(task, {}).get(metric) for metric in _sub_scores(task)]
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
+            missing.append(task)
+        else:
+            scores += whole
+    return _average(scores, tuple(missing))
+
+
+def scrolls_official(values: Values) -> Average:
+    """SCROLLS' own (Shaham et al. 2022): the mean over its seven tasks, a summary counting as the geometric mean of its
+    three ROUGE scores. None unless all seven are there."""
+    scores, missing = [], []
+    for task in SCROLLS:
+        parts = [values.get(task, {}).get(metric) for metric in _sub_scores(task)]
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
+            missing.append(task)
+        else:
+            scores.append(geometric_mean(whole))
+    return Average(None, len(scores), tuple(missing)) if missing else _average(scores, ())
+
+
+def _sub_scores(task: str) -> tuple[str, ...]:
+    return ROUGE if TASKS[task].metrics == ROUGE else TASKS[task].metrics[:1]
+
+
+def _average(scores: list[float], missing: tuple[str, ...]) -> Average:
+    return Average(sum(scores) / len(scores) if scores else None, len(scores), missing)

@@ -1,0 +1,133 @@
+"""`scaling eval fetch`: the data sets as JSONL, once, on a machine with a network; nothing else ever downloads.
+
+Each file is written whole or not at all; fetched.json names every file's source, revision, rows and SHA-256, so that a
+later start takes what is there and intact and another machine can verify its copy.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError, nearest
+from data.files import read_json, sha256, write_bytes, write_json
+
+from .sets import DATA, PRESETS, TASKS, DataSet
+
+RECORD = "fetched.json"
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """state: "there", "fetched" or "failed", with the reason."""
+
+    name: str
+    file: str
+    state: str
+    rows: int | None = None
+    reason: str | None = None
+
+
+def data_sets(words: Iterable[str] | None) -> list[str]:
+    """Keys of DATA that the tasks, presets and data sets named need; all without a name. Raises InputError: unknown."""
+    if words is None:
+        return list(DATA)
+    wanted: set[str] = set()
+    for word in words:
+        if word not in TASKS and word not in PRESETS and word not in DATA:
+            raise InputError(f"eval fetch: {word!r} is unknown{nearest(word, [*PRESETS, *TASKS, *DATA])}")
+        tasks = PRESETS.get(word, (word,))
+        wanted |= {TASKS[task].data if task in TASKS else task for task in tasks}
+    return [name for name in DATA if name in wanted]
+
+
+def missing(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of the data sets that are not there, or not intact."""
+    return [name for name in names if _stored(folder, DATA[name]) is None]
+
+
+def fetch(folder: Path, names: Iterable[str], say: Callable[[str], None], download: Any = None) -> list[Fetched]:
+    """Fetch the data sets `names` into `folder`; what fails is told, and the others go on.
+
+    download(data_set) -> (rows, revision) is the hub's unless given. Raises InputError where the folder cannot be
+    written or its record is damaged.
+    """
+    names, results = list(names), []
+    for number, name in enumerate(names, start=1):
+        data = DATA[name]
+        stored = _stored(folder, data)
+        if stored is not None:
+            result = Fetched(name, data.file, "there", stored)
+        else:
+            say(f"{number}/{len(names)} {name}: {data.hub}")
+            try:
+                rows, revision = (download or from_hub)(data)
+            except Exception as error:  # whatever a network, a hub or an archive can come up with
+                result = Fetched(name, data.file, "failed", reason=_one_line(error))
+            else:
+                result = _store(folder, name, data, rows, revision)
+        say(f"{number}/{len(names)} {name}: {result.state}{f' ({result.reason})' if result.reason else ''}")
+        results.append(result)
+    return results
+
+
+def from_hub(data: DataSet) -> tuple[list[dict[str, Any]], str]:
+    """Rows and revision from the Hugging Face hub."""
+    from huggingface_hub import HfApi, hf_hub_download
+
+    revision = str(HfApi().dataset_info(data.hub, timeout=20).sha)
+    if data.archive is None:
+        from datasets import load_dataset
+
+        table = load_dataset(data.hub, data.config, split=data.split, revision=revision)
+        return [dict(row) for row in table], revision
+    archive, _, member = data.archive.partition(":")
+    path = hf_hub_download(data.hub, archive, repo_type="dataset", revision=revision)
+    return rows_of_archive(Path(path), member), revision
+
+
+def rows_of_archive(path: Path, member: str) -> list[dict[str, Any]]:
+    """The records of a JSONL file inside a zip."""
+    with zipfile.ZipFile(path) as archive, archive.open(member) as handle:
+        return [json.loads(line) for line in io.TextIOWrapper(handle, encoding="utf-8") if line.strip()]
+
+
+def _stored(folder: Path, data: DataSet) -> int | None:
+    """Rows of an intact file, None where it is missing or is not what was fetched."""
+    entry = _record(folder).get(data.file)
+    path = folder / data.file
+    return int(entry["rows"]) if entry and path.exists() and sha256(path) == entry["sha256"] else None
+
+
+def _store(folder: Path, name: str, data: DataSet, rows: list[dict[str, Any]], revision: str) -> Fetched:
+    if not rows:
+        return Fetched(name, data.file, "failed", reason="the hub's split has no rows")
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    path = folder / data.file
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, content, kind="data")
+        entry = {"source": asdict(data), "revision": revision, "rows": len(rows), "sha256": sha256(path)}
+        write_json(folder / RECORD, _record(folder) | {data.file: entry}, kind="data")
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror}; give another folder") from None
+    return Fetched(name, data.file, "fetched", len(rows))
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(folder / RECORD))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / RECORD}: cannot be read ({error}); remove it to fetch everything again") from None
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}"

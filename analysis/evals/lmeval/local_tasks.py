@@ -1,0 +1,114 @@
+"""lm-eval's tasks over local rows: its own prompts, choices, metrics and aggregation, with our place of the data.
+
+Nothing is downloaded, no script of a data set runs, and `datasets` writes no cache: the rows come as a list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+
+from .scores import rouge, word_f1
+from .sets import DATA, TASKS
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The records of a JSONL file. Raises InputError: a line that is no record, a file without any."""
+    rows: list[dict[str, Any]] = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"{path}:{number}: is no JSON ({error}); fetch the file again") from None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}:{number}: is no record; fetch the file again")
+            rows.append(row)
+    if not rows:
+        raise InputError(f"{path}: has no rows; fetch the file again")
+    return rows
+
+
+def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
+    """lm-eval's task `name` (ours, of TASKS) over `rows`, as its evaluator takes it.
+
+    Raises InputError where the rows are not of the data set's form.
+    """
+    try:
+        return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
+    except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
+        file = DATA[TASKS[name].data].file
+        raise InputError(
+            f"{name}: the rows of {file} are not of the form that lm-eval's task reads "
+            f"({type(error).__name__}: {error}); fetch the file again"
+        ) from None
+
+
+def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
+    import lm_eval.tasks
+    from datasets import Dataset
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.tasks._yaml_loader import load_yaml
+
+    yaml = TASKS[name].yaml
+    assert yaml is not None
+    config = load_yaml(Path(lm_eval.tasks.__file__).parent / yaml)
+    split = "test" if config.get("test_split") else "validation"
+    config |= {"task": name, "dataset_path": "json", "dataset_name": None, "training_split": None}
+    config |= {"validation_split": None, "test_split": None, f"{split}_split": split}
+    for key in ("tag", "group", "include", "should_decontaminate", "doc_to_decontamination_query"):
+        config.pop(key, None)
+
+    class LocalTask(ConfigurableTask):
+        def download(self, *args: Any, **kwargs: Any) -> None:
+            self.dataset = {split: Dataset.from_list(list(rows))}
+
+    return LocalTask(config=config)
+
+
+def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
+    """A class of SCROLLS, which would download data and a metric's script when it is made."""
+    from datasets import Dataset
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.tasks.scrolls import task as scrolls
+
+    base: Any = getattr(scrolls, str(TASKS[name].scrolls))
+
+    class LocalScrolls(base):
+        def __init__(self) -> None:
+            ConfigurableTask.__init__(self, config={"task": name, "metadata": {"version": base.VERSION}})
+
+        def download(self, *args: Any, **kwargs: Any) -> None:
+            self.dataset = {"validation": Dataset.from_list(merge_references(rows))}
+
+        def has_training_docs(self) -> bool:
+            return False
+
+        def _make_compute_metrics(self, value: str) -> Callable[[Any], float]:
+            return lambda samples: mean_score(value.rpartition("/")[2], samples)
+
+    return LocalScrolls()
+
+
+def merge_references(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One record a question, its answers in `outputs`: the hub has one record an answer, under the same `id`."""
+    merged: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        record = {key: value for key, value in row.items() if key != "output"}
+        merged.setdefault(row["id"], record | {"outputs": []})["outputs"].append(row["output"])
+    return list(merged.values())
+
+
+def mean_score(metric: str, samples: Sequence[tuple[str, Sequence[str]]]) -> float:
+    """Mean of a SCROLLS metric over (prediction, references), 0 to 100."""
+    if metric == "f1":
+        scores = [word_f1(prediction, references) for prediction, references in samples]
+    else:
+        scores = [rouge(prediction, references)[metric] for prediction, references in samples]
+    return sum(scores) / len(scores)

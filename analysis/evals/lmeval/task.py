@@ -1,0 +1,149 @@
+"""One of lm-eval's tasks as a task of ours: rows from the data folder, requests tokenised once, scores as lm-eval's."""
+
+from __future__ import annotations
+
+import io
+import logging
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from arch.errors import InputError
+from data.files import sha256
+
+from ..task import Loaded, Place, Say, Settings
+from .sets import DATA, TASKS, LmTask
+
+if TYPE_CHECKING:
+    from data.tokenizer import Tokenizer
+
+DEFAULT_NEW_TOKENS = 256  # lm-eval's own default
+BOOTSTRAPS = 1000  # of standard errors that have no closed form
+
+
+class LmSettings(Settings):
+    """limit: the first so many documents, null: all. max_length: tokens of a window; null: the training's context.
+    max_new_tokens: of a generated answer; null: 256, or half the window where that is less. batch_size: rows at once;
+    decides no number but by rounding, so it is not part of the result's key."""
+
+    limit: int | None = Field(None, gt=0)
+    max_length: int | None = Field(None, gt=1)
+    max_new_tokens: int | None = Field(None, gt=0)
+    batch_size: int = Field(16, gt=0)
+
+
+@dataclass
+class Prepared:
+    task: Any
+    tokenizer: Any
+    encoded: dict[tuple[str, Any], list[int]] = field(default_factory=dict)
+
+
+class LmEvalTask:
+    """A task of TASKS; its data lies in the study's data folder."""
+
+    version = 1
+
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self._place, self._chosen = name, place, place.settings_of(name, LmSettings)
+
+    @property
+    def spec(self) -> LmTask:
+        return TASKS[self.name]
+
+    def settings(self) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
+
+    def data_hash(self) -> str:
+        path = self._file()
+        status = path.stat()
+        return _hash_of(path, status.st_size, status.st_mtime_ns)
+
+    def _file(self) -> Path:
+        return self._place.data_file(self.name, DATA[self.spec.data].file)
+
+    def prepare(self, tokenizer: Tokenizer) -> Prepared:
+        from .local_tasks import local_task, read_rows
+
+        if find_spec("lm_eval") is None:
+            raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
+        _quiet()
+        from .adapter import hf_tokenizer
+
+        return Prepared(local_task(self.name, read_rows(self._file())), hf_tokenizer(tokenizer.name))
+
+    def evaluate(self, model: Loaded, prepared: Prepared, say: Say) -> dict[str, Any]:
+        """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
+        and n_documents, n_requests, n_truncated (requests that lost tokens on their left), max_length."""
+        from lm_eval.evaluator import evaluate
+
+        from .adapter import CountingLM, hf_model
+
+        max_length = self._chosen.max_length or model.context_length
+        new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
+        if new_tokens >= max_length:
+            raise InputError(
+                f"evaluation.settings.{self.name}.max_new_tokens={new_tokens} leaves no room for a prompt in a window "
+                f"of {max_length} tokens: lower it"
+            )
+        wrapped = hf_model(model.model)
+        lm = CountingLM(
+            wrapped, prepared.tokenizer, max_length, self._chosen.batch_size, say, prepared.encoded, new_tokens
+        )
+        # bars of its own, which know nothing of the whole; an exception still comes through
+        with model.reading(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            try:
+                found = evaluate(
+                    lm=lm,
+                    task_dict={self.name: prepared.task},
+                    limit=self._chosen.limit,
+                    bootstrap_iters=BOOTSTRAPS,
+                    log_samples=False,
+                )
+            except AssertionError:  # of lm-eval, which scores no answer longer than the window
+                raise InputError(
+                    f"{self.name}: an answer is longer than the window of {max_length} tokens: set "
+                    f"evaluation.settings.{self.name}.max_length"
+                ) from None
+        assert found is not None
+        return {
+            **_values(found["results"][self.name], self.spec.metrics),
+            "n_documents": found["n-samples"][self.name]["effective"],
+            "n_requests": lm.n_requests,
+            "n_truncated": lm.n_truncated,
+            "max_length": max_length,
+        } | ({"max_new_tokens": new_tokens} if self.spec.scrolls else {})
+
+
+def make(name: str, place: Place) -> LmEvalTask:
+    return LmEvalTask(name, place)
+
+
+@lru_cache(maxsize=64)
+def _hash_of(path: Path, size: int, mtime_ns: int) -> str:
+    """Computed again where the file has changed."""
+    return sha256(path)
+
+
+def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, float | None]:
+    values: dict[str, float | None] = {}
+    for metric in metrics:
+        values[metric] = float(results[f"{metric},none"])
+        error = results.get(f"{metric}_stderr,none")
+        values[f"{metric}_stderr"] = float(error) if isinstance(error, (int, float)) else None
+    return values
+
+
+def _quiet() -> None:
+    """lm-eval warns of each task's defaults and `datasets` draws bars; what matters is counted in the result."""
+    import datasets
+
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    datasets.disable_progress_bars()

@@ -1,0 +1,143 @@
+"""A sweep on disk: one file a training, written whole; any number of workers share it, and a re-run does what is left.
+
+<out>/<name>/cells/<arch>-<length>x<pairs>-d<width>-lr<rate>-s<seed>.json
+<out>/<name>/recall.json, index.html, recall.png        the table and figure 3, of all that is there
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from analysis.evals.claims import take
+from data.files import read_json, write_json
+
+from .recipe import Problem, Run, Sweep
+
+VERSION = 1  # of the recipe's code: a change makes every stored cell stale
+# What decides a cell beside itself; the rest of a sweep chooses among cells.
+RECIPE = (
+    *("n_layers", "init_std", "vocab_size", "rows", "warm_up_steps", "weight_decay", "every", "held_out_rows", "done"),
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What one worker takes: an architecture on a problem at a width, all its rates and seeds."""
+
+    arch: str
+    problem: Problem
+    width: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.arch}-{self.problem.name}-d{self.width}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished unit: the rates tried at the first seed, and the runs of the chosen one by seed."""
+
+    unit: Unit
+    sweep: tuple[Run, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over the seeds."""
+        return sum(run.accuracy for run in self.runs) / len(self.runs)
+
+
+def units(sweep: Sweep) -> list[Unit]:
+    """The cheapest first, so that a figure begins to show early."""
+    ordered = sorted(sweep.problems, key=lambda problem: problem.length)
+    return [Unit(arch, problem, width) for problem in ordered for width in sweep.widths for arch in sweep.archs]
+
+
+def cell_path(directory: Path, unit: Unit, rate: float, seed: int) -> Path:
+    return directory / "cells" / f"{unit.name}-lr{rate:g}-s{seed}.json"
+
+
+def cell_key(sweep: Sweep, unit: Unit, rate: float, seed: int) -> str:
+    """16 hex digits over everything that decides a training."""
+    parts = {name: getattr(sweep, name) for name in RECIPE}
+    model = sweep.config(unit.arch, unit.problem, unit.width).identity()
+    cell = [VERSION, model, unit.problem.length, unit.problem.pairs, sweep.steps_of(unit.arch), rate, seed]
+    return hashlib.sha256(json.dumps([parts, cell], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def stored(sweep: Sweep, directory: Path, unit: Unit, rate: float, seed: int) -> Run | None:
+    """The training as it was stored for this very recipe."""
+    try:
+        found = read_json(cell_path(directory, unit, rate, seed))
+        if found["key"] != cell_key(sweep, unit, rate, seed):
+            return None
+        return Run(found["rate"], found["seed"], tuple((s, a) for s, a in found["curve"]), found["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def settle(sweep: Sweep, unit: Unit, run: Callable[[float, int], Run | None]) -> Outcome | None:
+    """The rule that chooses a rate, over trainings that `run(rate, seed)` makes or finds; None as soon as it has none.
+
+    Rates in order at the first seed; with `stop` the first that solves ends them; the best final accuracy counts.
+    """
+    tried: list[Run] = []
+    for rate in sweep.rates_of(unit.arch):
+        found = run(rate, sweep.seeds[0])
+        if found is None:
+            return None
+        tried.append(found)
+        if sweep.stop and found.accuracy >= sweep.solved:
+            break
+    best = max(tried, key=lambda one: one.accuracy)
+    others = [run(best.rate, seed) for seed in sweep.seeds[1:]]
+    if None in others:
+        return None
+    return Outcome(unit, tuple(tried), (best, *(one for one in others if one is not None)))
+
+
+def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
+    """Every unit, as far as its trainings are stored."""
+
+    return {unit: settle(sweep, unit, partial(stored, sweep, directory, unit)) for unit in units(sweep)}
+
+
+def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]) -> Iterator[Outcome]:
+    """Train what is missing and nobody is at, unit by unit; yields each as it is settled. Several may work at once."""
+    from .training import train  # torch
+
+    for unit in units(sweep):
+        if settle(sweep, unit, partial(stored, sweep, directory, unit)) is not None:
+            continue
+        claim = take(directory / "cells", unit.name)
+        if claim is None:
+            continue
+        with claim:
+
+            def run(rate: float, seed: int, unit: Unit = unit, claim: Any = claim) -> Run:
+                found = stored(sweep, directory, unit, rate, seed)
+                if found is None:
+                    found = train(
+                        sweep, unit.arch, unit.problem, unit.width, rate, seed, device=device, report=claim.say
+                    )
+                    _store(sweep, directory, unit, found)
+                    tell(f"{unit.name} rate {rate:g} seed {seed}: {found.accuracy:.3f}, {found.seconds:.0f} s")
+                return found
+
+            outcome = settle(sweep, unit, run)
+        if outcome is not None:
+            yield outcome
+
+
+def _store(sweep: Sweep, directory: Path, unit: Unit, run: Run) -> None:
+    path = cell_path(directory, unit, run.rate, run.seed)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cell = {"arch": unit.arch, "length": unit.problem.length, "pairs": unit.problem.pairs, "width": unit.width}
+    content = {"key": cell_key(sweep, unit, run.rate, run.seed), **cell, **asdict(run)}
+    write_json(path, content, kind="eval")

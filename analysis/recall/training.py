@@ -1,0 +1,77 @@
+"""One model trained from scratch on recall: plain AdamW, one recipe for all architectures."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+
+from arch.lm import LanguageModel, build_model
+from data.synthetic import NOT_SCORED, mqar_batch
+
+from .recipe import Problem, Run, Sweep
+
+HELD_OUT_SEED = 10**6
+BETAS, GRAD_CLIP = (0.9, 0.95), 1.0
+
+
+def train(
+    sweep: Sweep, arch: str, problem: Problem, width: int, rate: float, seed: int, *,
+    device: str = "cpu", steps: int | None = None, report: Callable[[float, str], None] | None = None,
+) -> Run:  # fmt: skip
+    """Train one cell; a new batch each step, none seen twice, rate `rate` after a linear warm-up, then a cosine to 0 at
+    the recipe's last step. `steps` ends it earlier (for trials); report(share done, text) at each look at the held-out
+    rows. On a GPU the forward pass is under bf16 autocast, on a CPU in fp32."""
+    start, whole = time.perf_counter(), sweep.steps_of(arch)
+    last = steps or whole
+    model = build_model(sweep.config(arch, problem, width), seed).to(device)
+    kept, parameters = model.no_weight_decay(), dict(model.named_parameters())
+    groups = [
+        {"params": [p for name, p in parameters.items() if name not in kept], "weight_decay": sweep.weight_decay},
+        {"params": [p for name, p in parameters.items() if name in kept], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=rate, betas=BETAS)
+    curve: list[tuple[int, float]] = []
+    for step in range(1, last + 1):
+        progress = max(0.0, (step - sweep.warm_up_steps) / (whole - sweep.warm_up_steps))
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, step / sweep.warm_up_steps) * (1 + math.cos(math.pi * progress)) / 2
+        inputs, targets = _batch(sweep, problem, seed, step, sweep.rows, device)
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device != "cpu"):
+            loss = model(input_ids=inputs, targets=targets).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), GRAD_CLIP)
+        optimizer.step()
+        if step % sweep.every == 0 or step == last:
+            curve.append((step, accuracy(model, sweep, problem, device)))
+            if report:
+                report(step / last, f"{arch} {problem.name} width {width} rate {rate:g}: {curve[-1][1]:.3f}")
+            if curve[-1][1] >= sweep.done:
+                break
+    return Run(rate, seed, tuple(curve), time.perf_counter() - start)
+
+
+@torch.no_grad()
+def accuracy(model: LanguageModel, sweep: Sweep, problem: Problem, device: str = "cpu") -> float:
+    """Share of the held-out queries answered with their key's value."""
+    right = asked = 0
+    for start in range(0, sweep.held_out_rows, 256):
+        rows = slice(start, min(start + 256, sweep.held_out_rows))
+        inputs, targets = _batch(sweep, problem, HELD_OUT_SEED, 0, sweep.held_out_rows, device, rows)
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=device != "cpu"):
+            found = model(input_ids=inputs).logits.argmax(-1)
+        scored = targets != NOT_SCORED
+        right += int((found[scored] == targets[scored]).sum())
+        asked += int(scored.sum())
+    return right / asked
+
+
+def _batch(
+    sweep: Sweep, problem: Problem, seed: int, step: int, rows: int, device: str, part: slice | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets, int64 [rows, length] each."""
+    inputs, targets = mqar_batch(seed, step, rows, problem.length, problem.pairs, sweep.vocab_size, part=part)
+    return torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)

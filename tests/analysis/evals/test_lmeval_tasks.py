@@ -1,0 +1,211 @@
+"""Every named task runs without a network on rows made by hand, and scores what lm-eval scores."""
+
+import json
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+
+from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
+from analysis.evals.lmeval.local_tasks import local_task, merge_references, read_rows
+from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
+from analysis.evals.lmeval.task import make
+from analysis.evals.task import Loaded, Place
+from arch.errors import InputError
+from arch.lm import build_model
+from arch.presets import preset
+from data.tokenizer import get_tokenizer
+
+ROWS = Path(__file__).parent / "lmeval_rows"
+SHARED = Path(__file__).resolve().parents[4] / "shared/data"
+WINDOW = 192
+
+
+def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
+    config = preset(arch, "14k", vocab_size=257, context_length=context_length, init_std=0.08)
+    return Loaded(
+        build_model(config, seed).eval(),
+        config,
+        get_tokenizer("bytes"),
+        "cpu",
+        False,
+        context_length,
+        Path("checkpoint"),
+    )
+
+
+def run(name, model, rows=ROWS, **settings):
+    task = make(name, Place(Path("corpus"), rows, {name: settings} if settings else {}))
+    return task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return loaded()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_runs_offline(name, model, monkeypatch):
+    import socket
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: pytest.fail(f"{name} asked for {a[0]}"))
+    rows = read_rows(ROWS / DATA[TASKS[name].data].file)
+    n_documents = len(merge_references(rows)) if TASKS[name].scrolls else len(rows)
+    assert 3 <= len(rows) <= 5
+    shares = []
+    task = make(name, Place(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
+    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: shares.append(share))
+    assert values["n_documents"] == n_documents and values["n_requests"] >= n_documents
+    for metric in TASKS[name].metrics:
+        most = 100 if TASKS[name].scrolls and not metric.startswith("acc") else 1
+        if "perplexity" in metric or "bits" in metric:
+            assert values[metric] > 1
+        else:
+            assert 0 <= values[metric] <= most
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    assert not [key for key in values if key.startswith("fewshot")] and values["max_length"] == WINDOW
+
+
+def test_the_presets_name_what_the_paper_ran():
+    assert len(CSR) == 8 and len(SUPERGLUE) == 8 and len(SCROLLS) == 7
+    assert set().union(*PRESETS.values()) == set(TASKS)
+    files = {str(path.relative_to(ROWS)) for path in ROWS.rglob("*.jsonl")}
+    assert files == {data.file for data in DATA.values()} == {DATA[task.data].file for task in TASKS.values()}
+
+
+def test_right_answers_are_found_right():
+    """A model that only knows how likely the answers are: what is made the likeliest is what is chosen."""
+
+    class Oracle(CountingLM):
+        def _loglikelihood_tokens(self, requests, disable_tqdm=False, override_bs=None):
+            return [(0.0 if texts[1].strip() in self.right else -9.0, True) for texts, *_ in requests]
+
+    from lm_eval.evaluator import evaluate
+
+    for name, text in (("piqa", ("sol1", "sol2")), ("siqa", ("answerA", "answerB", "answerC"))):
+        rows = read_rows(ROWS / DATA[name].file)
+        first = 0 if name == "piqa" else 1
+        right = {row[text[int(row["label"]) - first]] for row in rows}
+        model = loaded()
+        lm = Oracle(hf_model(model.model), hf_tokenizer("bytes"), WINDOW, 4, lambda share, text: None, {}, 8)
+        for answers, score in ((right, 1.0), ({row[key] for row in rows for key in text} - right, 0.0)):
+            lm.right = answers
+            found = evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)
+            assert found["results"][name]["acc,none"] == score
+
+
+def shared_rows(tmp_path):
+    """The first rows of the real PIQA, LAMBADA and WikiText-2, in the hub's form."""
+    if not SHARED.is_dir():
+        pytest.skip("no ../shared folder: real evaluation data are not part of the repository")
+    labels = (SHARED / "piqa/valid-labels.lst").read_text().split()
+    lines = (SHARED / "piqa/valid.jsonl").read_text().splitlines()
+    piqa = [json.loads(line) | {"label": int(label)} for line, label in zip(lines[:24], labels, strict=False)]
+    lambada = [json.loads(line) for line in (SHARED / "lambada/lambada_test.jsonl").read_text().splitlines()[:16]]
+    text = (SHARED / "wikitext-2/test.txt").read_text()
+    starts = [found.start() for found in re.finditer(r"(?m)^ = [^=].*[^=] = $", text)][:3]
+    pages = [{"page": text[a:b][:3000]} for a, b in pairwise(starts)]
+    for name, rows in (("piqa", piqa), ("lambada", lambada), ("wikitext", pages)):
+        path = tmp_path / DATA[name].file
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(ROWS / "scrolls", tmp_path / "scrolls")
+    return tmp_path
+
+
+REAL_WINDOW = 640  # holds the longest answer of those rows
+REAL = ("piqa", "lambada", "wikitext", "scrolls-narrativeqa")
+
+
+def test_our_adapter_equals_lm_evals_own_class(tmp_path):
+    """lm-eval's HFLM over transformers' LLaMA with the same weights, and over ours: multiple choice, one continuation,
+    rolling windows, generation."""
+    from lm_eval.evaluator import evaluate
+    from lm_eval.models.huggingface import HFLM
+
+    from arch.convert import to_hf
+
+    class Peer(HFLM):
+        max_gen_toks = 16  # a class attribute of theirs, by default 256
+
+    rows = shared_rows(tmp_path)
+    model = loaded("llama", REAL_WINDOW)
+    theirs = to_hf(model.model)
+    for name in REAL:
+        ours = run(name, model, rows, max_new_tokens=16, batch_size=4)
+        for peer, tolerance in ((hf_model(model.model), 0.0), (theirs, 2e-6)):
+            lm = Peer(pretrained=peer, tokenizer=hf_tokenizer("bytes"), max_length=REAL_WINDOW, batch_size=4)
+            task = local_task(name, read_rows(rows / DATA[TASKS[name].data].file))
+            with torch.no_grad():
+                found = evaluate(lm=lm, task_dict={name: task}, bootstrap_iters=10)["results"][name]
+            for metric in TASKS[name].metrics:
+                assert ours[metric] == pytest.approx(found[f"{metric},none"], rel=tolerance, abs=0.0), (name, metric)
+
+
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2"])
+def test_batches_of_one_and_of_sixteen_agree(arch, tmp_path):
+    """Also where prompts are padded on the left to be continued together."""
+    rows, model = shared_rows(tmp_path), loaded(arch, REAL_WINDOW)
+    for name in REAL:
+        one, many = (run(name, model, rows, max_new_tokens=16, batch_size=size) for size in (1, 16))
+        for metric in TASKS[name].metrics:
+            assert one[metric] == pytest.approx(many[metric], rel=1e-5), (name, metric)
+
+
+def test_generated_texts_agree_in_every_batch_size(model):
+    lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
+    texts = []
+    for size in (1, 3, 16):
+        lm = CountingLM(hf_model(model.model), hf_tokenizer("bytes"), WINDOW, size, lambda share, text: None, {}, 24)
+        requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
+        with torch.no_grad():
+            texts.append(lm.generate_until(requests))
+    assert texts[0] == texts[1] == texts[2] and any(texts[0])
+
+
+def test_what_is_cut_is_counted(model):
+    values = run("boolq", model, max_length=40)
+    assert values["n_truncated"] == values["n_requests"] == 6
+    assert run("boolq", loaded(context_length=512))["n_truncated"] == 0
+    cut = run("scrolls-qmsum", model, max_length=60, max_new_tokens=8)
+    assert (cut["n_truncated"], cut["n_requests"], cut["max_new_tokens"]) == (3, 3, 8)
+    assert run("piqa", model, limit=2)["n_documents"] == 2
+
+
+def test_bad_input_is_one_line(tmp_path, model):
+    with pytest.raises(InputError, match=r"max_new_tokens=500 leaves no room for a prompt in a window of 192 tokens"):
+        run("scrolls-qmsum", model, max_new_tokens=500)
+    with pytest.raises(InputError, match="an answer is longer than the window of 4 tokens"):
+        run("piqa", model, max_length=4)
+    with pytest.raises(InputError, match="scaling eval fetch --tasks piqa"):
+        make("piqa", Place(Path("corpus"), tmp_path)).data_hash()
+    path = tmp_path / DATA["piqa"].file
+    path.parent.mkdir()
+    for content, told in (
+        ("", "has no rows"),
+        ("nonsense\n", ":1: is no JSON"),
+        ("[1]\n", ":1: is no record"),
+        ('{"goal": "a"}\n', "not of the form that lm-eval's task reads"),
+    ):
+        path.write_text(content)
+        with pytest.raises(InputError, match=told) as error:
+            run("piqa", model, tmp_path)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="unknown key 'limits'"):
+        make("piqa", Place(Path("corpus"), ROWS, {"piqa": {"limits": 3}}))
+
+
+def test_the_key_follows_settings_and_data(tmp_path):
+    def key(rows=ROWS, **settings):
+        task = make("piqa", Place(Path("corpus"), rows, {"piqa": settings}))
+        return task.settings(), task.data_hash()
+
+    assert key() == key(batch_size=1) and key()[0] != key(limit=2)[0]
+    shutil.copytree(ROWS, tmp_path / "rows")
+    path = tmp_path / "rows" / DATA["piqa"].file
+    assert key(tmp_path / "rows") == key()
+    path.write_text(path.read_text().replace("bread", "brown"))
+    assert key(tmp_path / "rows")[1] != key()[1]
