@@ -1,0 +1,64 @@
+"""What a needle-in-a-haystack task may be told; every value is part of the result's key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from analysis.evals.task import Settings
+
+Tokens = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What a task's name says: niah-easy, niah-standard-facts, niah-easy-facts-zh, .."""
+
+    mode: Literal["easy", "standard"]  # easy: the question stands before the hidden answer too
+    facts: bool  # a number of its own in each cell, instead of the classic needle
+    language: Literal["en", "zh"]
+
+    @property
+    def name(self) -> str:
+        return f"niah-{self.mode}{'-facts' if self.facts else ''}{'-zh' if self.language == 'zh' else ''}"
+
+
+VARIANTS = {
+    one.name: one
+    for language in ("en", "zh")
+    for facts in (False, True)
+    for mode in ("easy", "standard")
+    for one in [Variant(mode, facts, language)]  # type: ignore[arg-type]
+}
+
+
+class NiahSettings(Settings):
+    """Below evaluation.settings.niah-easy, or another of the names.
+
+    The grid: n_lengths from first_length to last_length tokens, and n_depths from 0 to 100%, both evenly spaced; the
+    defaults are the paper's. haystack: a folder of .txt files, below the data folder unless absolute; null: `needle`
+    there for English, `needle-zh` for Chinese.
+    """
+
+    first_length: Tokens = 1000
+    last_length: Tokens = 16_000
+    n_lengths: Tokens = 35
+    n_depths: Tokens = 35
+    haystack: str | None = None
+    digits: Annotated[int, Field(ge=1, le=18)] = 7  # of a fact's number
+    seed: int = 0  # of the facts, one for each cell
+    max_new_tokens: Tokens = 50
+    alpha_c: Annotated[float, Field(gt=0)] = 1.01
+    alpha_d: Annotated[float, Field(gt=0)] = 1.01
+    threshold: Annotated[int, Field(ge=2, le=10)] = 7  # the lowest score that the NIAH score takes for found
+
+    def grid_lengths(self) -> list[int]:
+        """Tokens of whole prompts with their answers, ascending, each once."""
+        return sorted({round(x) for x in np.linspace(self.first_length, self.last_length, self.n_lengths).tolist()})
+
+    def grid_depths(self) -> list[int]:
+        """Per cent of the haystack before the needle."""
+        return [round(x) for x in np.linspace(0, 100, self.n_depths).tolist()]
