@@ -71,19 +71,19 @@ def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
 
 
 def _sentence_ends(ids: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """Before token i, white space left out, stands a mark that ends a sentence, and no letter or digit follows it (as
-    in 3.14). Bytes, because a token need not end where a character does. The beginning counts."""
+    """Before token i, white space left out, stands a mark that ends a sentence; not a full stop with a letter or digit
+    right behind, as in 3.14. Bytes, because a token need not end where a character does. The beginning counts."""
     known: dict[int, bytes] = {}
     pieces = [known.get(i) or known.setdefault(i, tokenizer.decode_bytes([i])) for i in ids.tolist()]
     ends = np.zeros(len(ids) + 1, dtype=bool)
     ends[0] = True
     tail = b""  # the last few bytes so far, without white space at their end
-    glued = False  # nothing but the mark since
+    stopped = False  # the last byte is a full stop
     for i, piece in enumerate(pieces, start=1):
-        if glued and piece[:1].isalnum():
+        if stopped and piece[:1].isalnum():
             ends[i - 1] = False
         kept = piece.rstrip()
         tail = (tail + kept)[-3:] if kept else tail
         ends[i] = tail.endswith(SENTENCE_ENDS)
-        glued = bool(ends[i]) and kept == piece
+        stopped = piece.endswith(b".")
     return ends

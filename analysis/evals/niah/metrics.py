@@ -37,9 +37,8 @@ def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> fl
 
 
 def weights(n_lengths: int, n_depths: int, alpha_c: float, alpha_d: float) -> np.ndarray:
-    """[n_lengths, n_depths], their sum 1: outer product of two geometric progressions, larger for longer and deeper."""
-    grown = np.outer(alpha_c ** np.arange(n_lengths), alpha_d ** np.arange(n_depths))
-    return grown / grown.sum()
+    """[n_lengths, n_depths]: outer product of two geometric progressions from 1 on, larger for longer and deeper."""
+    return np.outer(alpha_c ** np.arange(n_lengths), alpha_d ** np.arange(n_depths))
 
 
 def penalty(succeeded: Sequence[bool]) -> float:
@@ -59,13 +58,13 @@ def measures(
 
     threshold: the lowest score that counts as found, in the NIAH score's penalty only.
     """
-    weight = weights(*scores.shape, alpha_c, alpha_d)
+    weight = weights(scores.shape[0], scores.shape[1], alpha_c, alpha_d)
     share = shares(scores)
     p = np.array([penalty(column) for column in np.asarray(scores) >= threshold])
     return {
         **{f"acc_at_{name}": accuracy_at(scores, lengths, tokens) for name, tokens in COLUMNS.items()},
         **{f"acc_le_{name}": accuracy_up_to(scores, lengths, tokens) for name, tokens in CUTS.items()},
         "acc_avg": 100 * float(share.mean()),
-        "weighted_avg_acc": 100 * float((weight * share).sum()),
-        "niah_score": 100 * float((weight * p[:, None] * share).sum()),
+        "weighted_avg_acc": 100 * float((weight * share).sum() / weight.sum()),
+        "niah_score": 100 * float((weight * p[:, None] * share).sum() / weight.sum()),
     }

@@ -89,7 +89,6 @@ def make_prompts(settings: NiahSettings, variant: Variant, haystack: Haystack, t
                     f"a length of {length} tokens leaves no room for needle, question and answer, which need "
                     f"{length - n_haystack}; ask for longer ones"
                 )
-            haystack.cut(n_haystack)
             insert_at = haystack.insert_at(n_haystack, depth)
             cells.append(Cell(depth, needle, needle_ids, question_ids, insert_at, n_haystack))
         columns.append(Column(length, cells))

@@ -21,8 +21,10 @@ LEVELS = ((0.75, 7), (0.5, 5), (0.25, 3))
 EXACT, MISSED = 10, 1
 WORD = re.compile(r"[㐀-䶿一-鿿]|[^\W_㐀-䶿一-鿿]+")
 FUNCTION_WORDS = frozenset(
-    "a an and are as at be by for from in is it its of on or that the this to was were will with "
-    "的 了 在 是 和 与 一 个 就 去 到 也 着 有".split()
+    WORD.findall(
+        "a an and are as at be by for from in is it its of on or that the this to was were will with "
+        "的了在是和与一个就去到也着有"
+    )
 )
 
 

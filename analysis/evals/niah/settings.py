@@ -26,12 +26,11 @@ class Variant:
         return f"niah-{self.mode}{'-facts' if self.facts else ''}{'-zh' if self.language == 'zh' else ''}"
 
 
+MODES: tuple[Literal["easy"], Literal["standard"]] = ("easy", "standard")
+LANGUAGES: tuple[Literal["en"], Literal["zh"]] = ("en", "zh")
 VARIANTS = {
     one.name: one
-    for language in ("en", "zh")
-    for facts in (False, True)
-    for mode in ("easy", "standard")
-    for one in [Variant(mode, facts, language)]  # type: ignore[arg-type]
+    for one in (Variant(mode, facts, language) for language in LANGUAGES for facts in (False, True) for mode in MODES)
 }
 
 

@@ -32,12 +32,12 @@ def test_penalty_by_hand(column, expected):
 
 
 def test_weights_by_hand():
-    """Two lengths, alpha_c = 2, and three depths, alpha_d = 3: rows 1 3 9 and 2 6 18, sum 39."""
-    assert weights(2, 3, 2.0, 3.0) == pytest.approx(np.array([[1, 3, 9], [2, 6, 18]]) / 39, rel=1e-15)
+    """Two lengths, alpha_c = 2, and three depths, alpha_d = 3: rows 1 3 9 and 2 6 18."""
+    assert weights(2, 3, 2.0, 3.0).tolist() == [[1, 3, 9], [2, 6, 18]]
 
 
 def test_a_small_grid_by_hand():
-    """Lengths 2000 and 4000, three depths, alpha_c = 2, alpha_d = 3, threshold 7.
+    """Lengths 2000 and 4000, three depths, alpha_c = 2, alpha_d = 3, threshold 7; the weights' sum is 39.
 
     scores 10  1  7   shares 1 0 2/3   found 1 0 1: three runs, p = 1/2
             1 10 10          0 1 1           0 1 1: two runs,   p = 1/sqrt 2
