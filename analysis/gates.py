@@ -91,7 +91,7 @@ def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_t
 
 def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens: int) -> np.ndarray:
     """int64 [rows, at most context_length]: whole windows of `source`, or one shorter row of a shorter text."""
-    from analysis.evals.loss import window_starts
+    from analysis.evals.windows import window_starts
     from data.corpus import open_corpus
 
     if source.is_dir():

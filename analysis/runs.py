@@ -100,10 +100,11 @@ def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
         for path in sorted((study_dir / "runs" / run_id / "evals").glob("*/validation.json")):
             try:
                 result = read_json(path)
-            except ValueError:
-                continue  # not ours: evaluations are written whole
-            if result.get("loss") is not None:  # null: a model that diverged
-                results.append(result)
+                values = result["values"]
+            except (ValueError, KeyError):
+                continue  # not ours, or of an earlier version, which the next evaluation replaces
+            if values.get("loss") is not None:  # null: a model that diverged
+                results.append(result | values)
         if header is not None and results:
             frames.append(_with_cost(pd.DataFrame(results).reindex(columns=list(columns)), header))
     return _concat(frames, (*RUN_KEYS, *columns, *_flops_columns(), "warmup"))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 FIT_VERSION = 5  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 2  # of the page
-TABLES = ("curves", "evals", "runs")
+TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
 class Fitted(NamedTuple):
@@ -64,23 +64,20 @@ def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
     results.mkdir(parents=True, exist_ok=True)
-    for name in TABLES:
+    for name, file in TABLES.items():
         buffer = io.BytesIO()
         getattr(tables, name).to_parquet(buffer, index=False)
-        write_bytes(results / f"{name}.parquet", buffer.getvalue(), kind="results")
+        write_bytes(results / f"{file}.parquet", buffer.getvalue(), kind="results")
     write_json(results / "fits.json", fits, kind="results")
     return Fitted(fits, True)
 
 
 def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
     from analysis.evals.baseline import ensure_baseline
-    from analysis.evals.loss import LossSettings
 
-    settings = LossSettings(study.evaluation.validation_tokens, study.evaluation.batch_rows)
     context_length = max(run.context_length for run in runs)
-    return ensure_baseline(
-        study.directory / "corpus", study.directory / "results/bigram.json", context_length, settings
-    )
+    path = study.directory / "results/bigram.json"
+    return ensure_baseline(study.directory / "corpus", path, context_length, study.evaluation.validation_tokens)
 
 
 def report(study: StudySpec, runs: Sequence[RunSpec]) -> Reported:
@@ -120,7 +117,7 @@ def read_tables(results: Path) -> Tables:
 
     from analysis.runs import Tables
 
-    return Tables(*(pd.read_parquet(results / f"{name}.parquet") for name in ("curves", "runs", "evals")))
+    return Tables(**{name: pd.read_parquet(results / f"{file}.parquet") for name, file in TABLES.items()})
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
@@ -172,7 +169,7 @@ def _provenance(study: StudySpec, runs: Sequence[RunSpec], fits: dict[str, Any])
 
 
 def _tables_exist(results: Path) -> bool:
-    return all((results / f"{name}.parquet").exists() for name in TABLES)
+    return all((results / f"{file}.parquet").exists() for file in TABLES.values())
 
 
 def _plain(settings: FitSettings) -> dict[str, Any]:

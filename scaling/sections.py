@@ -102,6 +102,9 @@ class Overrides(Section):
 class Evaluation(Section):
     validation_tokens: Count = 65_536
     batch_rows: Count = 16
+    tasks: Sources | None = None  # beside held-out loss: `scaling eval list`
+    data: str | None = None  # the folder that `scaling eval fetch` filled
+    settings: dict[str, dict[str, Any]] = {}  # of tasks, by name
 
 
 class Fit(Section):

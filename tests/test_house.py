@@ -24,9 +24,12 @@ ALLOWED = {
     "flops": ("arch.config", "arch.presets", "arch.registry", "arch.errors"),
     "scaling": ("arch", "data", "flops"),
     "jobs": ("scaling.spec", "scaling.rundir", "data.files", "arch.errors"),
-    "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir"),
+    "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
 }
-SEES_ALL = ("scaling.cli", "scaling.commands", "scaling.__main__")
+SEES_ALL = (
+    *("scaling.cli", "scaling.commands", "scaling.__main__", "scaling.options"),
+    *("scaling.cli_eval", "scaling.eval_stage", "scaling.eval_progress"),
+)
 
 
 def module_name(path: Path) -> str:

@@ -6,17 +6,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data.files import read_json, write_json
 
-from .loss import LossSettings, windows
+from .windows import batches, window_starts
 
 VERSION = 3
 MAX_TRAIN_TOKENS = 100_000_000
 
 
-def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, settings: LossSettings) -> dict[str, Any]:
+def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, validation_tokens: int) -> dict[str, Any]:
     """The baseline at `path`, computed where it is missing or belongs to another corpus or other windows."""
     from data.corpus import open_corpus
 
@@ -25,7 +23,7 @@ def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, settings:
         "version": VERSION,
         "corpus_fingerprint": corpus.fingerprint,
         "context_length": context_length,
-        "validation_tokens": settings.validation_tokens,
+        "validation_tokens": validation_tokens,
     }
     try:
         stored = dict(read_json(path))
@@ -35,7 +33,8 @@ def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, settings:
         return stored
     from data.bigram import bigram_loss
 
-    held_out = np.concatenate(list(windows(corpus.validation, context_length, settings)))
+    starts = window_starts(len(corpus.validation), context_length, validation_tokens)
+    (held_out,) = batches(corpus.validation, starts, context_length, len(starts))
     loss = bigram_loss(corpus.train, held_out, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS)
     n_bytes = len(corpus.tokenizer.decode_bytes(held_out[:, 1:].ravel().tolist()))
     result = key | {

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from arch.errors import InputError, nearest
 
+from .meter import Meter
+
 if TYPE_CHECKING:
     from arch.config import ModelConfig
     from arch.lm import LanguageModel
@@ -30,7 +32,7 @@ class Loaded:
     """A checkpoint's model, guarded (its probe loss reproduced), in evaluation mode on `device`.
 
     autocast: read under bf16 autocast, as the run trained (never on a CPU). context_length: tokens, of the training.
-    tokenizer: the one whose files the checkpoint carries.
+    tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads.
     """
 
     model: LanguageModel
@@ -40,6 +42,7 @@ class Loaded:
     autocast: bool
     context_length: int
     checkpoint: Path
+    meter: Meter = field(default_factory=Meter)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -48,6 +51,15 @@ class Loaded:
 
         with torch.inference_mode(), torch.autocast(self.device.split(":")[0], torch.bfloat16, enabled=self.autocast):
             yield
+
+    def warnings_at(self, length: int) -> list[str]:
+        """What to tell people where texts of up to `length` tokens are read: put it into the values as `warnings`."""
+        if self.config.arch != "llama" or length <= self.context_length:
+            return []
+        return [
+            f"LLaMA was trained at {self.context_length:,} tokens and is read at up to {length:,}: rotary positions "
+            f"beyond the training length were never trained"
+        ]
 
 
 class Settings(BaseModel):
@@ -113,6 +125,7 @@ class Task(Protocol):
     def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
         """The result's values: numbers (null where there is none), or lists and dictionaries of them.
 
-        Numbers at the top level become rows of results/evals.parquet. Raises InputError where this model cannot be
-        evaluated: the pair has failed, the others go on.
+        Numbers at the top level become rows of results/evals.parquet; `warnings`, a list of lines, is shown once.
+        Values of contexts beyond the training length stand beside `extrapolated: true`. Raises InputError where this
+        model cannot be evaluated: the pair has failed, the others go on.
         """

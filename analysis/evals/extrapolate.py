@@ -1,0 +1,148 @@
+"""Perplexity against context length, up to 16 times the training length, and loss by position.
+
+One span of text is cut into windows of each length in turn, so that every length scores the very same tokens and only
+what they see differs: a token of a window of n tokens has between 1 and n tokens before it. The mean over lengths is
+the "avg" of HGRN's table (Qin et al. 2023, table 14). Loss by position is that of the longest windows.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from pydantic import PositiveInt
+
+from arch.errors import InputError
+from data.files import sha256
+from data.tokenizer import Tokenizer
+
+from .task import Loaded, Place, Say, Settings
+from .validation import exp_or_none
+from .windows import batches, token_nats
+
+SHORTEST, FACTOR = 512, 16
+BINS_PER_OCTAVE = 4
+
+
+class ExtrapolateSettings(Settings):
+    """lengths: tokens, null for doublings from 512 (or the training length, where that is shorter) to 16 times the
+    training length; n_tokens: scored at each length, rounded to windows of the longest, at least one; file: below the
+    data folder, null for the corpus' validation split; batch_tokens: of a forward pass, at least one window."""
+
+    lengths: list[PositiveInt] | None = None
+    n_tokens: PositiveInt = 131_072
+    file: str | None = None
+    batch_tokens: PositiveInt = 16_384
+
+
+def default_lengths(context_length: int) -> list[int]:
+    """Ascending; the training length is one of them."""
+    longest = FACTOR * context_length
+    doublings = {context_length * 2**k for k in range(5)}
+    below = {SHORTEST * 2**k for k in range(40) if SHORTEST * 2**k < context_length}
+    return sorted(n for n in doublings | below if n <= longest)
+
+
+class Extrapolate:
+    name = "extrapolate"
+    version = 1
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._settings = place, place.settings_of(self.name, ExtrapolateSettings)
+
+    @cached_property
+    def _path(self) -> Any:
+        return self._place.data_file(self.name, self._settings.file or "")
+
+    def settings(self) -> dict[str, Any]:
+        return self._settings.model_dump()
+
+    def data_hash(self) -> str:
+        from data.corpus import open_corpus
+
+        return sha256(self._path) if self._settings.file else open_corpus(self._place.corpus).fingerprint
+
+    def prepare(self, tokenizer: Tokenizer) -> Any:
+        """Token ids; in front of a file's text stands end-of-text."""
+        from data.corpus import open_corpus
+
+        if not self._settings.file:
+            return open_corpus(self._place.corpus).validation
+        ids = tokenizer.encode_array(self._path.read_text(encoding="utf-8")).astype(np.int64)
+        return np.concatenate([[tokenizer.eot_id], ids])
+
+    def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
+        """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
+        wanted = sorted(set(self._settings.lengths or default_lengths(model.context_length)))
+        lengths = [n for n in wanted if n < len(prepared)]
+        if not lengths:
+            raise InputError(
+                f"{self.name}: the text has {len(prepared):,} tokens, too few for one window of {wanted[0]:,}: give "
+                f"more text, or evaluation.settings.{self.name}.lengths"
+            )
+        longest = lengths[-1]
+        n_windows = min((len(prepared) - 1) // longest, max(1, self._settings.n_tokens // longest))
+        starts = np.arange(n_windows) * longest
+        by_length, read, last = [], 0, np.empty((0, 0))
+        for length in lengths:
+            # a length that does not divide the longest leaves the same remainder of each long window unscored
+            inner = np.concatenate([start + np.arange(longest // length) * length for start in starts])
+            rows = max(1, self._settings.batch_tokens // length)
+            nats = []
+            for batch in batches(prepared, inner, length, rows):
+                nats.append(token_nats(model, batch))
+                read += batch[:, 1:].size
+                say(min(1.0, read / (len(lengths) * n_windows * longest)), f"context {length:,}")
+            last = np.concatenate(nats)
+            by_length.append(self._row(length, last, model.context_length))
+        finite = [row["perplexity"] for row in by_length if row["perplexity"] is not None]
+        return {
+            **{f"perplexity@{row['length']}": row["perplexity"] for row in by_length},
+            "perplexity_avg": float(np.mean(finite)) if len(finite) == len(by_length) else None,
+            "n_lengths_left_out": len(wanted) - len(lengths),
+            "lengths_left_out": wanted[len(lengths) :],
+            "context_length": model.context_length,
+            "extrapolated": longest > model.context_length,
+            "by_length": by_length,
+            "by_position": by_position(last, model.context_length),
+            "warnings": model.warnings_at(longest),
+        }
+
+    @staticmethod
+    def _row(length: int, nats: np.ndarray, context_length: int) -> dict[str, Any]:
+        loss = float(nats.mean(dtype=float))
+        return {
+            "length": length,
+            "loss": loss if math.isfinite(loss) else None,
+            "perplexity": exp_or_none(loss) if math.isfinite(loss) else None,
+            "n_tokens_scored": nats.size,
+            "extrapolated": length > context_length,
+        }
+
+
+def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
+    """Mean loss of nats [windows, T] over ranges of positions, four an octave: first..last, 1-based, the tokens read
+    when that one is predicted."""
+    length = nats.shape[1]
+    edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)) + 1)}
+    ordered = sorted(edge for edge in edges if edge <= length + 1)
+    rows = []
+    for first, end in pairwise(ordered):
+        loss = float(nats[:, first - 1 : end - 1].mean(dtype=float))
+        rows.append(
+            {
+                "first": first,
+                "last": end - 1,
+                "loss": loss if math.isfinite(loss) else None,
+                "extrapolated": end - 1 > context_length,
+            }
+        )
+    return rows
+
+
+def make(name: str, place: Place) -> Extrapolate:
+    """The task "extrapolate"."""
+    return Extrapolate(place)

@@ -1,0 +1,199 @@
+"""The matrix checkpoints x tasks: which results are there, which are stale or missing, and how one is stored.
+
+<run>/evals/<step>/<task>.json is one atomic file. Whatever decides its numbers is hashed into its `key`: the weights,
+the task, its version and settings, the data, the precision. A result is valid as long as its key is what would be
+computed today; there is no other record of what is done, so that any worker can go on at any point.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from data.files import read_json, read_manifest, write_json
+from scaling.spec import RunSpec
+
+from .task import Task
+
+SCHEMA = 2
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """An artifact to evaluate; manifest: not yet verified. autocast: its run trains in bf16."""
+
+    run: RunSpec
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.run_id}/{self.path.name}"
+
+    @property
+    def autocast(self) -> bool:
+        return self.run.training.precision == "bf16"
+
+    @property
+    def weights_sha256(self) -> str:
+        return str(self.manifest["files"][WEIGHTS]["sha256"])
+
+    @property
+    def results(self) -> Path:
+        """The directory of its results, claims and failures."""
+        return self.path.parent.parent / "evals" / self.path.name
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One cell of the matrix."""
+
+    checkpoint: Checkpoint
+    task: Task
+    key: str
+    data_hash: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.checkpoint.name} {self.task.name}"
+
+    @property
+    def path(self) -> Path:
+        return self.checkpoint.results / f"{self.task.name}.json"
+
+    @property
+    def failure(self) -> Path:
+        return self.path.with_suffix(".failed")
+
+    def stored(self) -> dict[str, Any] | None:
+        """The valid result, None where there is none."""
+        try:
+            result = read_json(self.path)
+            return dict(result) if result["key"] == self.key else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def failed(self, attempt: str) -> str | None:
+        """Why it failed in this attempt, None where it was not tried or did not fail."""
+        try:
+            record = read_json(self.failure)
+            tried = record["attempt"] == attempt and record["key"] == self.key
+            return str(record["reason"]) if tried else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def store(self, values: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Write the result; `more`: device, seconds, setup_seconds, forward_seconds, forward_tokens."""
+        manifest = self.checkpoint.manifest
+        result = {
+            "schema": SCHEMA,
+            "task": self.task.name,
+            "version": self.task.version,
+            "key": self.key,
+            "run_id": self.checkpoint.run.run_id,
+            "step": manifest["step"],
+            "n_tokens": manifest["n_tokens"],
+            "values": values,
+            "settings": self.task.settings(),
+            "weights_sha256": self.checkpoint.weights_sha256,
+            "data_hash": self.data_hash,
+            **more,
+        }
+        self._write(self.path, result)
+        self.failure.unlink(missing_ok=True)
+        return result
+
+    def fail(self, attempt: str, reason: str) -> None:
+        """Record that it cannot be evaluated, so that the other workers of this attempt do not try."""
+        self._write(self.failure, {"attempt": attempt, "key": self.key, "reason": reason})
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_json(path, content, kind="eval")
+        except FileNotFoundError:  # a command that began just now swept the unfinished file away
+            write_json(path, content, kind="eval")
+
+
+@dataclass
+class Matrix:
+    """pairs: all that were asked for; refused: a line for each task that cannot be evaluated at all (its pairs are not
+    among `pairs`, n_refused counts them); warnings: a line for each directory that is no checkpoint."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+    n_refused: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def checkpoints(self) -> Iterator[tuple[Checkpoint, list[Pair]]]:
+        """Each checkpoint with its pairs, in order."""
+        found: dict[Path, list[Pair]] = {}
+        for pair in self.pairs:
+            found.setdefault(pair.checkpoint.path, []).append(pair)
+        for pairs in found.values():
+            yield pairs[0].checkpoint, pairs
+
+
+def expand(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task], which: str = "all") -> Matrix:
+    """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP".
+
+    Reads manifests and data, loads no model. Raises InputError where `which` means nothing or no run has such a step.
+    """
+    matrix = Matrix()
+    checkpoints = [one for run in runs for one in _pick(_checkpoints(runs_dir, run, matrix.warnings), which)]
+    if which not in ("all", "last") and not checkpoints:
+        raise InputError(f"--checkpoints {which}: no run has a checkpoint of such a step; `all` and `last` are others")
+    hashes: list[tuple[Task, str]] = []
+    for task in tasks:
+        try:
+            hashes.append((task, task.data_hash()))
+        except (InputError, OSError) as error:
+            matrix.refused[task.name] = str(error)
+            matrix.n_refused += len(checkpoints)
+    for checkpoint in checkpoints:
+        for task, data_hash in hashes:
+            matrix.pairs.append(Pair(checkpoint, task, result_key(checkpoint, task, data_hash), data_hash))
+    return matrix
+
+
+def result_key(checkpoint: Checkpoint, task: Task, data_hash: str) -> str:
+    """16 hex digits over everything that decides a result."""
+    parts = {
+        "schema": SCHEMA,
+        "weights": checkpoint.weights_sha256,
+        "task": task.name,
+        "version": task.version,
+        "settings": task.settings(),
+        "data": data_hash,
+        "autocast": checkpoint.autocast,
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _checkpoints(runs_dir: Path, run: RunSpec, warnings: list[str]) -> list[Checkpoint]:
+    found = []
+    for path in sorted((runs_dir / run.run_id / "checkpoints").glob("[0-9]*")):
+        manifest = read_manifest(path, verify=False)
+        if manifest is None or WEIGHTS not in manifest["files"]:
+            warnings.append(f"{run.run_id}: checkpoint {path.name} has no valid manifest; skipped")
+        else:
+            found.append(Checkpoint(run, path, manifest))
+    return found
+
+
+def _pick(checkpoints: list[Checkpoint], which: str) -> list[Checkpoint]:
+    if which == "all":
+        return checkpoints
+    if which == "last":
+        return checkpoints[-1:]
+    try:
+        steps = {int(word) for word in which.split(",")}
+    except ValueError:
+        raise InputError(f"--checkpoints {which}: write all, last, or steps as 1000,2000") from None
+    return [one for one in checkpoints if int(one.path.name) in steps]

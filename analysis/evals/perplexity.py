@@ -1,0 +1,124 @@
+"""Perplexity of a text file (WikiText-2's test split by default): every token scored once, in fixed windows.
+
+The text is one stream, end-of-text before its first token. A window is `window` tokens long (the training length unless
+settings say otherwise) and begins `stride` tokens after the one before it (default: a window, so none overlaps); of
+each, only the tokens that no earlier window scored count. The last window is moved back to be whole. The sum of nats is
+divided by tokens (depends on the tokenizer), by bytes and by words of the text (do not). Words are runs of characters
+that are not white space. Raw text: lm-eval's `wikitext` cleans it and reads it by article, so the two differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import PositiveInt
+
+from arch.errors import InputError
+from data.files import sha256
+from data.tokenizer import Tokenizer
+
+from .task import Loaded, Place, Say, Settings
+from .validation import exp_or_none, losses
+from .windows import token_nats
+
+
+class PerplexitySettings(Settings):
+    """file: below the data folder; window, stride: tokens, null for the training length and for the window."""
+
+    file: str = "wikitext-2/test.txt"
+    window: PositiveInt | None = None
+    stride: PositiveInt | None = None
+    batch_rows: PositiveInt = 16
+
+
+@dataclass(frozen=True)
+class Text:
+    """ids: end-of-text, then the text's tokens; n_bytes, n_words of the text."""
+
+    ids: np.ndarray
+    n_bytes: int
+    n_words: int
+
+
+def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]:
+    """(start, n_scored) of each window over ids[0 .. n_targets]: it predicts ids[start + 1 .. start + window], of which
+    the last `n_scored` count. Every one of the n_targets is scored once."""
+    window = min(window, n_targets)
+    done = 0
+    while done < n_targets:
+        end = min(n_targets, done + stride) if done else window
+        yield end - window, end - done
+        done = end
+
+
+class Perplexity:
+    name = "perplexity"
+    version = 1
+
+    def __init__(self, place: Place) -> None:
+        self._place, self._settings = place, place.settings_of(self.name, PerplexitySettings)
+        chosen = self._settings
+        if chosen.window and chosen.stride and chosen.stride > chosen.window:
+            raise InputError(
+                f"evaluation.settings.{self.name}: stride {chosen.stride} is larger than the window of {chosen.window} "
+                f"tokens, so some tokens would never be scored: give at most the window"
+            )
+
+    @cached_property
+    def _path(self) -> Path:
+        return self._place.data_file(self.name, self._settings.file)
+
+    def settings(self) -> dict[str, Any]:
+        return self._settings.model_dump()
+
+    def data_hash(self) -> str:
+        return sha256(self._path)
+
+    def prepare(self, tokenizer: Tokenizer) -> Text:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{self.name}: {self._path} is no UTF-8 text ({error.reason}); give another file"
+            ) from None
+        if not text.strip():
+            raise InputError(f"{self.name}: {self._path} holds no text; give another file")
+        ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
+        return Text(ids, len(text.encode()), len(text.split()))
+
+    def evaluate(self, model: Loaded, prepared: Text, say: Say) -> dict[str, Any]:
+        window = self._settings.window or model.context_length
+        stride = min(self._settings.stride or window, window)
+        n_tokens = len(prepared.ids) - 1
+        todo = list(spans(n_tokens, window, stride))
+        window = min(window, n_tokens)
+        nats, step = 0.0, self._settings.batch_rows
+        for first in range(0, len(todo), step):
+            batch = todo[first : first + step]
+            found = token_nats(model, np.stack([prepared.ids[s : s + window + 1] for s, _ in batch]))
+            nats += sum(float(row[-n:].sum(dtype=float)) for row, (_, n) in zip(found, batch, strict=True))
+            say((first + len(batch)) / len(todo), f"{first + len(batch)} of {len(todo)} windows")
+        result = losses(nats, n_tokens, prepared.n_bytes)
+        finite = math.isfinite(nats)
+        return result | {
+            "byte_perplexity": exp_or_none(nats / prepared.n_bytes) if finite else None,
+            "word_perplexity": exp_or_none(nats / prepared.n_words) if finite else None,
+            "n_tokens_scored": n_tokens,
+            "n_bytes_scored": prepared.n_bytes,
+            "n_words_scored": prepared.n_words,
+            "n_windows": len(todo),
+            "window": window,
+            "stride": stride,
+            "extrapolated": window > model.context_length,
+        }
+
+
+def make(name: str, place: Place) -> Perplexity:
+    """The task "perplexity"."""
+    return Perplexity(place)

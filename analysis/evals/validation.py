@@ -1,0 +1,86 @@
+"""Held-out loss of a checkpoint: nats a token, perplexity and bits a byte, over fixed windows of the validation split.
+
+The windows do not overlap, are one context long and lie evenly over the split; every model of a study is scored on the
+same ones. Each predicts its own first token from one token before it, like a training sequence. Bits a byte divide by
+the bytes of the very tokens scored (an end-of-text token is scored but has no bytes), so they compare across
+tokenizers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from data.tokenizer import Tokenizer
+
+from .task import Loaded, Place, Say, Settings
+from .windows import batches, token_nats, window_starts
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+
+
+class ValidationSettings(Settings):
+    """Tokens of the split (rounded down to whole windows, at least one) and rows a forward pass; `evaluation` of the
+    study file."""
+
+    validation_tokens: int = 65_536
+    batch_rows: int = 16
+
+
+class Validation:
+    name = "validation"
+    version = 2
+
+    def __init__(self, place: Place) -> None:
+        self._corpus = place.corpus
+        self._settings = place.settings_of(self.name, ValidationSettings)
+
+    def settings(self) -> dict[str, Any]:
+        return self._settings.model_dump()
+
+    def data_hash(self) -> str:
+        from data.corpus import open_corpus
+
+        return open_corpus(self._corpus).fingerprint
+
+    def prepare(self, tokenizer: Tokenizer) -> Corpus:
+        """The corpus, whose tokens are made already."""
+        from data.corpus import open_corpus
+
+        return open_corpus(self._corpus)
+
+    def evaluate(self, model: Loaded, prepared: Corpus, say: Say) -> dict[str, Any]:
+        """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite."""
+        held_out, length = prepared.validation, model.context_length
+        starts = window_starts(len(held_out), length, self._settings.validation_tokens)
+        nats, n_scored, n_bytes = 0.0, 0, 0
+        for rows in batches(held_out, starts, length, self._settings.batch_rows):
+            nats += float(token_nats(model, rows).sum(dtype=float))
+            n_scored += rows[:, 1:].size
+            n_bytes += len(model.tokenizer.decode_bytes(rows[:, 1:].ravel().tolist()))
+            say(n_scored / (len(starts) * length), f"{n_scored:,} tokens")
+        counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": len(starts)}
+        return losses(nats, n_scored, n_bytes) | counts | {"context_length": length}
+
+
+def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:
+    """loss (nats a token), perplexity and bits_per_byte of a sum of nats; null where they are no finite number."""
+    loss = nats / n_tokens
+    if not math.isfinite(loss):
+        return {"loss": None, "perplexity": None, "bits_per_byte": None, "reason": "the loss is not finite"}
+    return {
+        "loss": loss,
+        "perplexity": exp_or_none(loss),
+        "bits_per_byte": nats / math.log(2) / n_bytes if n_bytes else None,
+    }
+
+
+def exp_or_none(nats: float) -> float | None:
+    """exp, None where it is no float64."""
+    return math.exp(nats) if nats < 700 else None
+
+
+def make(name: str, place: Place) -> Validation:
+    """The task "validation"."""
+    return Validation(place)

@@ -1,0 +1,110 @@
+"""One worker of a matrix: takes what is missing and nobody is at, checkpoint after checkpoint, until nothing is left.
+
+A model is loaded once for all of its tasks, requests are prepared once for each tokenizer. A worker first looks for
+checkpoints where nobody is, and in a second round helps where somebody is. A pair that fails, whatever the reason, is
+recorded and the others go on.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+
+from .claims import Claim, progress_of, take
+from .matrix import Checkpoint, Matrix, Pair
+from .task import Loaded
+
+
+class Worker:
+    """corpus: the study's; device: "cpu" or "cuda"; attempt: pairs recorded as failed under the same name are left
+    alone; tell: gets a line for each pair."""
+
+    def __init__(self, corpus: Path, device: str, attempt: str, tell: Callable[[str], None] = print) -> None:
+        self._corpus, self._device, self._attempt, self._tell = corpus, device, attempt, tell
+        self._path: Path | None = None
+        self._model: Loaded | InputError | None = None
+        self._prepared: dict[tuple[str, str], Any] = {}
+        self._since = time.perf_counter()
+        self.n_done = self.n_failed = 0
+
+    def work(self, matrix: Matrix) -> None:
+        """Evaluate. Raises InputError where results cannot be written."""
+        for helping in (False, True):
+            for checkpoint, pairs in matrix.checkpoints():
+                names = [pair.task.name for pair in pairs]
+                if helping or not any(progress_of(checkpoint.results, name) for name in names):
+                    for pair in pairs:
+                        self._attempt_pair(pair)
+
+    def _attempt_pair(self, pair: Pair) -> None:
+        if self._is_settled(pair):
+            return
+        claim = take(pair.checkpoint.results, pair.task.name)
+        if claim is None:
+            return
+        with claim:
+            if self._is_settled(pair):  # by whoever held the claim before
+                return
+            try:
+                reason = self._evaluate(pair, claim)
+                if reason is not None:
+                    pair.fail(self._attempt, reason)
+            except OSError as error:
+                raise InputError(
+                    f"{pair.path}: cannot be written ({error.strerror}); see to it and run again"
+                ) from None
+        self._since = time.perf_counter()
+        self.n_done += reason is None
+        self.n_failed += reason is not None
+        self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
+
+    def _is_settled(self, pair: Pair) -> bool:
+        return pair.stored() is not None or pair.failed(self._attempt) is not None
+
+    def _evaluate(self, pair: Pair, claim: Claim) -> str | None:
+        """Evaluate and store one pair; why it failed, None where it did not."""
+        try:
+            model = self._open(pair.checkpoint)
+            key = (pair.task.name, model.tokenizer.name)
+            if key not in self._prepared:
+                self._prepared[key] = pair.task.prepare(model.tokenizer)
+            begun = time.perf_counter()
+            model.meter.reset()
+            values = pair.task.evaluate(model, self._prepared[key], claim.say)
+            seconds = time.perf_counter() - begun
+        except InputError as error:
+            return str(error)
+        except Exception as error:  # a task may fail in any way, and the others go on
+            traceback.print_exc()
+            return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        try:
+            pair.store(
+                values,
+                device=model.device,
+                seconds=round(seconds, 4),
+                setup_seconds=round(begun - self._since, 4),
+                forward_seconds=round(model.meter.seconds, 4),
+                forward_tokens=model.meter.tokens,
+            )
+        except (TypeError, ValueError) as error:
+            return f"its values are no JSON ({error})"
+        return None
+
+    def _open(self, checkpoint: Checkpoint) -> Loaded:
+        """The model, kept until another is asked for; a refusal is kept as well."""
+        from .loaded import load_guarded
+
+        if self._path != checkpoint.path:
+            self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
+            try:
+                self._model = load_guarded(checkpoint.path, self._corpus, self._device, checkpoint.autocast)
+            except InputError as error:
+                self._model = error
+        if not isinstance(self._model, Loaded):
+            raise self._model or InputError(f"{checkpoint.path}: could not be loaded")
+        return self._model

@@ -1,0 +1,80 @@
+"""The `scaling eval` commands: a study's evaluations, and the list of tasks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+
+DEFAULT = "study"
+
+
+class StudyFirst(typer.core.TyperGroup):
+    """`scaling eval STUDY ...` and `scaling eval list`: a first word that is no command is a study."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=StudyFirst, help="Evaluate checkpoints; `scaling eval --help` says how, `eval list` what.")
+
+
+@app.command(DEFAULT)
+def study(
+    study: Study,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Tasks and presets, as niah-easy,csr (`scaling eval list`); default: validation, the study's."
+        ),
+    ] = None,
+    checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    worker: Annotated[
+        bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
+    ] = False,
+    run: Annotated[list[str] | None, typer.Option(help="With --worker: a run by its id; repeatable.")] = None,
+    attempt: Annotated[
+        str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
+    ] = None,
+) -> None:
+    """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
+    from . import eval_stage
+
+    request = request_of(study, only, sets, out, as_json)
+    names = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks is not None else ()
+    choice = eval_stage.Choice(names, checkpoints, workers, tuple(run or ()))
+    if worker:
+        raise typer.Exit(1 if eval_stage.eval_worker(request, choice, attempt) else 0)
+    if dry_run:
+        todo = eval_stage.missing_evaluations(request, choice)
+        return print_json(todo) if as_json else request.say(eval_stage.show_missing(todo))
+    with request.writing():
+        result = eval_stage.eval_stage(request, choice)
+    if as_json:
+        print_json(result)
+    close(request, {"evaluations": result})
+
+
+@app.command("list")
+def list_tasks(as_json: AsJson = False) -> None:
+    """The tasks there are, what they need, and the presets that stand for several."""
+    from analysis.evals.registry import ENTRIES, PRESETS
+
+    from .plan import text_table
+
+    if as_json:
+        tasks = [{"task": name, "about": entry.about, "needs": entry.needs} for name, entry in ENTRIES.items()]
+        return print_json({"tasks": tasks, "presets": PRESETS})
+    print(text_table(("task", "what", "data"), [(n, e.about, e.needs or "-") for n, e in ENTRIES.items()]))
+    for name, members in PRESETS.items():
+        print(f"preset {name}: {', '.join(members)}")

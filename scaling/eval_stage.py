@@ -1,0 +1,190 @@
+"""The evaluation stage: what is missing of the matrix checkpoints x tasks, given to workers on this machine.
+
+The workers (`scaling eval STUDY --worker`, here or as array elements of a scheduler) share the matrix by claim files
+and need no lock; this process starts some, watches the results appear, and draws the table at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError, nearest
+
+from .worklist import EXIT_INPUT, expected_work, thread_environment
+
+if TYPE_CHECKING:
+    from analysis.evals.matrix import Matrix, Pair
+    from analysis.evals.task import Task
+
+    from .commands import Request
+
+LIVE_EVERY_S, PLAIN_EVERY_S = 1.0, 10.0
+NOW_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
+    jobs.parallel), run ids (none: all that the request has)."""
+
+    tasks: tuple[str, ...] = ()
+    checkpoints: str = "all"
+    workers: int | None = None
+    runs: tuple[str, ...] = ()
+
+    def arguments(self) -> list[str]:
+        """As options of a worker's command."""
+        tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
+        return ["--checkpoints", self.checkpoints, *tasks, *(word for run in self.runs for word in ("--run", run))]
+
+
+def eval_tasks(request: Request, choice: Choice) -> list[Task]:
+    """The tasks to evaluate; without a choice held-out loss and what the study file names. Raises InputError: a task
+    that is not known, settings that cannot be."""
+    from analysis.evals.registry import make_tasks
+    from analysis.evals.task import Place
+
+    wanted = request.study.evaluation
+    if "validation" in wanted.settings:
+        raise InputError(
+            f"{request.study.origin}: evaluation.settings.validation: write evaluation.validation_tokens and batch_rows"
+        )
+    validation = {"validation_tokens": wanted.validation_tokens, "batch_rows": wanted.batch_rows}
+    place = Place(
+        request.corpus_directory,
+        Path(wanted.data).expanduser() if wanted.data else None,
+        {"validation": validation} | wanted.settings,
+    )
+    return make_tasks(choice.tasks or ("validation", *(wanted.tasks or ())), place)
+
+
+def eval_matrix(request: Request, choice: Choice) -> Matrix:
+    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do."""
+    from analysis.evals.matrix import expand
+
+    runs = sorted(request.runs, key=expected_work, reverse=True)
+    for name in choice.runs:
+        if name not in [run.run_id for run in runs]:
+            raise InputError(f"--run {name}: no such run{nearest(name, [run.run_id for run in runs])}")
+    if choice.runs:
+        runs = [run for run in runs if run.run_id in choice.runs]
+    return expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
+
+
+def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
+    """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task: why}}."""
+    request.check_runs()
+    matrix = eval_matrix(request, choice)
+    missing: dict[str, list[str]] = {pair.task.name: [] for pair in matrix.pairs}
+    for pair in matrix.pairs:
+        if pair.stored() is None:
+            missing[pair.task.name].append(pair.checkpoint.name)
+    return {"pairs": len(matrix.pairs) + matrix.n_refused, "missing": missing, "refused": matrix.refused}
+
+
+def show_missing(todo: dict[str, Any]) -> str:
+    """missing_evaluations for people."""
+    lines = [f"{task}: {len(names)} checkpoints to evaluate" for task, names in todo["missing"].items()]
+    lines += [f"{task}: cannot be evaluated: {why}" for task, why in todo["refused"].items()]
+    return "\n".join([*lines, f"{todo['pairs']} evaluations in all (dry run: nothing was written)"])
+
+
+def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
+    """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
+    import torch
+
+    from analysis.evals.worker import Worker
+
+    matrix = eval_matrix(request, choice)
+    torch.set_num_threads(max(run.training.threads for run in request.runs))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say)
+    worker.work(matrix)
+    for task, reason in matrix.refused.items():
+        request.say(f"{task}: failed: {reason}")
+    return worker.n_failed + matrix.n_refused
+
+
+def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]:
+    """Evaluate every pair without a valid result and write results/evals.parquet.
+
+    Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
+    forward_tokens} of what was done now, in seconds of all workers together.
+    """
+    choice = choice or Choice()
+    matrix = eval_matrix(request, choice)
+    missing = [pair for pair in matrix.pairs if pair.stored() is None]
+    n_all = len(matrix.pairs) + matrix.n_refused
+    tasks = list(dict.fromkeys([pair.task.name for pair in matrix.pairs] + list(matrix.refused)))
+    request.say(f"eval: {len(missing)} of {n_all} evaluations to do ({', '.join(tasks) or 'no checkpoints'})")
+    failed: dict[str, list[str]] = {reason: [task] for task, reason in matrix.refused.items()}
+    done = _run_workers(request, choice, missing, failed) if missing else []
+    warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
+    n_rows = _write_table(request)
+    cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
+    cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
+    if done:
+        request.say(
+            f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
+            f"{cost['forward_seconds']:.1f} s of them forward passes, {cost['setup_seconds']:.1f} s to open models and "
+            f"prepare; {n_rows} rows in {request.study.directory}/results/evals.parquet"
+        )
+    n_failed = matrix.n_refused + len(missing) - len(done)
+    result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
+    return result | {"cost": cost}
+
+
+def _run_workers(
+    request: Request, choice: Choice, missing: Sequence[Pair], failed: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """Start workers and watch them; returns the new results, adds to `failed` what has none."""
+    from jobs.local import Task as Process
+    from jobs.local import run_tasks
+
+    from .eval_progress import EvalProgress
+
+    study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
+    workers = min(choice.workers or study.jobs.parallel, len(missing))
+    argv = [sys.executable, "-m", "scaling.cli", "eval", study.path, "--out", study.out, "--worker"]
+    argv += ["--attempt", attempt, *choice.arguments(), *(["--only", request.only] if request.only else [])]
+    argv += [option for change in study.sets for option in ("--set", change)]
+    environment = thread_environment(max(run.training.threads for run in request.runs))
+    processes = [Process(f"eval worker {i}", argv, log, environment) for i in range(workers)]
+    progress = EvalProgress(missing, attempt, workers)
+    live = request.stream.isatty()
+    codes, shown = [], time.monotonic()
+    with closing(run_tasks(processes, workers)) as events:
+        for event in events:
+            if event.kind == "finished":
+                codes.append(event.exit_code)
+            elif event.kind == "tick" and time.monotonic() - shown >= (LIVE_EVERY_S if live else PLAIN_EVERY_S):
+                shown = time.monotonic()
+                request.line(progress.line(), live)
+    progress.refresh()
+    if live:
+        request.line(progress.line(), False)
+    for pair, reason in progress.failed.items():
+        failed.setdefault(reason, []).append(pair.name)
+    if progress.open:
+        why = f"a worker ended before its time (exit codes {codes}); run it again to go on, see {log}"
+        if EXIT_INPUT in codes:
+            why = log.read_text(errors="replace").rstrip().splitlines()[-1].removeprefix("error: ")
+        failed[why] = [pair.name for pair in progress.open]
+    return list(progress.done.values())
+
+
+def _write_table(request: Request) -> int:
+    """results/evals.parquet of all the study's own runs; how many rows it has."""
+    from analysis.evals.table import stored_results, tidy, write_table
+
+    runs = [run.run_id for run in request.study.runs()]
+    frame = tidy(stored_results(request.study.directory / "runs", runs))
+    write_table(request.study.directory / "results" / "evals.parquet", frame)
+    return len(frame)
