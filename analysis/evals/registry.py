@@ -8,6 +8,7 @@ from importlib import import_module
 
 from arch.errors import InputError, nearest
 
+from .niah.settings import VARIANTS
 from .task import Place, Task
 
 
@@ -25,8 +26,9 @@ ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
     "perplexity": Entry("perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext-2"),
     "extrapolate": Entry("extrapolate", "perplexity against context length up to 16 x training; loss by position"),
+    **{name: Entry("niah.task", variant.about, variant.data) for name, variant in VARIANTS.items()},
 }
-PRESETS: dict[str, tuple[str, ...]] = {}
+PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard")}
 
 
 def expand(words: Iterable[str]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import numpy as np
 from pydantic import Field
 
 from analysis.evals.task import Settings
@@ -24,6 +23,17 @@ class Variant:
     @property
     def name(self) -> str:
         return f"niah-{self.mode}{'-facts' if self.facts else ''}{'-zh' if self.language == 'zh' else ''}"
+
+    @property
+    def about(self) -> str:
+        hidden = "question and answer" if self.mode == "easy" else "the answer alone"
+        kind = "a number of its own in each cell" if self.facts else "the classic needle"
+        return f"needle in a haystack, {hidden} hidden; {kind}{', in Chinese' if self.language == 'zh' else ''}"
+
+    @property
+    def data(self) -> str:
+        """The haystack's folder below the data folder."""
+        return "needle-zh" if self.language == "zh" else "needle"
 
 
 MODES: tuple[Literal["easy"], Literal["standard"]] = ("easy", "standard")
@@ -56,8 +66,13 @@ class NiahSettings(Settings):
 
     def grid_lengths(self) -> list[int]:
         """Tokens of whole prompts with their answers, ascending, each once."""
-        return sorted({round(x) for x in np.linspace(self.first_length, self.last_length, self.n_lengths).tolist()})
+        return sorted(set(_spaced(self.first_length, self.last_length, self.n_lengths)))
 
     def grid_depths(self) -> list[int]:
         """Per cent of the haystack before the needle."""
-        return [round(x) for x in np.linspace(0, 100, self.n_depths).tolist()]
+        return _spaced(0, 100, self.n_depths)
+
+
+def _spaced(first: int, last: int, n: int) -> list[int]:
+    """n whole numbers, evenly spaced but for rounding; the first alone where n is 1."""
+    return [round(first + i * (last - first) / max(1, n - 1)) for i in range(n)]

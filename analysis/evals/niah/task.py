@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ from .settings import VARIANTS, NiahSettings, Variant
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
-
-_warned: set[str] = set()  # architectures, by this process
 
 
 def make(name: str, place: Place) -> Niah:
@@ -40,10 +37,9 @@ class Niah:
 
     def folder(self) -> Path:
         """Of the haystack. Raises InputError where it is not there."""
-        default = "needle-zh" if self.variant.language == "zh" else "needle"
         named = self.chosen.haystack
         if named is None:
-            return self.place.data_file(self.name, default)
+            return self.place.data_file(self.name, self.variant.data)
         folder = Path(named) if Path(named).is_absolute() else self.place.data_file(self.name, named)
         if not folder.is_dir():
             raise InputError(f"evaluation.settings.{self.name}: haystack: {folder} is no folder; name one with text")
@@ -70,13 +66,6 @@ class Niah:
 
         lengths = [column.length for column in prepared.columns]
         beyond = [length > model.context_length for length in lengths]
-        if any(beyond) and model.config.arch == "llama" and model.config.arch not in _warned:
-            _warned.add(model.config.arch)
-            print(
-                f"{self.name}: lengths above llama's context of {model.context_length} tokens are extrapolated, where "
-                f"rotary positions were never trained",
-                file=sys.stderr,
-            )
         answers: list[list[str]] = []
         for i, column in enumerate(prepared.columns):
             say(sum(lengths[:i]) / sum(lengths), f"length {column.length:,}")
@@ -91,6 +80,7 @@ class Niah:
             values["acc_shuffled"] = 100 * float(shares(_scores(answers, shuffled)).mean())
         return values | {
             "extrapolated": any(beyond),
+            "warnings": model.warnings_at(lengths[-1]),
             "context_length": model.context_length,
             "lengths": lengths,
             "depths_percent": [cell.depth_percent for cell in prepared.columns[0].cells],

@@ -21,17 +21,13 @@ from .oracle import copies_the_fact, reader, untrained
 
 BYTES = get_tokenizer("bytes")
 SMALL = {"first_length": 500, "last_length": 1100, "n_lengths": 3, "n_depths": 5, "max_new_tokens": 16}
-
 HAYSTACKS = {"needle": "The cat sat on mat {} and 3.14 was not a number. ", "needle-zh": "猫坐在垫子上。{}"}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
-    for name, sentence in (
-        ("needle", "The cat sat on mat {} and 3.14 was not a number. "),
-        ("needle-zh", "猫坐在垫子上。{}"),
-    ):
+    for name, sentence in HAYSTACKS.items():
         (data / name).mkdir()
         for part in range(3):
             text = "".join(sentence.format(part * 100 + i) for i in range(60))
@@ -105,16 +101,15 @@ def place_with(place, name, **changes):
     return Place(place.corpus, place.data, {name: SMALL | changes})
 
 
-def test_lengths_beyond_the_context_are_flagged_and_llama_warns_once(place, capsys):
+def test_lengths_beyond_the_context_are_flagged_and_llama_warns(place):
     task = make("niah-easy-facts", place)
     inside = run(task, reader(copies_the_fact, context_length=1100))
     assert inside["extrapolated"] is False and inside["acc_extrapolated"] is None and inside["acc_trained"] == 100.0
     beyond = run(task, reader(copies_the_fact, context_length=800))
     assert beyond["extrapolated"] is True and beyond["acc_extrapolated"] == beyond["acc_trained"] == 100.0
-    assert capsys.readouterr().err == ""
-    for _ in range(2):
-        run(task, untrained("llama", context_length=300))
-    assert capsys.readouterr().err.count("extrapolated") == 1
+    assert inside["warnings"] == beyond["warnings"] == []
+    (warning,) = run(task, untrained("llama", context_length=800))["warnings"]
+    assert "800" in warning and "1,100" in warning
 
 
 @pytest.mark.parametrize("arch", KNOWN)
