@@ -101,7 +101,7 @@ def is_alive(path: Path) -> bool:
 
 def _newest(directory: Path, task: str) -> tuple[int, Path] | None:
     prefix = f"{task}.claim-"
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+    with suppress(OSError), os.scandir(directory) as entries:  # what is wrong with it shows where a claim is made
         found = [int(e.name.removeprefix(prefix)) for e in entries if e.name.startswith(prefix)]
         if found:
             return max(found), directory / f"{prefix}{max(found)}"

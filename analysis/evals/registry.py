@@ -1,4 +1,7 @@
-"""The tasks there are, by name, and the presets that stand for several. Imports no task until one is made."""
+"""The tasks there are, by name, and the presets that stand for several. Imports no task until one is made.
+
+A task from outside of this package is named "module:task": the module has `make(task, place)` like those here.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +35,39 @@ PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard")}
 
 
 def expand(words: Iterable[str]) -> list[str]:
-    """Task names in the registry's order, presets resolved, each once. Raises InputError with the nearest name."""
-    wanted: set[str] = set()
+    """Task names in the registry's order, presets resolved, each once; those from outside last. Raises InputError with
+    the nearest name."""
+    wanted: dict[str, None] = {}
     for word in words:
-        if word not in ENTRIES and word not in PRESETS:
+        if ":" not in word and word not in ENTRIES and word not in PRESETS:
             raise InputError(
                 f"evaluation task {word!r} is unknown{nearest(word, [*ENTRIES, *PRESETS])}; "
                 f"`scaling eval list` shows all"
             )
-        wanted |= set(PRESETS.get(word, (word,)))
-    return [name for name in ENTRIES if name in wanted]
+        wanted |= dict.fromkeys(PRESETS.get(word, (word,)))
+    return [name for name in ENTRIES if name in wanted] + [name for name in wanted if ":" in name]
 
 
 def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
-    """The tasks and presets named. Raises InputError: an unknown name, settings that cannot be or that belong to no
-    task."""
+    """The tasks and presets named. Raises InputError: an unknown name, a module that cannot be imported, settings that
+    cannot be or that belong to no task."""
+    tasks = [_make(name, place) for name in expand(words)]
+    known = [*ENTRIES, *(task.name for task in tasks if task.name not in ENTRIES)]
     for name in place.settings:
-        if name not in ENTRIES:
-            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
-    return [import_module(f"analysis.evals.{ENTRIES[name].module}").make(name, place) for name in expand(words)]
+        if name not in known:
+            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, known)}")
+    return tasks
+
+
+def _make(name: str, place: Place) -> Task:
+    module, colon, own = name.partition(":")
+    if not colon:
+        task: Task = import_module(f"analysis.evals.{ENTRIES[name].module}").make(name, place)
+        return task
+    try:
+        task = import_module(module).make(own, place)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"evaluation task {name!r}: cannot be made ({error}); write module:task") from None
+    if task.name in ENTRIES:
+        raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
+    return task

@@ -44,20 +44,18 @@ class Worker:
     def _attempt_pair(self, pair: Pair) -> None:
         if self._is_settled(pair):
             return
-        claim = take(pair.checkpoint.results, pair.task.name)
-        if claim is None:
-            return
-        with claim:
-            if self._is_settled(pair):  # by whoever held the claim before
+        try:
+            claim = take(pair.checkpoint.results, pair.task.name)
+            if claim is None:
                 return
-            try:
+            with claim:
+                if self._is_settled(pair):  # by whoever held the claim before
+                    return
                 reason = self._evaluate(pair, claim)
                 if reason is not None:
                     pair.fail(self._attempt, reason)
-            except OSError as error:
-                raise InputError(
-                    f"{pair.path}: cannot be written ({error.strerror}); see to it and run again"
-                ) from None
+        except OSError as error:
+            raise InputError(f"{pair.path}: cannot be written ({error.strerror}); see to it and run again") from None
         self._since = time.perf_counter()
         self.n_done += reason is None
         self.n_failed += reason is not None

@@ -71,12 +71,10 @@ def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence
     for step, loss in zip(steps, losses, strict=True):
         directory = study / "runs" / run_id / "evals" / f"{step:08d}"
         directory.mkdir(parents=True)
-        record = {"step": step, "n_tokens": step * BATCH, "loss": loss, "perplexity": float(np.exp(loss))}
-        (directory / "validation.json").write_text(
-            json.dumps(
-                record | {"bits_per_byte": loss / np.log(2), "n_tokens_scored": 65536, "weights_sha256": "0" * 64}
-            )
-        )
+        values = {"loss": loss, "perplexity": float(np.exp(loss)), "bits_per_byte": loss / np.log(2)}
+        record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}
+        record |= {"values": values | {"n_tokens_scored": 65536}, "weights_sha256": "0" * 64}
+        (directory / "validation.json").write_text(json.dumps(record))
 
 
 def write_study(

@@ -94,7 +94,7 @@ def test_evaluations(tmp_path: Path) -> None:
     evals = load_evals(tmp_path, [run])
     assert evals["loss"].tolist() == [3.0, 2.0]
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"loss": None}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"values": {"loss": None}}))
     assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
 
 

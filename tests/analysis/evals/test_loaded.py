@@ -1,0 +1,124 @@
+"""The guard: a checkpoint that is not the model that was trained is refused, whatever is wrong with it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from analysis.evals.loaded import PROBE_TOLERANCE, load_guarded
+from arch.errors import InputError
+from arch.lm import load_model
+from data.corpus import CorpusSettings, prepare
+from data.files import MANIFEST, sha256
+from data.hf_tokenizer import tokenizer_files
+from scaling.spec import StudySpec
+
+from .small_study import CONTEXT, write_study
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
+    return write_study(tmp_path_factory.mktemp("study"), steps=1)
+
+
+@pytest.fixture
+def checkpoint(study: StudySpec, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    source = study.directory / "runs/llama-14k-c32-s0/checkpoints/00000001"
+    target = tmp_path / "00000001"
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def seal(checkpoint: Path, **changes: object) -> None:
+    """A manifest whose checksums fit what lies there now: the checksums alone would let it pass."""
+    manifest = json.loads((checkpoint / MANIFEST).read_text()) | changes
+    for name in manifest["files"]:
+        file = checkpoint / name
+        manifest["files"][name] = {"bytes": file.stat().st_size, "sha256": sha256(file)}
+    (checkpoint / MANIFEST).write_text(json.dumps(manifest))
+
+
+def refusal(study: StudySpec, checkpoint: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
+    assert "\n" not in str(caught.value) and str(checkpoint) in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_intact_checkpoint_is_opened(study: StudySpec, checkpoint: Path) -> None:
+    found = load_guarded(checkpoint, study.directory / "corpus", "cpu", True)
+    assert (found.context_length, found.tokenizer.name, found.autocast) == (CONTEXT, "bytes", False)
+    assert not found.model.training and found.config == load_model(checkpoint).model_config
+    row = torch.arange(10)[None]
+    with found.reading():
+        found.model(row)
+        found.model.decoder(row, None, None, None, False, None)
+    assert found.meter.tokens == 20 and found.meter.seconds > 0
+    assert found.warnings_at(CONTEXT) == [] and "LLaMA was trained at 32 tokens" in found.warnings_at(CONTEXT + 1)[0]
+
+
+def test_a_head_that_is_another_is_refused(study: StudySpec, checkpoint: Path) -> None:
+    """As where weights were converted wrongly: checksums fit, the model runs, and scores at chance level."""
+    weights = load_file(checkpoint / "model.safetensors")
+    name = "decoder.embedding.weight"
+    weights[name] = weights[name][torch.randperm(len(weights[name]), generator=torch.Generator().manual_seed(0))]
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    seal(checkpoint)
+    assert "its probe loss is" in refusal(study, checkpoint)
+
+
+def test_a_small_change_of_one_matrix_is_refused(study: StudySpec, checkpoint: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    name = next(name for name in sorted(weights) if weights[name].ndim == 2 and "embedding" not in name)
+    weights[name] = weights[name] * 3
+    save_file(weights, checkpoint / "model.safetensors", metadata={"format": "pt"})
+    seal(checkpoint)
+    assert "its probe loss is" in refusal(study, checkpoint)
+
+
+def test_a_configuration_that_computes_something_else_is_refused(study: StudySpec, checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text())
+    (checkpoint / "config.json").write_text(json.dumps(config | {"n_heads": config["n_heads"] * 2}))
+    seal(checkpoint)
+    assert "its probe loss is" in refusal(study, checkpoint)
+
+
+def test_a_probe_loss_within_rounding_is_accepted(study: StudySpec, checkpoint: Path) -> None:
+    recorded = json.loads((checkpoint / MANIFEST).read_text())["probe_loss"]
+    seal(checkpoint, probe_loss=recorded + 0.9 * PROBE_TOLERANCE)
+    load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
+    seal(checkpoint, probe_loss=recorded + 1.1 * PROBE_TOLERANCE)
+    assert "its probe loss is" in refusal(study, checkpoint)
+
+
+def test_without_a_probe_loss_nobody_can_tell(study: StudySpec, checkpoint: Path) -> None:
+    seal(checkpoint, probe_loss=None)
+    assert "has no probe loss" in refusal(study, checkpoint)
+
+
+def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path) -> None:
+    path = checkpoint / "tokenizer.json"
+    content = json.loads(path.read_text())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    path.write_text(json.dumps(content))
+    seal(checkpoint)
+    assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
+    path.write_text("{}")
+    seal(checkpoint)
+    assert "no tokenizer.json that can be read" in refusal(study, checkpoint)
+    path.write_bytes(tokenizer_files("bytes")["tokenizer.json"])
+    seal(checkpoint)
+    load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
+
+
+def test_another_studys_corpus_is_refused(study: StudySpec, checkpoint: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    prepare(CorpusSettings(source="synthetic:1:60000", validation_fraction=0.2), corpus)
+    with pytest.raises(InputError, match="its probe loss is"):
+        load_guarded(checkpoint, corpus, "cpu", False)

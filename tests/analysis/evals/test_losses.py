@@ -1,0 +1,230 @@
+"""Held-out loss, perplexity of a text and extrapolation, against the model called directly, token by token."""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as nnf
+
+from analysis.evals.baseline import ensure_baseline
+from analysis.evals.extrapolate import by_position, default_lengths
+from analysis.evals.loaded import load_guarded
+from analysis.evals.perplexity import spans
+from analysis.evals.registry import make_tasks
+from analysis.evals.task import Loaded, Place
+from analysis.evals.windows import batches, token_nats, window_starts
+from arch.errors import InputError
+from data.bigram import bigram_loss
+from data.corpus import Corpus, open_corpus
+from scaling.spec import StudySpec
+
+from .small_study import CONTEXT, write_study
+
+TEXT = "The cat sat on the mät.\n " * 9 + "And  then it left."
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
+    return write_study(tmp_path_factory.mktemp("study"), steps=1)
+
+
+@pytest.fixture(scope="module")
+def corpus(study: StudySpec) -> Corpus:
+    return open_corpus(study.directory / "corpus")
+
+
+@pytest.fixture(params=["llama", "tnl"])
+def model(request: pytest.FixtureRequest, study: StudySpec) -> Loaded:
+    path = study.directory / f"runs/{request.param}-14k-c32-s0/checkpoints/00000001"
+    return load_guarded(path, study.directory / "corpus", "cpu", False)
+
+
+def evaluate(model: Loaded, study: StudySpec, name: str, data: Path | None = None, **settings: Any) -> dict[str, Any]:
+    (task,) = make_tasks([name], Place(study.directory / "corpus", data, {name: settings}))
+    said: list[float] = []
+    values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: said.append(share))
+    assert said == sorted(said) and said[-1] == pytest.approx(1.0)
+    json.dumps(values, allow_nan=False)
+    return values
+
+
+def nats_of(model: Loaded, ids: np.ndarray) -> list[float]:
+    """-log p of ids[1:], in one forward pass of the whole model."""
+    row = torch.from_numpy(np.asarray(ids, dtype=np.int64))
+    with torch.no_grad():
+        logits = model.model(input_ids=row[None, :-1]).logits[0]
+    return nnf.cross_entropy(logits, row[1:], reduction="none").tolist()
+
+
+def test_windows_are_fixed_whole_and_spread() -> None:
+    starts = window_starts(1001, 10, 200)
+    assert len(starts) == 20
+    assert (starts % 10 == 0).all() and (np.diff(starts) >= 10).all()
+    assert starts[0] == 0 and starts[-1] >= 900 and starts[-1] + 11 <= 1001
+    assert window_starts(1001, 10, 10**9).tolist() == list(range(0, 1000, 10))
+    assert window_starts(1001, 10, 1).tolist() == [0]
+    with pytest.raises(InputError, match="too few for one window"):
+        window_starts(10, 10, 200)
+
+
+def test_nats_of_sliced_logits_are_the_same(model: Loaded, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rows,) = batches(corpus.validation, [0, 40, 80], CONTEXT, 3)
+    whole = token_nats(model, rows)
+    monkeypatch.setattr("analysis.evals.windows.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
+    assert whole.shape == (3, CONTEXT)
+    np.testing.assert_allclose(token_nats(model, rows), whole, rtol=1e-6)
+
+
+def test_validation_equals_the_model_called_directly(model: Loaded, study: StudySpec, corpus: Corpus) -> None:
+    values = evaluate(model, study, "validation", validation_tokens=100 * CONTEXT, batch_rows=7)
+    nats, targets = [], []
+    for start in window_starts(len(corpus.validation), CONTEXT, 100 * CONTEXT):
+        ids = np.asarray(corpus.validation[start : start + CONTEXT + 1])
+        nats += nats_of(model, ids)
+        targets += ids[1:].tolist()
+    n_bytes = sum(token < 256 for token in targets)
+    assert 256 in targets, "the windows should hold an end of text, which has no bytes"
+    assert values["n_tokens_scored"] == len(targets) == 100 * CONTEXT and values["n_windows"] == 100
+    assert values["n_bytes_scored"] == n_bytes < len(targets)
+    assert values["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
+    assert values["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+    assert values["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / n_bytes, rel=1e-6)
+
+
+def test_a_model_that_diverged_has_no_number(model: Loaded, study: StudySpec, tmp_path: Path) -> None:
+    with torch.no_grad():
+        next(model.model.parameters()).fill_(math.nan)
+    assert (
+        evaluate(model, study, "validation", validation_tokens=CONTEXT, batch_rows=1).items()
+        >= {
+            "loss": None,
+            "perplexity": None,
+            "bits_per_byte": None,
+            "reason": "the loss is not finite",
+        }.items()
+    )
+    (tmp_path / "t.txt").write_text(TEXT)
+    assert evaluate(model, study, "perplexity", tmp_path, file="t.txt")["word_perplexity"] is None
+    assert evaluate(model, study, "extrapolate", lengths=[32])["perplexity@32"] is None
+
+
+@pytest.mark.parametrize(
+    ("n", "window", "stride", "expected"),
+    [
+        (10, 4, 4, [(0, 4), (4, 4), (6, 2)]),  # the last is moved back to be whole
+        (8, 4, 4, [(0, 4), (4, 4)]),
+        (10, 4, 2, [(0, 4), (2, 2), (4, 2), (6, 2)]),
+        (9, 4, 2, [(0, 4), (2, 2), (4, 2), (5, 1)]),
+        (3, 8, 8, [(0, 3)]),
+    ],
+)
+def test_spans_score_every_token_once(n: int, window: int, stride: int, expected: list[tuple[int, int]]) -> None:
+    assert list(spans(n, window, stride)) == expected
+    width = min(window, n)
+    scored = [i for start, count in expected for i in range(start + width - count, start + width)]
+    assert scored == list(range(n))
+
+
+@pytest.mark.parametrize("stride", [None, 8])
+def test_perplexity_by_token_byte_and_word(model: Loaded, study: StudySpec, tmp_path: Path, stride: int | None) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    values = evaluate(model, study, "perplexity", tmp_path, file="text.txt", stride=stride, batch_rows=3)
+    ids = np.array([256, *TEXT.encode()])
+    nats = []
+    for start, n in spans(len(ids) - 1, CONTEXT, stride or CONTEXT):
+        nats += nats_of(model, ids[start : start + CONTEXT + 1])[-n:]
+    total, n_bytes = sum(nats), len(TEXT.encode())
+    assert len(nats) == n_bytes == values["n_tokens_scored"] == values["n_bytes_scored"] > len(TEXT)
+    assert values["n_words_scored"] == 9 * 6 + 4
+    assert values["loss"] == pytest.approx(total / n_bytes, rel=1e-6)
+    assert values["byte_perplexity"] == pytest.approx(math.exp(total / n_bytes), rel=1e-5)
+    assert values["bits_per_byte"] == pytest.approx(total / n_bytes / math.log(2), rel=1e-6)
+    assert values["word_perplexity"] == pytest.approx(math.exp(total / 58), rel=1e-4)
+    assert (values["window"], values["stride"], values["extrapolated"]) == (CONTEXT, stride or CONTEXT, False)
+    assert evaluate(model, study, "perplexity", tmp_path, file="text.txt", window=64)["extrapolated"]
+
+
+def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path) -> None:
+    def task(**settings: Any) -> Any:
+        return make_tasks(["perplexity"], Place(study.directory / "corpus", tmp_path, {"perplexity": settings}))[0]
+
+    with pytest.raises(InputError, match="run `scaling eval fetch --tasks perplexity"):
+        task().data_hash()
+    with pytest.raises(InputError, match="name the data folder in the study file"):
+        make_tasks(["perplexity"], Place(study.directory / "corpus"))[0].data_hash()
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd")
+    with pytest.raises(InputError, match="no UTF-8 text"):
+        task(file="bad.txt").prepare(open_corpus(study.directory / "corpus").tokenizer)
+    with pytest.raises(InputError, match="stride 9 is larger than the window of 8"):
+        task(window=8, stride=9)
+
+
+def test_lengths_are_doublings_around_the_training_length() -> None:
+    assert default_lengths(8192) == [512 * 2**k for k in range(9)]
+    assert default_lengths(64) == [64, 128, 256, 512, 1024]
+    assert default_lengths(2048) == [512, 1024, 2048, 4096, 8192, 16384, 32768]
+
+
+def test_extrapolation_scores_the_same_tokens_at_every_length(model: Loaded, study: StudySpec, corpus: Corpus) -> None:
+    values = evaluate(model, study, "extrapolate", lengths=[16, 32, 128], n_tokens=300, batch_tokens=64)
+    ids = np.asarray(corpus.validation[:257])
+    assert [row["length"] for row in values["by_length"]] == [16, 32, 128]
+    assert [row["extrapolated"] for row in values["by_length"]] == [False, False, True] and values["extrapolated"]
+    for row in values["by_length"]:
+        length = row["length"]
+        nats = [x for s in range(0, 256, length) for x in nats_of(model, ids[s : s + length + 1])]
+        assert row["n_tokens_scored"] == len(nats) == 256
+        assert row["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
+        assert values[f"perplexity@{length}"] == row["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
+    assert values["perplexity_avg"] == pytest.approx(np.mean([row["perplexity"] for row in values["by_length"]]))
+    assert bool(values["warnings"]) == (model.config.arch == "llama")
+
+    # the mean over positions, each weighted by its tokens, is the loss of the longest windows
+    where = values["by_position"]
+    assert where[0]["first"] == 1 and where[-1]["last"] == 128
+    assert all(a["last"] + 1 == b["first"] for a, b in pairwise(where))
+    weighted = sum(row["loss"] * (row["last"] - row["first"] + 1) for row in where) / 128
+    assert weighted == pytest.approx(values["by_length"][-1]["loss"], rel=1e-6)
+    assert [row["extrapolated"] for row in where] == [row["last"] > CONTEXT for row in where]
+
+
+def test_lengths_beyond_the_text_are_counted(model: Loaded, study: StudySpec, corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("x" * 40)
+    values = evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[8, 40, 41])
+    assert [row["length"] for row in values["by_length"]] == [8, 40]
+    assert (values["n_lengths_left_out"], values["lengths_left_out"]) == (1, [41])
+    with pytest.raises(InputError, match="too few for one window of 41"):
+        evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[41])
+
+
+def test_loss_by_position() -> None:
+    nats = np.arange(1, 9, dtype=np.float32)[None].repeat(2, axis=0)
+    rows = by_position(nats, context_length=4)
+    assert [(row["first"], row["last"], row["loss"]) for row in rows] == [
+        *((n, n, float(n)) for n in (1, 2, 3, 4)),
+        (5, 5, 5.0),
+        (6, 6, 6.0),
+        (7, 7, 7.0),
+        (8, 8, 8.0),
+    ]
+    assert [row["extrapolated"] for row in rows] == [False] * 4 + [True] * 4
+
+
+def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "results" / "bigram.json"
+    found = ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)
+    starts = window_starts(len(corpus.validation), CONTEXT, 25 * CONTEXT)
+    rows = np.concatenate(list(batches(corpus.validation, starts, CONTEXT, 4)))
+    assert found["loss"] == bigram_loss(corpus.train, rows, 257)
+    n_bytes = int((rows[:, 1:] < 256).sum())
+    assert found["n_tokens_scored"] == 25 * CONTEXT
+    assert found["bits_per_byte"] == pytest.approx(found["loss"] / math.log(2) * rows[:, 1:].size / n_bytes)
+    path.write_text(json.dumps(found | {"loss": 1.25}))
+    assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)["loss"] == 1.25
+    path.write_text(json.dumps(found | {"loss": 1.25, "corpus_fingerprint": "another"}))
+    assert ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT) == found

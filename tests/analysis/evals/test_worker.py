@@ -1,0 +1,201 @@
+"""The matrix and a worker on it: what is missing, what makes a result stale, what fails and what goes on."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analysis.evals.loaded
+from analysis.evals.claims import take
+from analysis.evals.matrix import Matrix, expand
+from analysis.evals.registry import ENTRIES, make_tasks
+from analysis.evals.registry import expand as expand_names
+from analysis.evals.table import COLUMNS, stored_results, tidy, write_table
+from analysis.evals.task import Place
+from analysis.evals.worker import Worker
+from arch.errors import InputError
+from scaling.spec import StudySpec
+
+from .small_study import HERE, Tiny, write_checkpoint, write_study
+
+TWO = (f"{HERE}:one", f"{HERE}:two")
+
+
+def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", **settings: Any) -> Matrix:
+    place = Place(study.directory / "corpus", None, settings)
+    return expand(study.directory / "runs", study.runs(), make_tasks(tasks, place), which)
+
+
+def work(study: StudySpec, matrix: Matrix, attempt: str = "a") -> tuple[Worker, list[str]]:
+    told: list[str] = []
+    worker = Worker(study.directory / "corpus", "cpu", attempt, told.append)
+    worker.work(matrix)
+    return worker, told
+
+
+def missing(matrix: Matrix) -> list[str]:
+    return [pair.name for pair in matrix.pairs if pair.stored() is None]
+
+
+def test_everything_missing_is_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are loaded once for both tasks, requests prepared once for all models."""
+    study, counts = write_study(tmp_path), Counter[str]()
+    load, prepare = analysis.evals.loaded.load_guarded, Tiny.prepare
+    monkeypatch.setattr(
+        analysis.evals.loaded,
+        "load_guarded",
+        lambda *a: counts.update(["load"]) or load(*a),  # type: ignore[func-returns-value]
+    )
+    monkeypatch.setattr(
+        Tiny,
+        "prepare",
+        lambda *a: counts.update(["prepare"]) or prepare(*a),  # type: ignore[func-returns-value]
+    )
+    matrix = matrix_of(study)
+    assert len(matrix.pairs) == len(missing(matrix)) == 8
+    worker, told = work(study, matrix)
+    assert (worker.n_done, worker.n_failed, len(told)) == (8, 0, 8)
+    assert counts == {"load": 4, "prepare": 2}
+    assert missing(matrix_of(study)) == []
+    assert work(study, matrix_of(study))[0].n_done == 0 and counts["load"] == 4
+    assert not [path for path in study.directory.rglob("*") if "claim" in path.name or path.suffix == ".failed"]
+
+    result = json.loads(matrix.pairs[0].path.read_text())
+    assert matrix.pairs[0].path == study.directory / "runs/llama-14k-c32-s0/evals/00000001/one.json"
+    assert result["schema"] == 2 and result["task"] == "one" and result["run_id"] == "llama-14k-c32-s0"
+    assert (result["step"], result["n_tokens"], result["forward_tokens"]) == (1, 256, len("one"))
+    assert 0 < result["forward_seconds"] <= result["seconds"] and result["setup_seconds"] > 0
+
+
+def test_what_decides_a_result_makes_it_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = write_study(tmp_path, archs="tnl")
+    work(study, matrix_of(study))
+    assert missing(matrix_of(study, one={"seconds": 0.001})) == [
+        "tnl-14k-c32-s0/00000001 one",
+        "tnl-14k-c32-s0/00000002 one",
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiny, "version", 2)
+        assert len(missing(matrix_of(study))) == 4
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiny, "data_hash", lambda self: "other text")
+        assert len(missing(matrix_of(study))) == 4
+    write_checkpoint(study, "tnl-14k-c32-s0", 2, seed=9)  # trained again: other weights under the same step
+    assert {name.split()[0] for name in missing(matrix_of(study))} == {"tnl-14k-c32-s0/00000002"}
+    matrix_of(study).pairs[0].path.write_text("{")
+    assert len(missing(matrix_of(study))) == 3
+
+
+def test_which_checkpoints(tmp_path: Path) -> None:
+    study = write_study(tmp_path, steps=3)
+    assert {p.checkpoint.path.name for p in matrix_of(study, which="last").pairs} == {"00000003"}
+    assert {p.checkpoint.path.name for p in matrix_of(study, which="1,2").pairs} == {"00000001", "00000002"}
+    with pytest.raises(InputError, match="no run has a checkpoint of such a step"):
+        matrix_of(study, which="7")
+    with pytest.raises(InputError, match="write all, last, or steps"):
+        matrix_of(study, which="latest")
+
+
+def test_a_failing_pair_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    study = write_study(tmp_path)
+    matrix = matrix_of(study, two={"fail": "llama"})
+    worker, told = work(study, matrix)
+    assert (worker.n_done, worker.n_failed) == (6, 2)
+    assert "llama-14k-c32-s0/00000001 two: failed: RuntimeError: no good" in told
+    assert missing(matrix) == ["llama-14k-c32-s0/00000001 two", "llama-14k-c32-s0/00000002 two"]
+    # another worker of the same attempt leaves it alone, another attempt tries again
+    assert work(study, matrix_of(study, two={"fail": "llama"}), "a")[1] == []
+    assert work(study, matrix_of(study, two={"fail": "llama"}), "b")[0].n_failed == 2
+    assert work(study, matrix_of(study, two={"fail": "input"}), "b")[1][0].endswith("failed: llama cannot do this")
+    assert work(study, matrix_of(study), "b")[0].n_done == 4
+    assert not list(study.directory.rglob("*.failed"))
+
+
+def test_a_task_without_data_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    study = write_study(tmp_path)
+    matrix = matrix_of(study, [*TWO, f"{HERE}:homeless"])
+    assert matrix.n_refused == 4 and "scaling eval fetch --tasks homeless" in matrix.refused["homeless"]
+    assert work(study, matrix)[0].n_done == 8
+
+
+def test_a_damaged_artifact_fails_alone(tmp_path: Path) -> None:
+    study = write_study(tmp_path)
+    bad = study.directory / "runs/tnl-14k-c32-s0/checkpoints/00000001"
+    content = bytearray((bad / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (bad / "model.safetensors").write_bytes(content)
+    (bad.parent / "00000009").mkdir()
+    matrix = matrix_of(study)
+    assert matrix.warnings == ["tnl-14k-c32-s0: checkpoint 00000009 has no valid manifest; skipped"]
+    worker, told = work(study, matrix)
+    assert (worker.n_done, worker.n_failed) == (6, 2)
+    assert sum("is damaged" in line for line in told) == 2
+
+
+def test_what_another_worker_is_at_is_left_to_it(tmp_path: Path) -> None:
+    study = write_study(tmp_path, archs="tnl")
+    matrix = matrix_of(study)
+    claim = take(matrix.pairs[0].checkpoint.results, "one")
+    assert claim is not None
+    with claim:
+        _, told = work(study, matrix)
+    # first where nobody is, then the rest of the checkpoint somebody works on
+    assert [line.split(":")[0] for line in told] == [
+        "tnl-14k-c32-s0/00000002 one",
+        "tnl-14k-c32-s0/00000002 two",
+        "tnl-14k-c32-s0/00000001 two",
+    ]
+    assert missing(matrix) == ["tnl-14k-c32-s0/00000001 one"]
+
+
+def test_results_that_cannot_be_written_stop_the_worker(tmp_path: Path) -> None:
+    study = write_study(tmp_path, archs="tnl", steps=1)
+    (study.directory / "runs/tnl-14k-c32-s0/evals").write_text("a file where the directory goes")
+    with pytest.raises(InputError, match="cannot be written"):
+        work(study, matrix_of(study))
+
+
+def test_names_presets_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(Path("corpus"))
+    monkeypatch.setitem(analysis.evals.registry.PRESETS, "both", ("perplexity", "validation"))
+    assert expand_names(["both", "validation", "m:own"]) == ["validation", "perplexity", "m:own"]
+    with pytest.raises(InputError, match=r"'perplexty' is unknown.*did you mean 'perplexity'"):
+        make_tasks(["perplexty"], place)
+    with pytest.raises(InputError, match="cannot be made"):
+        make_tasks(["no.such.module:task"], place)
+    with pytest.raises(InputError, match="name 'validation' is taken"):
+        make_tasks([f"{HERE}:validation"], place)
+    with pytest.raises(InputError, match=r"unknown task 'extrapolat'.*did you mean 'extrapolate'"):
+        make_tasks(["validation"], Place(Path("corpus"), None, {"extrapolat": {}}))
+    with pytest.raises(InputError, match=r"settings.perplexity: unknown key 'strid'.*'stride'"):
+        make_tasks(["perplexity"], Place(Path("corpus"), None, {"perplexity": {"strid": 3}}))
+    with pytest.raises(InputError, match=r"settings.perplexity: stride: .*greater than 0"):
+        make_tasks(["perplexity"], Place(Path("corpus"), None, {"perplexity": {"stride": 0}}))
+
+
+def test_every_entry_can_be_made(tmp_path: Path) -> None:
+    for task in make_tasks(ENTRIES, Place(tmp_path / "corpus", tmp_path)):
+        assert task.name in ENTRIES and task.version >= 1
+        assert json.loads(json.dumps(task.settings())) == task.settings()
+
+
+def test_the_table_is_tidy_and_of_the_weights_that_are_there(tmp_path: Path) -> None:
+    study = write_study(tmp_path, archs="tnl")
+    work(study, matrix_of(study))
+    runs_dir, ids = study.directory / "runs", ["tnl-14k-c32-s0"]
+    frame = tidy(stored_results(runs_dir, ids))
+    assert tuple(frame.columns) == COLUMNS
+    assert len(frame) == 12 and set(frame["metric"]) == {"mean", "top", "none"}  # a truth value is no number
+    assert frame[frame["metric"] == "none"]["value"].isna().all()
+    row = frame.iloc[0]
+    stored = json.loads((runs_dir / "tnl-14k-c32-s0/evals/00000001/one.json").read_text())
+    assert row["value"] == stored["values"]["mean"] and (row["step"], row["n_tokens"]) == (1, 256)
+
+    path = tmp_path / "results" / "evals.parquet"
+    assert write_table(path, frame) and not write_table(path, tidy(stored_results(runs_dir, ids)))
+    write_checkpoint(study, "tnl-14k-c32-s0", 2, seed=9)
+    assert set(tidy(stored_results(runs_dir, ids))["step"]) == {1}
+    assert tidy([]).empty and write_table(path, tidy([]))
