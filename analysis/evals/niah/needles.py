@@ -29,8 +29,8 @@ CLASSIC = {
     ),
 }
 FACTS = {
-    "en": ("The magic number of the {key} is {value}.", "What is the magic number of the {key}?"),
-    "zh": ("{key}的幸运数字是{value}。", "{key}的幸运数字是多少？"),
+    "en": ("The magic number of the {key} is #{value}.", "What is the magic number of the {key}?"),
+    "zh": ("{key}的幸运数字是#{value}。", "{key}的幸运数字是多少？"),
 }
 KEYS = {
     "en": (
@@ -46,7 +46,8 @@ KEYS = {
 def fact(language: str, digits: int, seed: str) -> Needle:
     """A number of so many digits, the first not 0, that belongs to a word; both drawn from `seed` alone.
 
-    A model cannot know it but from the text, and answers of one length do not differ in how hard they are to spell.
+    A model cannot know it but from the text, and answers of one length do not differ in how hard they are to spell. The
+    # tells where the number begins: a tiny model of bytes copies what followed the same byte before.
     """
     draw = random.Random(f"niah {seed}")
     key, value = draw.choice(KEYS[language]), str(draw.randrange(10 ** (digits - 1), 10**digits))

@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 
 from analysis.axes import si
 from analysis.palette import name_of
-from analysis.pictures import write_pictures
+from analysis.pictures import add_pictures
 from analysis.plots import INK
 from arch.errors import InputError
 from data.files import read_json
@@ -129,8 +129,7 @@ def main() -> None:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    out.mkdir(parents=True, exist_ok=True)
-    reason = write_pictures(drawn, out)
+    reason = add_pictures(drawn, out)
     print(f"{len(drawn)} heatmaps in {out}" if reason is None else f"no pictures: {reason}")
 
 

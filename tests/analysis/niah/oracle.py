@@ -13,7 +13,7 @@ from arch.presets import preset
 from arch.state import DecodeState
 from data.tokenizer import Tokenizer, get_tokenizer
 
-FACT = re.compile(r"The magic number of the (\w+) is (\d+)\.")
+FACT = re.compile(r"The magic number of the (\w+) is #(\d+)\.")
 MARKS = (b"Answer:", "答案：".encode())
 ASKS = re.compile(b"|".join(MARKS))
 ASKED = re.compile(r"What is the magic number of the (\w+)\?\nAnswer:$")
