@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,16 +65,13 @@ def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:
 
     Raises InputError where the directory cannot be written.
     """
-    from analysis.pictures import write_pictures
+    from analysis.pictures import add_pictures
 
     drawn = figures(found)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_json(directory / "gates.json", found.to_dict())
-        with tempfile.TemporaryDirectory(dir=directory, prefix=".") as folder:
-            reason = write_pictures(drawn, Path(folder) / "figures")
-            for picture in Path(folder).glob("figures/*.png"):
-                os.replace(picture, directory / picture.name)
+        reason = add_pictures(drawn, directory)
         write_bytes(directory / "index.html", page(found, drawn).encode())  # last: it stands for the whole
     except OSError as error:
         raise InputError(f"{directory}: cannot be written ({error.strerror}); give another --out") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,3 +38,13 @@ def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | N
             return "no Chrome or Chromium found"
         return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     return None
+
+
+def add_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
+    """`write_pictures` into a directory that has other files, which are left alone but for those of the same name."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".") as folder:
+        reason = write_pictures(figures, Path(folder) / "figures")
+        for picture in Path(folder).glob("figures/*.png"):
+            os.replace(picture, directory / picture.name)
+    return reason

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from .config import ModelConfig
@@ -63,4 +64,27 @@ class DecodeState:
             layers=[pick(state) for state in self.layers],
             first=pick(self.first),
             hidden=None if self.hidden is None else self.hidden.index_select(0, rows.to(self.hidden.device)),
+        )
+
+    @classmethod
+    def concat(cls, states: Sequence[DecodeState]) -> DecodeState:
+        """The states' rows as one batch, in order. Raises InputError where they are of several models, or have read
+        different numbers of tokens (LLaMA's caches would be of different lengths), or hide some."""
+        first, *others = states
+        for state in others:
+            state.check(first.config, len(state.seen))
+        if len({state.n_read for state in states}) > 1 or any(state.hidden is not None for state in states):
+            read = ", ".join(str(state.n_read) for state in states)
+            raise InputError(
+                f"states that have read {read} tokens cannot be one batch: let all read as many, without padding"
+            )
+
+        def join(parts: Sequence[State]) -> State:
+            return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+        return replace(
+            first,
+            seen=torch.cat([state.seen for state in states]),
+            layers=[join(parts) for parts in zip(*(state.layers for state in states), strict=True)],
+            first=join([state.first for state in states]),
         )

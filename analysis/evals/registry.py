@@ -12,6 +12,7 @@ from importlib import import_module
 from arch.errors import InputError, nearest
 
 from .lmeval import sets as lmeval
+from .niah.settings import VARIANTS
 from .task import Place, Task
 
 
@@ -32,12 +33,13 @@ ENTRIES: dict[str, Entry] = {
     "extrapolate": Entry(
         "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
     ),
+    **{name: Entry("niah.task", variant.about, variant.data) for name, variant in VARIANTS.items()},
     **{
         name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
         for name, task in lmeval.TASKS.items()
     },
 }
-PRESETS: dict[str, tuple[str, ...]] = {**lmeval.PRESETS}
+PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **lmeval.PRESETS}
 
 
 def expand(words: Iterable[str]) -> list[str]:

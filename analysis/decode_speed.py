@@ -1,0 +1,154 @@
+"""Time and state of one decode step against how much was read before: constant, but for LLaMA's cache.
+
+    python -m analysis.decode_speed --size 98k --out DIR                       all architectures, 1k to 64k tokens
+    python -m analysis.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --out DIR
+
+Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
+read again and again from the same state; the median counts. Writes decode.json and, with Chrome, decode.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import torch
+
+from analysis.axes import log_axis, si
+from analysis.palette import arch_colors, name_of
+from analysis.pictures import add_pictures
+from analysis.plots import INK
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.lm import LanguageModel, build_model
+from arch.presets import preset
+from data.files import write_json
+
+LENGTHS = tuple(1024 * 2**k for k in range(7))
+PIECE = 1024  # tokens read at once
+WARM_UP, REPEATS = 3, 25
+
+
+def decode_steps(
+    model: LanguageModel, lengths: Sequence[int], batch: int = 1, autocast: bool = False
+) -> Iterator[dict[str, Any]]:
+    """A row for each length (ascending, tokens): `step_ms`, the median of reading one token after so many, for `batch`
+    rows at once, and `state_bytes` of a row. The model is on its device, in evaluation mode."""
+    device = model.lm_head.weight.device
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
+    state, read = None, 0
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+        for length in lengths:
+            while read < length:
+                piece = ids[:, read : min(read + PIECE, length)]
+                state = model(piece, state=state, keep_state=True, logits_to_keep=1).state
+                read += piece.shape[1]
+            times = []
+            for repeat in range(WARM_UP + REPEATS):
+                _wait(device)
+                begun = time.perf_counter()
+                model(ids[:, length : length + 1], state=state, keep_state=True, form="naive")
+                _wait(device)
+                if repeat >= WARM_UP:
+                    times.append(1e3 * (time.perf_counter() - begun))
+            assert state is not None
+            yield {
+                "n_tokens": length,
+                "step_ms": statistics.median(times),
+                "state_bytes": state.n_bytes // batch,
+            }
+
+
+def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
+    """Milliseconds a step over tokens read, a line for each architecture."""
+    colors = arch_colors(list(results))
+    drawn = go.Figure()
+    for arch, rows in results.items():
+        line = go.Scatter(
+            x=[row["n_tokens"] for row in rows],
+            y=[row["step_ms"] for row in rows],
+            customdata=[si(row["state_bytes"]) for row in rows],
+            name=name_of(arch),
+            mode="lines+markers",
+            line={"color": colors[arch]},
+            hovertemplate=f"{name_of(arch)}, %{{x:,}} tokens<br>%{{y:.3g}} ms, state %{{customdata}}B<extra></extra>",
+        )
+        drawn.add_trace(line)
+    steps = [row["step_ms"] for rows in results.values() for row in rows]
+    lengths = sorted({row["n_tokens"] for rows in results.values() for row in rows})
+    drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
+    drawn.update_xaxes(tickvals=lengths, ticktext=[f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
+    drawn.update_yaxes(log_axis(min(steps) / 1.2, max(steps) * 1.2, "one decode step (ms)"))
+    drawn.update_xaxes(showline=True, linecolor=INK, ticks="outside")
+    drawn.update_yaxes(showline=True, linecolor=INK, gridcolor="#e6e6e6")
+    drawn.update_layout(
+        title={"text": title, "x": 0.02, "font": {"size": 14}},
+        width=760,
+        height=430,
+        margin={"l": 70, "r": 20, "t": 50, "b": 55},
+        font={"color": INK, "size": 12},
+        plot_bgcolor="white",
+    )
+    return drawn
+
+
+def measure(
+    archs: Sequence[str],
+    size: str,
+    lengths: Sequence[int],
+    device: str,
+    bf16: bool,
+    batch: int,
+    say: Callable[..., Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """{arch: rows of `decode_steps`} for presets of `size`; say(text) after each row."""
+    results: dict[str, list[dict[str, Any]]] = {}
+    for arch in archs:
+        model = build_model(preset(arch, size, context_length=lengths[-1])).to(device).eval()
+        results[arch] = []
+        for row in decode_steps(model, lengths, batch, bf16):
+            results[arch].append(row)
+            say(f"{arch}: {row['n_tokens']:,} tokens: {row['step_ms']:.3f} ms, state {row['state_bytes']:,} bytes")
+    return results
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--archs", default=",".join(ARCHS), help="default: all")
+    parser.add_argument("--size", default="98k")
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens read before, ascending")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
+    parser.add_argument("--out", type=Path, default=Path("decode-speed"))
+    asked = parser.parse_args()
+    try:
+        lengths = sorted(int(word) for word in asked.lengths.split(","))
+        archs = asked.archs.split(",")
+        results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, print)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
+    told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16}
+    asked.out.mkdir(parents=True, exist_ok=True)
+    write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
+    title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{', bf16' if asked.bf16 else ''}"
+    reason = add_pictures({"decode": figure(results, title)}, asked.out)
+    print(f"{asked.out}/decode.json" if reason else f"{asked.out}/decode.json and decode.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Answers of a model to all prompts of one length: the haystack is read once, and rows in step with one another.
+
+A clean row walks along the haystack. Where a needle goes, a copy of its state reads the needle and joins the rows that
+read theirs before; then all of them read the haystack up to the next needle's place, each from its own state. So a
+prompt costs its needle, what follows it and its question, not what precedes it, and the rows make one batch although
+their needles lie elsewhere. Nothing here knows the architecture: what a row has read is its DecodeState. After a needle
+everything has to be read again for each row, because every layer's input depends on what the one below made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arch.decode import generate_tokens
+from arch.state import DecodeState
+from flops.state import decode_state
+
+if TYPE_CHECKING:
+    from analysis.evals.task import Loaded
+
+    from .prompts import Cell, Prompts
+
+PIECE_TOKENS = 16_384  # of all rows in one forward pass, so that activations stay small at any length
+CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a fifth of what is free: caches are copied as they grow
+STATE_SHARE = 0.2
+
+
+def generate_answers(model: Loaded, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
+    """Greedy continuations of these cells' prompts, all of one length in tokens, cut behind their first line."""
+    answers: dict[int, str] = {}
+    for batch in batches(cells, rows_at_once(model, _length(cells[0]) + max_new_tokens)):
+        with model.reading():
+            state = read_up_to_question(model, prompts, [cells[i] for i in batch])
+            questions = _tensor(np.stack([cells[i].question_ids for i in batch]), model)
+            answers |= zip(batch, _complete(model, questions, state, max_new_tokens), strict=True)
+    return [answers[i] for i in range(len(cells))]
+
+
+def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
+    """Indices of cells that go together: needles and questions of as many tokens, shallow to deep, at most n_rows."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, cell in enumerate(cells):
+        groups.setdefault((len(cell.needle_ids), len(cell.question_ids)), []).append(i)
+    for group in groups.values():
+        group.sort(key=lambda i: cells[i].insert_at)
+        for first in range(0, len(group), n_rows):
+            yield group[first : first + n_rows]
+
+
+def rows_at_once(model: Loaded, n_tokens: int) -> int:
+    """How many rows' states fit, each after n_tokens."""
+    one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
+    budget: float = CPU_STATE_BYTES
+    if model.device.startswith("cuda"):
+        budget = STATE_SHARE * torch.cuda.mem_get_info(model.device)[0]
+    return max(1, int(budget // one))
+
+
+def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) -> DecodeState:
+    """The state [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
+    haystack = _tensor(prompts.haystack, model)
+    clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
+    rows: DecodeState | None = None
+    here = 0
+    for cell in [*cells, None]:
+        there = cells[0].n_haystack if cell is None else cell.insert_at
+        if there > here:
+            piece = haystack[None, here:there]
+            rows = None if rows is None else read(model, piece.expand(len(rows.seen), -1), rows)
+            clean = clean if cell is None else read(model, piece, clean)
+            here = there
+        if cell is not None:
+            joining = read(model, _tensor(cell.needle_ids, model)[None], clean)
+            rows = joining if rows is None else DecodeState.concat([rows, joining])
+    assert rows is not None
+    return rows
+
+
+def read(model: Loaded, ids: Tensor, state: DecodeState | None) -> DecodeState:
+    """The state after ids [B, T] as well, read in pieces."""
+    for piece in ids.split(max(1, PIECE_TOKENS // len(ids)), dim=1):
+        state = model.model(piece, state=state, keep_state=True, logits_to_keep=1).state
+    assert state is not None
+    return state
+
+
+def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_tokens: int) -> list[str]:
+    end = model.tokenizer.eot_id
+    steps: list[Tensor] = []
+    texts: list[str] = []
+    for ids in generate_tokens(model.model, questions, max_new_tokens, eos_id=end, state=state):
+        steps.append(ids)
+        texts = [_text(model, row) for row in torch.stack(steps, 1).tolist()]
+        if all("\n" in text for text in texts):
+            break
+    return [text.partition("\n")[0].strip() for text in texts]
+
+
+def _text(model: Loaded, ids: list[int]) -> str:
+    """Up to the end of the text, where the model says so; white space in front left out."""
+    end = model.tokenizer.eot_id
+    ended = end in ids
+    text = model.tokenizer.decode(ids[: ids.index(end)] if ended else ids).lstrip()
+    return f"{text}\n" if ended else text
+
+
+def _length(cell: Cell) -> int:
+    return 1 + cell.n_haystack + len(cell.needle_ids) + len(cell.question_ids)
+
+
+def _tensor(ids: np.ndarray, model: Loaded) -> Tensor:
+    return torch.from_numpy(ids).to(model.device)

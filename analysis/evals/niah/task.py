@@ -1,0 +1,102 @@
+"""Needle in a haystack as an evaluation: niah-easy, niah-standard, and both with -facts and -zh behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.evals.task import Loaded, Place, Say
+from arch.errors import InputError
+
+from .haystack import folder_hash, read_haystack
+from .metrics import measures, shares
+from .prompts import Prompts, make_prompts
+from .scorer import score
+from .settings import VARIANTS, NiahSettings, Variant
+
+if TYPE_CHECKING:
+    from data.tokenizer import Tokenizer
+
+
+def make(name: str, place: Place) -> Niah:
+    return Niah(VARIANTS[name], place.settings_of(name, NiahSettings), place)
+
+
+class Niah:
+    version = 1
+
+    def __init__(self, variant: Variant, settings: NiahSettings, place: Place) -> None:
+        self.name = variant.name
+        self.variant, self.chosen, self.place = variant, settings, place
+        self._hash: str | None = None
+
+    def settings(self) -> dict[str, Any]:
+        return self.chosen.model_dump(mode="json", exclude={"haystack"})  # the data hash knows what lies there
+
+    def folder(self) -> Path:
+        """Of the haystack. Raises InputError where it is not there."""
+        named = self.chosen.haystack
+        if named is None:
+            return self.place.data_file(self.name, self.variant.data)
+        folder = Path(named) if Path(named).is_absolute() else self.place.data_file(self.name, named)
+        if not folder.is_dir():
+            raise InputError(f"evaluation.settings.{self.name}: haystack: {folder} is no folder; name one with text")
+        return folder
+
+    def data_hash(self) -> str:
+        if self._hash is None:
+            self._hash = folder_hash(self.folder())
+        return self._hash
+
+    def prepare(self, tokenizer: Tokenizer) -> Prompts:
+        try:
+            return make_prompts(self.chosen, self.variant, read_haystack(self.folder(), tokenizer), tokenizer)
+        except InputError as error:
+            raise InputError(f"{self.name}: {error}") from None
+
+    def evaluate(self, model: Loaded, prepared: Prompts, say: Say) -> dict[str, Any]:
+        """The tables' columns in per cent (metrics.py), the mean over lengths inside and beyond the training context,
+        and the grid: `scores` 1..10 and `answers`, [n_lengths][n_depths].
+
+        acc_shuffled: the same answers scored against the next cell's expected one, for facts: what guessing gives.
+        """
+        from .retrieve import generate_answers
+
+        lengths = [column.length for column in prepared.columns]
+        beyond = [length > model.context_length for length in lengths]
+        answers: list[list[str]] = []
+        for i, column in enumerate(prepared.columns):
+            say(sum(lengths[:i]) / sum(lengths), f"length {column.length:,}")
+            answers.append(generate_answers(model, prepared, column.cells, self.chosen.max_new_tokens))
+        needles = [[cell.needle for cell in column.cells] for column in prepared.columns]
+        scores = _scores(answers, needles)
+        values = measures(scores, lengths, self.chosen.alpha_c, self.chosen.alpha_d, self.chosen.threshold)
+        values |= {"acc_trained": _mean(scores, ~np.array(beyond)), "acc_extrapolated": _mean(scores, np.array(beyond))}
+        if self.variant.facts:
+            flat = [needle for row in needles for needle in row]
+            shuffled = np.roll(np.array(flat, dtype=object), 1).reshape(scores.shape).tolist()
+            values["acc_shuffled"] = 100 * float(shares(_scores(answers, shuffled)).mean())
+        return values | {
+            "extrapolated": any(beyond),
+            "warnings": model.warnings_at(lengths[-1]),
+            "context_length": model.context_length,
+            "lengths": lengths,
+            "depths_percent": [cell.depth_percent for cell in prepared.columns[0].cells],
+            "scores": scores.tolist(),
+            "answers": answers,
+        }
+
+
+def _scores(answers: list[list[str]], needles: list[list[Any]]) -> np.ndarray:
+    return np.array(
+        [
+            [score(text, needle.answer, needle.question) for text, needle in zip(row, wanted, strict=True)]
+            for row, wanted in zip(answers, needles, strict=True)
+        ]
+    )
+
+
+def _mean(scores: np.ndarray, lengths: np.ndarray) -> float | None:
+    return 100 * float(shares(scores)[lengths].mean()) if lengths.any() else None

@@ -1,0 +1,28 @@
+"""The decode benchmark: constant states stay constant, LLaMA's cache grows with what was read."""
+
+import pytest
+
+from analysis.decode_speed import decode_steps, figure
+from arch.config import ARCHS
+from arch.lm import build_model
+from arch.presets import preset
+from flops.state import decode_state
+
+LENGTHS = (16, 1100)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rows_tell_the_state_that_the_counts_tell(arch):
+    config = preset(arch, "6k", context_length=LENGTHS[-1])
+    rows = list(decode_steps(build_model(config).eval(), LENGTHS, batch=2))
+    assert [row["n_tokens"] for row in rows] == list(LENGTHS) and all(row["step_ms"] > 0 for row in rows)
+    for row in rows:
+        assert row["state_bytes"] == decode_state(config, row["n_tokens"])["bytes"]
+    assert (rows[0]["state_bytes"] == rows[1]["state_bytes"]) is (arch != "llama")
+
+
+def test_figure_has_a_line_for_each():
+    rows = [{"n_tokens": n, "step_ms": 1.0 + n, "state_bytes": 10} for n in (1024, 65536)]
+    drawn = figure({"llama": rows, "tnl": rows}, "title")
+    assert [trace.name for trace in drawn.data] == ["LLaMA", "TNL"]
+    assert list(drawn.layout.xaxis.ticktext) == ["1k", "64k"]
