@@ -35,7 +35,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(text: str, where: str) -> Any:
+def parse(text: str, where: str) -> Any:
+    """The value of YAML `text`; raises InputError, one line that begins with `where`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -70,7 +71,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read as UTF-8 text: {error}") from None
-    raw = _parse(text, str(file))
+    raw = parse(text, str(file))
     if not isinstance(raw, dict):
         raise InputError(f"{file}: holds no study: write keys and values (name, corpus, grid, training, ...)")
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
@@ -82,16 +83,17 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
             _assign(raw, keys, value, change)
     if out is not None:
         raw["out"] = str(out)
-    checked = _validate(StudyFile, raw, str(file), sets)
+    checked = validate(StudyFile, raw, str(file), sets)
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "sets": tuple(sets),
-        "set_model": _validate(ModelChanges, changes["model"], "--set", sets, "model."),
-        "set_training": _validate(Training, changes["training"], "--set", sets, "training."),
+        "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
+        "set_training": validate(Training, changes["training"], "--set", sets, "training."),
     }
 
 
-def _validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+    """`raw` as a `schema`; raises InputError, one line that names `where`, or --set."""
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
@@ -157,7 +159,7 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
-    return keys, _parse(text, f"--set {change}")
+    return keys, parse(text, f"--set {change}")
 
 
 def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:
