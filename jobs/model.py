@@ -18,6 +18,7 @@ class Resources:
     cpus_per_task: int
     memory_mb: int | None  # of a node; None: the partition's default
     minutes: int
+    expected_requeues: int = 0  # of a run longer than the partition's time limit
     reasons: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
