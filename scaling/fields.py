@@ -61,9 +61,9 @@ def _run_key(key: str) -> str:
 def _resource_key(key: str) -> str:
     if "/" in key:
         return _run_key(key)
-    valid = [*KNOWN, *ALL_SIZES]
+    valid = [*KNOWN, *ALL_SIZES, "corpus", "eval", "finish"]
     if key not in valid:
-        raise ValueError(f"unknown architecture or size {key!r}{nearest(key, valid)}")
+        raise ValueError(f"unknown architecture, size or kind of job {key!r}{nearest(key, valid)}")
     return key
 
 

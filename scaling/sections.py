@@ -175,12 +175,16 @@ class Jobs(Section):
     processes: Count = 1  # of each run, started by torchrun: one for each GPU it shall use
     recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
     cluster: Cluster | str | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
-    resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; a later kind wins
+    resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; corpus, eval, finish
 
     def asked(self, arch: str, size: str) -> Asked:
-        """What `resources` says of one run."""
+        """What `resources` says of one run's training."""
         told = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
         return Asked(**{key: value for one in told for key, value in one.model_dump(exclude_unset=True).items()})
+
+    def of_kind(self, kind: str) -> Asked:
+        """What `resources` says of corpus, eval or finish jobs."""
+        return self.resources.get(kind, Asked())
 
 
 _MODEL_TYPES: dict[str, Any] = {
