@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -56,7 +56,6 @@ class Setting:
     options: tuple[str, ...] = ()  # of the `scaling` commands: --set, ...
     only: tuple[str, ...] = ()  # of those that take runs: --only ...
     retry: bool = False  # train on the runs that failed
-    environment: Mapping[str, str] = field(default_factory=dict)  # beside the profile's: what was set at submission
 
     @property
     def study_arguments(self) -> list[str]:
@@ -112,7 +111,7 @@ def render(setting: Setting, job: ArrayJob) -> str:
                 paths=setting.paths,
                 sbatch=sbatch_options(setting, job),
                 python=quote_all([*profile.container, profile.python or setting.python]),
-                environment=dict(setting.environment) | profile.environment,
+                environment=profile.environment,
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts + job.resources.expected_requeues,
                 retry=setting.retry,
