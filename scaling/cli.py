@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +13,9 @@ import typer
 from arch.errors import InputError
 from flops.console import run_app
 
+from . import cli_jobs
+from .cli_options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+
 if TYPE_CHECKING:
     from .commands import Request
 
@@ -23,31 +25,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed.",
 )
-Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
-Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
-Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+cli_jobs.register(app)
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
 ]
 Plugin = Annotated[
     list[str] | None, typer.Option("--plugin", help="Module that registers the model's architecture; repeatable.")
 ]
-
-
-def _request(study: str, only: str | None, sets: list[str] | None, out: Path | None, as_json: bool) -> Request:
-    from .commands import Request
-    from .spec import load_study
-
-    request = Request(load_study(study, sets or [], out), only, sys.stderr if as_json else sys.stdout)
-    request.study.runs(only)
-    return request
-
-
-def _print(value: Any) -> None:
-    print(json.dumps(value, indent=1))
 
 
 @app.command()
@@ -62,16 +46,16 @@ def run(
     """The whole study here: plan, data, train, eval, fit, report. A re-run does only what is missing."""
     from . import commands
 
-    request = _request(study, only, sets, out, as_json)
+    request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
     request.say(commands.headline(request))
     result = commands.run_study(request)
     if as_json:
-        _print(result)
+        print_json(result)
     elif result["fits"]:
         print(f"\n{commands.show_laws(result['fits'])}\n\nreport: {result['report']}")
-    _close(request, result)
+    close(request, result)
 
 
 @app.command()
@@ -84,7 +68,7 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     spec = load_study(study, sets or [], out)
     table = make_plan(spec, spec.runs(only))
     if as_json:
-        _print(table)
+        print_json(table)
     else:
         print(show_plan(table))
 
@@ -94,11 +78,11 @@ def data(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     """Prepare the corpus."""
     from . import commands
 
-    request = _request(study, only, sets, out, as_json)
+    request = request_of(study, only, sets, out, as_json)
     with request.writing():
         corpus = commands.data_stage(request)
     if as_json:
-        _print(corpus.manifest)
+        print_json(corpus.manifest)
 
 
 @app.command()
@@ -118,7 +102,7 @@ def train(
 
     from . import commands
 
-    request = _request(study, only, sets, out, as_json)
+    request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
     result: dict[str, Any]
@@ -136,8 +120,8 @@ def train(
             trained, failed = commands.train_stage(request, corpus)
             result = {"trained": trained, "failed": failed}
     if as_json:
-        _print(result)
-    _close(request, result)
+        print_json(result)
+    close(request, result)
 
 
 @app.command("eval")
@@ -150,16 +134,16 @@ def evaluate(
     checkpoint: Annotated[list[str] | None, typer.Option(hidden=True, help="The share of one worker process.")] = None,
 ) -> None:
     """Evaluate the checkpoints that have no result yet: held-out loss, perplexity, bits per byte."""
-    from . import commands
+    from . import evaluation
 
-    request = _request(study, only, sets, out, as_json)
-    if checkpoint:  # started by eval_stage, whose process holds the lock
-        return commands.eval_worker(request, checkpoint)
+    request = request_of(study, only, sets, out, as_json)
+    if checkpoint:  # started by eval_stage, whose process holds the lock, or by a cluster's job
+        return evaluation.eval_worker(request, checkpoint)
     with request.writing():
-        result = {"warnings": commands.eval_stage(request)}
+        result = {"warnings": evaluation.eval_stage(request)}
     if as_json:
-        _print(result)
-    _close(request, result)
+        print_json(result)
+    close(request, result)
 
 
 @app.command()
@@ -167,11 +151,11 @@ def fit(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = Fals
     """Fit the power laws to the runs that are done and print them."""
     from . import commands
 
-    request = _request(study, None, sets, out, as_json)
+    request = request_of(study, None, sets, out, as_json)
     with request.writing():
         fits = commands.fit_stage(request)
     if as_json:
-        _print(fits)
+        print_json(fits)
     else:
         print(commands.show_laws(fits))
 
@@ -181,26 +165,13 @@ def report(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     """Draw the report from the fitted laws and the tables."""
     from . import commands
 
-    request = _request(study, None, sets, out, as_json)
+    request = request_of(study, None, sets, out, as_json)
     with request.writing():
         path = commands.report_stage(request)
     if as_json:
-        _print({"report": str(path)})
+        print_json({"report": str(path)})
     else:
         print(f"report: {path}")
-
-
-@app.command()
-def status(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """How far each run is: state, steps, tokens, loss, speed, and why it stopped."""
-    from .status import show_status, status_rows
-
-    request = _request(study, only, sets, out, as_json)
-    rows = status_rows(request.study, request.runs)
-    if as_json:
-        _print({"study": request.study.name, "directory": str(request.study.directory), "runs": rows})
-    else:
-        print(show_status(rows))
 
 
 @app.command()
@@ -233,7 +204,7 @@ def generate(
     except BrokenPipeError:  # whoever read has read enough
         raise typer.Exit(128 + signal.SIGPIPE) from None
     if as_json:
-        _print({"checkpoint": str(found.path)} | result)
+        print_json({"checkpoint": str(found.path)} | result)
     if stats:
         _tell(describe(result["stats"]))
 
@@ -261,7 +232,7 @@ def inspect(
     result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
     pages = write_inspection(result, out or Path(f"inspect-{found.name}"))
     if as_json:
-        return _print(result.to_dict() | pages)
+        return print_json(result.to_dict() | pages)
     print(f"{gates_table(result)}\n\npage: {pages['page']}")
     if pages["no_pictures"]:
         print(f"no PNGs ({pages['no_pictures']})")
@@ -286,7 +257,7 @@ def export(
 
     result = export_hf(find_checkpoint(checkpoint, _tell, plugin).path, directory, dtype)
     if as_json:
-        return _print(result)
+        return print_json(result)
     print(
         f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, {len(result['files'])} files; "
         f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
@@ -303,21 +274,9 @@ def _dry_run(request: Request, as_json: bool) -> None:
 
     table = plan(request.study, request.runs) | {"todo": commands.outstanding(request)}
     if as_json:
-        return _print(table)
+        return print_json(table)
     print(show_plan(table))
     print(f"would train {len(table['todo'])} of {len(request.runs)} runs (dry run: nothing was written)")
-
-
-def _close(request: Request, result: dict[str, Any]) -> None:
-    """Tell what went wrong and leave with 1 where something did."""
-    for line in result.get("warnings", []):
-        print(f"warning: {line}", file=sys.stderr)
-    failed = result.get("failed", {})
-    for run_id, reason in failed.items():
-        print(f"failed: {run_id}: {reason}", file=sys.stderr)
-    if failed:
-        print(f"error: {len(failed)} of {len(request.runs)} runs are not done", file=sys.stderr)
-        raise typer.Exit(1)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

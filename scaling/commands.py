@@ -8,25 +8,24 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from arch.errors import InputError
-from data.files import read_manifest
 from flops import cost_table
 
+from .evaluation import eval_stage
 from .lock import study_lock
 from .plan import plan, short, text_table
-from .progress import Progress, Watched, clock
+from .progress import Progress, Watched
 from .rundir import RunDir, check_run, package_versions, prepare_run, sweep
 from .spec import RunSpec, StudySpec
 from .worklist import EXIT_INPUT, expected_work, is_trained, reason_of, thread_environment
 
 if TYPE_CHECKING:
-    from analysis.evals.loss import LossSettings, Pending
     from data.corpus import Corpus
     from jobs.local import Task
 
@@ -56,6 +55,12 @@ class Request:
 
     def say(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
+
+    def line(self, text: str, passing: bool) -> None:
+        """A line that the next one replaces on a terminal while it is `passing`."""
+        on_terminal = self.stream.isatty()
+        text = f"\r\x1b[K{text}" if on_terminal else text
+        print(text, end="" if on_terminal and passing else "\n", file=self.stream, flush=True)
 
     def rundir(self, run: RunSpec) -> RunDir:
         return RunDir(self.study.run_directory(run))
@@ -124,7 +129,7 @@ def data_stage(request: Request) -> Corpus:
         if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
             shown = time.monotonic()
             share = f"{done / total:.0%}" if total else short(done, "B")
-            _line(request, f"corpus: {share} read, {message}", True)
+            request.line(f"corpus: {share} read, {message}", True)
 
     try:
         corpus = prepare(settings, request.corpus_directory, progress)
@@ -134,7 +139,7 @@ def data_stage(request: Request) -> Corpus:
             window_starts(len(corpus.validation), run.context_length, request.study.evaluation.validation_tokens)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
-    _line(request, describe_corpus(corpus), False)
+    request.line(describe_corpus(corpus), False)
     return corpus
 
 
@@ -200,91 +205,18 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
 
 
 def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
-    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
+    """The task that trains a prepared run."""
     from jobs.local import Task
 
+    return Task(run.run_id, train_argv(rundir, processes), rundir.log, thread_environment(run.training.threads))
+
+
+def train_argv(rundir: RunDir, processes: int) -> list[str]:
+    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    argv = [*launcher, "-m", "scaling.train_run", str(rundir.path)]
-    return Task(run.run_id, argv, rundir.log, thread_environment(run.training.threads))
-
-
-def eval_stage(request: Request) -> list[str]:
-    """Evaluate every checkpoint that has no valid result; returns a line for each that was skipped."""
-    from data.corpus import open_corpus
-    from jobs.local import Task, run_tasks
-
-    study, log = request.study, request.study.directory / "eval.log"
-    corpus = open_corpus(request.corpus_directory)
-    pending, warnings = pending_evaluations(request, corpus)
-    request.say(f"eval: {len(pending)} checkpoints to do")
-    workers = min(study.jobs.parallel, len(pending))
-    sets = [option for change in study.sets for option in ("--set", change)]
-    command = [sys.executable, "-m", "scaling.cli", "eval", study.path, "--out", study.out, *sets]
-    environment = thread_environment(max(run.training.threads for run in request.runs))
-    tasks = []
-    for i in range(workers):
-        share = [option for one in pending[i::workers] for option in ("--checkpoint", _name(one))]
-        tasks.append(Task(f"eval worker {i}", [*command, *share], log, environment))
-    if not tasks:
-        return warnings
-    begun = shown = time.monotonic()
-    with closing(run_tasks(tasks, workers)) as events:
-        for event in events:
-            now = time.monotonic()
-            if event.kind == "tick" and now - shown >= (1.0 if request.stream.isatty() else 10.0):
-                shown, done = now, len(pending) - len(pending_evaluations(request, corpus)[0])
-                left = f", {clock((now - begun) * (len(pending) - done) / done)} left" if done else ""
-                _line(request, f"eval: {done}/{len(pending)} checkpoints{left}", True)
-    left_over, _ = pending_evaluations(request, corpus)
-    damaged = [one for one in left_over if read_manifest(one.checkpoint) is None]
-    if len(damaged) < len(left_over):
-        number = len(left_over) - len(damaged)
-        raise InputError(f"eval: {number} checkpoints could not be evaluated; the reason is in {log}")
-    _line(request, f"eval: done, {clock(time.monotonic() - begun)}", False)
-    return [*warnings, *(f"{_name(one)}: wrong checksum; skipped" for one in damaged)]
-
-
-def eval_worker(request: Request, names: Sequence[str]) -> None:
-    """Evaluate the named checkpoints ("run_id/step") in this process, which `eval_stage` started."""
-    import torch
-
-    from analysis.evals.loss import Pending, evaluate_runs
-
-    torch.set_num_threads(max(run.training.threads for run in request.runs))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    for run in request.runs:
-        rundir = request.rundir(run)
-        steps = [int(name.rpartition("/")[2]) for name in names if name.rpartition("/")[0] == run.run_id]
-        mine = [Pending(run.run_id, rundir.checkpoint(step), rundir.evaluation(step)) for step in steps]
-        for line in evaluate_runs(mine, request.corpus_directory, loss_settings(request.study, run), device):
-            print(line, flush=True)
-
-
-def pending_evaluations(request: Request, corpus: Corpus) -> tuple[list[Pending], list[str]]:
-    """Checkpoints to evaluate, the largest models first, and warnings about directories that are no checkpoints."""
-    from analysis.evals.loss import missing
-
-    pending: list[Pending] = []
-    warnings: list[str] = []
-    for run in sorted(request.runs, key=expected_work, reverse=True):
-        settings = loss_settings(request.study, run)
-        found, lines = missing(request.study.directory / "runs", [run.run_id], corpus.fingerprint, settings)
-        pending += found
-        warnings += lines
-    return pending, warnings
-
-
-def loss_settings(study: StudySpec, run: RunSpec) -> LossSettings:
-    from analysis.evals.loss import LossSettings
-
-    settings = study.evaluation
-    return LossSettings(settings.validation_tokens, settings.batch_rows, run.training.precision == "bf16")
-
-
-def _name(one: Pending) -> str:
-    return f"{one.run_id}/{one.checkpoint.name}"
+    return [*launcher, "-m", "scaling.train_run", str(rundir.path)]
 
 
 def fit_stage(request: Request) -> dict[str, Any]:
@@ -325,13 +257,6 @@ def show_laws(fits: dict[str, Any]) -> str:
     named = fits["conventions"]
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}"
     return "\n".join([text_table(list(HEADINGS.values()), rows), where, *notes(fits)])
-
-
-def _line(request: Request, text: str, passing: bool) -> None:
-    """A line that the next one replaces on a terminal while it is `passing`."""
-    on_terminal = request.stream.isatty()
-    text = f"\r\x1b[K{text}" if on_terminal else text
-    print(text, end="" if on_terminal and passing else "\n", file=request.stream, flush=True)
 
 
 def outstanding(request: Request) -> list[str]:

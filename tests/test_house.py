@@ -23,10 +23,16 @@ ALLOWED = {
     "data": ("arch.errors",),
     "flops": ("arch.config", "arch.presets", "arch.registry", "arch.errors"),
     "scaling": ("arch", "data", "flops"),
-    "jobs": ("scaling.spec", "scaling.rundir", "data.files", "arch.errors"),
+    "jobs": (
+        *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),
+        *("data.files", "flops", "arch.errors"),
+    ),
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir"),
 }
-SEES_ALL = ("scaling.cli", "scaling.commands", "scaling.__main__")
+SEES_ALL = (
+    *("scaling.cli", "scaling.cli_jobs", "scaling.cli_options", "scaling.commands", "scaling.evaluation"),
+    *("scaling.submission", "scaling.__main__"),
+)
 
 
 def module_name(path: Path) -> str:
