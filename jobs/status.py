@@ -37,6 +37,27 @@ def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: 
     return list(dict.fromkeys(place.element.job_id for place in here))
 
 
+def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
+    """The jobs of the newest submission that SLURM still knows: elements by state, and why some wait or failed."""
+    here = list(places(found, elements))
+    newest = max((place.submission.number for place in here), default=0)
+    rows: dict[str, dict[str, Any]] = {}
+    for place in here:
+        if place.submission.number == newest:
+            told = {
+                "submission": newest,
+                "job": place.job.name,
+                "id": place.element.job_id,
+                "states": {},
+                "reasons": [],
+            }
+            row, element = rows.setdefault(place.job.name, told), place.element
+            row["states"][element.state] = row["states"].get(element.state, 0) + 1
+            if element.reason and element.reason not in row["reasons"]:
+                row["reasons"].append(element.reason)
+    return list(rows.values())
+
+
 def merge(
     rows: Sequence[Mapping[str, Any]], found: Sequence[Submission], elements: Iterable[Element]
 ) -> list[dict[str, Any]]:

@@ -103,20 +103,22 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
-    from .status import show_status, status_rows
-    from .submission import rows_of
+    from .status import show_jobs, show_status, status_rows
+    from .submission import seen
 
     request = request_of(study, only, sets, out, as_json)
     while True:
-        rows, warning = rows_of(request, status_rows(request.study, request.runs))
-        if warning:
-            print(f"warning: {warning}", file=sys.stderr)
+        found = seen(request, status_rows(request.study, request.runs))
+        if found.warning:
+            print(f"warning: {found.warning}", file=sys.stderr)
         if as_json:
-            print_json({"study": request.study.name, "directory": str(request.study.directory), "runs": rows})
+            told = {"study": request.study.name, "directory": str(request.study.directory)}
+            print_json(told | {"runs": found.runs, "jobs": found.jobs})
         else:
             clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
-            print(f"{clear}{show_status(rows)}", flush=True)
-        if not watch or not any(row["state"] in ("queued", "requeued", "running") for row in rows):
+            print(f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", flush=True)
+        going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
+        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):
             return
         time.sleep(every)
 

@@ -73,3 +73,13 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         line += [row["job"] or "-", row["node"] or "-"] if queue else []
         lines.append([*line, row["reason"] or ""])
     return text_table([*heads, "reason"], lines)
+
+
+def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
+    """What the newest submission's jobs do, a line each under the table; "" without any."""
+    lines = []
+    for row in rows:
+        states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
+        reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
+        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}")
+    return "\n\n" + "\n".join(lines) if lines else ""

@@ -170,15 +170,25 @@ def cancel(request: Request) -> list[str]:
     return targets
 
 
-def rows_of(request: Request, rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str | None]:
-    """Status rows with what SLURM says, where it is installed; and a warning where it does not answer."""
+@dataclass(frozen=True)
+class Seen:
+    """The rows of `scaling status`: of runs, and of the newest submission's jobs; and why SLURM was not heard."""
+
+    runs: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
+    warning: str | None = None
+
+
+def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
+    """The rows of scaling.status with what SLURM says, where it is installed and something was submitted."""
     found = [one for one in records.submissions(request.study.directory) if one.ids]
     if not found or not slurm.available():
-        return status.merge(rows, [], []), None
+        return Seen(status.merge(rows, [], []), [])
     try:
-        return status.merge(rows, found, status.look(found)), None
+        elements = status.look(found)
     except InputError as error:
-        return status.merge(rows, [], []), f"{error}; shown is what the run directories say"
+        return Seen(status.merge(rows, [], []), [], f"{error}; shown is what the run directories say")
+    return Seen(status.merge(rows, found, elements), status.job_rows(found, elements))
 
 
 def _corpus(request: Request) -> Any:

@@ -33,7 +33,7 @@ def setting(name="tiny", root="/somewhere", profile=None, sets=(), only=(), pyth
 
 
 def commands(script):
-    return [line for line in script.splitlines() if line and not line.startswith("#")]
+    return [line for line in script.split("\n") if line and not line.startswith("#")]
 
 
 def checked(script):
