@@ -28,7 +28,7 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
     gpus = len([name for slot in gpu_slots(2) if slot for name in slot.split(",")])
     asked = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
     cores = max(os.cpu_count() or 1, gpus, processes)
-    profile = Cluster(nodes=1, cpus_per_node=cores, gpus_per_node=max(gpus, processes) if gpus else 0, pack_minutes=0)
+    profile = Cluster(nodes=1, cpus_per_node=cores, gpus_per_node=max(gpus, processes) if gpus else 0, pack_minutes=1)
     jobs = study.jobs.model_copy(update={"resources": dict.fromkeys(study.grid.sizes, asked), "cluster": None})
     return study.model_copy(update={"jobs": jobs}), profile
 

@@ -13,7 +13,8 @@ from . import slurm
 from .records import Place, Submission, items, job_ids, places
 from .slurm import Element
 
-NOTHING: dict[str, Any] = {"job": None, "nodes": None, "restarts": None, "limit_left": None}
+ENDED = ("done", "failed")
+NOTHING: dict[str, Any] = {"job": None, "limit_left": None}
 
 
 def look(found: Sequence[Submission]) -> list[Element]:
@@ -39,7 +40,7 @@ def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: 
 def merge(
     rows: Sequence[Mapping[str, Any]], found: Sequence[Submission], elements: Iterable[Element]
 ) -> list[dict[str, Any]]:
-    """`rows` of scaling.status.status_rows with what the queue says: job, nodes, restarts, limit_left, state, reason.
+    """`rows` of scaling.status.status_rows with what the queue says: job, limit_left, node, state, reason.
 
     Of a run that several submissions have, the newest counts that is in the queue.
     """
@@ -58,21 +59,24 @@ def _row(row: dict[str, Any], place: Place | None, states: Mapping[str, str]) ->
         return row
     element = place.element
     row["job"] = element.job_id if element.index is None else f"{element.job_id}_{element.index}"
-    row["nodes"], row["restarts"] = element.nodes or None, element.restarts
-    if row["state"] in ("done", "failed"):
+    if row["state"] in ENDED:
         return row
     if not element.active:
-        if element.state != "COMPLETED" and not row["reason"]:
-            row["reason"] = element.state + (f" ({element.reason})" if element.reason else "")
+        if element.state != "COMPLETED":
+            row["state"], row["reason"] = "interrupted", row["reason"] or _why(element)
         return row
     row["limit_left"] = element.left or None
     if element.state == "PENDING":
         row["state"] = "requeued" if element.restarts or row["step"] else "queued"
-        row["reason"], row["nodes"] = element.reason or None, None
+        row["reason"], row["node"] = element.reason or None, None
         return row
-    ahead = [run for run in items(place) if states.get(run) not in ("done", "failed", None)]
-    if ahead and ahead[0] != row["run_id"]:
+    ahead = [run for run in items(place) if states.get(run, "done") not in ENDED]
+    if ahead[0] != row["run_id"]:
         row["state"], row["reason"] = "queued", f"after {ahead[0]} in the same job"
     else:
-        row["state"] = "running"
+        row["state"], row["node"] = "running", element.nodes or row["node"]
     return row
+
+
+def _why(element: Element) -> str:
+    return f"job {element.state}" + (f" ({element.reason})" if element.reason else "")

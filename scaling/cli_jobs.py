@@ -211,7 +211,8 @@ def _describe(made: Draft, explain: bool) -> str:
         asked = job.resources
         size = f"{asked.nodes} x {asked.tasks_per_node}" + (" GPU" if asked.gpus_per_node else "")
         memory = "-" if asked.memory_mb is None else f"{asked.memory_mb / 1024:,.0f} GiB"
-        waits = ", ".join(f"{kind}:{name}" for name, kind in job.after) or "-"
+        waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
+        waits = waits if job.kind != "finish" else "afterany all"
         items = str(sum(map(len, job.elements)) or 1)
         limit = f"{asked.minutes // 60}:{asked.minutes % 60:02d}"
         elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")

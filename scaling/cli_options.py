@@ -21,11 +21,12 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 
 
 def request_of(study: str, only: str | None, sets: list[str] | None, out: Path | None, as_json: bool) -> Request:
+    """What the command line asks for. Raises InputError for anything wrong in it."""
     from .commands import Request
     from .spec import load_study
 
     request = Request(load_study(study, sets or [], out), only, sys.stderr if as_json else sys.stdout)
-    request.study.runs(only)
+    _ = request.runs  # a mistake in --only is told before anything is done
     return request
 
 

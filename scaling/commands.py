@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -45,7 +46,7 @@ class Request:
     only: str | None = None
     stream: TextIO = sys.stdout
 
-    @property
+    @cached_property
     def runs(self) -> list[RunSpec]:
         return self.study.runs(self.only)
 

@@ -68,6 +68,12 @@ def attempts(run: Path) -> list[dict[str, Any]]:
     return [dict(read_json(_file(run, token))) for token in tokens(run)]
 
 
+def last_host(run: Path) -> str | None:
+    """Where the newest of them was started; None before the first."""
+    found = tokens(run)
+    return str(read_json(_file(run, found[-1]))["host"]) if found else None
+
+
 def _file(run: Path, token: Token) -> Path:
     return run / "attempts" / f"{token}.json"
 

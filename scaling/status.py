@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .lock import is_locked
+from .owner import last_host, tokens
 from .plan import short, text_table
 from .progress import clock
 from .rundir import RunDir
@@ -35,6 +36,8 @@ def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any
                 "checkpoints": len(rundir.checkpoints(verify=False)),
                 "evaluated": len(list((rundir.path / "evals").glob("*/validation.json"))),
                 "seconds_left": _seconds_left(run, last) if status["state"] not in ("done", "failed") else None,
+                "restarts": max(0, len(tokens(rundir.path)) - 1),
+                "node": last_host(rundir.path),
                 "reason": status.get("reason"),
             }
         )
@@ -50,8 +53,8 @@ def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
 def show_status(rows: Sequence[dict[str, Any]]) -> str:
     """The status rows as a table for reading; columns of the queue only where a run has been in one."""
     queue = any(row.get("job") for row in rows)
-    heads = ["run", "state", "steps", "tokens", "loss", "tokens/s", "left", "checkpoints", "evaluated"]
-    heads += ["job", "restarts", "node"] * queue
+    heads = ["run", "state", "steps", "tokens", "loss", "tokens/s", "left", "checkpoints", "evaluated", "restarts"]
+    heads += ["job", "node"] * queue
     lines = []
     for row in rows:
         loss, speed = row["loss"], row["tokens_per_s"]
@@ -65,9 +68,8 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
             clock(row["seconds_left"]) if row["seconds_left"] is not None else "-",
             str(row["checkpoints"]),
             str(row["evaluated"]),
+            str(row["restarts"]),
         ]
-        if queue:
-            restarts = "-" if row["restarts"] is None else str(row["restarts"])
-            line += [row["job"] or "-", restarts, row["nodes"] or "-"]
+        line += [row["job"] or "-", row["node"] or "-"] if queue else []
         lines.append([*line, row["reason"] or ""])
     return text_table([*heads, "reason"], lines)
