@@ -79,8 +79,12 @@ def make_plan(
 def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, max_array_size: int) -> list[ArrayJob]:
     """Arrays of training elements, the longest first; runs of expected minutes share an element."""
     shapes: dict[object, list[Piece]] = {}
+    demands: dict[tuple[str, str], Demand] = {}  # the same of every seed
     for run in runs:
-        demand = reckoner.train(run, study.jobs.asked(run.arch, run.size))
+        kind = run.arch, run.size
+        if kind not in demands:
+            demands[kind] = reckoner.train(run, study.jobs.asked(*kind))
+        demand = demands[kind]
         shapes.setdefault(_shape(demand), []).append(Piece(run.run_id, demand))
     elements: list[list[Piece]] = []
     for pieces in shapes.values():
@@ -120,18 +124,21 @@ def eval_arrays(needs: Sequence[Need], study: StudySpec, reckoner: Reckoner, max
 def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
     """Bins of at most `target_s` expected seconds, first fit, longest first; longer pieces and those whose limit the
     study fixed are alone."""
+    closed: list[list[Piece]] = []
     bins: list[list[Piece]] = []
     room: list[float] = []
     for piece in sorted(pieces, key=lambda one: -one.seconds):
+        if piece.demand.fixed or piece.seconds > target_s / 2:
+            closed.append([piece])
+            continue
         fit = next((i for i, left in enumerate(room) if left >= piece.seconds), None)
-        if piece.demand.fixed or piece.seconds > target_s / 2 or fit is None:
+        if fit is None:
             bins.append([piece])
-            alone = piece.demand.fixed or piece.seconds > target_s / 2
-            room.append(-1.0 if alone else target_s - piece.seconds)
+            room.append(target_s - piece.seconds)
         else:
             bins[fit].append(piece)
             room[fit] -= piece.seconds
-    return bins
+    return closed + bins
 
 
 def spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
@@ -164,16 +171,20 @@ def _evaluations_of(
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
     asked = study.jobs.of_kind("eval")
-    demands = {
-        run: reckoner.evaluate(runs[run], study.evaluation, asked) for element in job.elements for run in element
-    }
-    seconds = max(
-        sum(demands[run].seconds * len(runs[run].checkpoint_steps) for run in element) for element in job.elements
-    )
+    demands: dict[tuple[str, str], Demand] = {}
+    longest = 0.0
+    for element in job.elements:
+        seconds = 0.0
+        for run in (runs[name] for name in element):
+            kind = run.arch, run.size
+            if kind not in demands:
+                demands[kind] = reckoner.evaluate(run, study.evaluation, asked)
+            seconds += demands[kind].seconds * len(run.checkpoint_steps)
+        longest = max(longest, seconds)
     largest = max(
         demands.values(), key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task)
     )
-    resources = reckoner.limited(replace(largest, seconds=seconds), asked.minutes).resources
+    resources = reckoner.limited(replace(largest, seconds=longest), asked.minutes).resources
     return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),))
 
 

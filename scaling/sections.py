@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
 from arch.config import CHOICES, ModelConfig
 from flops.hardware import DEVICES
@@ -159,6 +159,13 @@ class Cluster(Section):
     templates: str | None = None  # a folder of your own batch templates, looked into first
 
 
+# The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
+NamedCluster = Annotated[
+    Annotated[Cluster, Tag("[profile]")] | Annotated[str, Tag("[name]")],
+    Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),
+]
+
+
 class Asked(Section):
     """What a study asks for some runs: what is left out is reckoned."""
 
@@ -174,7 +181,7 @@ class Jobs(Section):
     parallel: Count = 1  # runs at once on this machine
     processes: Count = 1  # of each run, started by torchrun: one for each GPU it shall use
     recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
-    cluster: Cluster | str | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
+    cluster: NamedCluster | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
     resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; corpus, eval, finish
 
     def asked(self, arch: str, size: str) -> Asked:

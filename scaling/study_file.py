@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
 
 
 def _location(loc: tuple[int | str, ...]) -> list[int | str]:
-    return [part for part in loc if part != "[key]"]
+    return [part for part in loc if part not in ("[key]", "[profile]", "[name]")]
 
 
 def _tell(schema: Any, error: Any, prefix: str) -> str:
@@ -138,9 +139,18 @@ def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:
             schema = schema.model_fields[str(part)].annotation
         else:
             schema = typing.get_args(schema)[-1]
-        while typing.get_origin(schema) is typing.Annotated:
-            schema = typing.get_args(schema)[0]
+        schema = _model_in(schema)
     return list(schema.model_fields) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+
+
+def _model_in(schema: Any) -> Any:
+    """The section among the types of an annotation, else the annotation without what is said about it."""
+    while typing.get_origin(schema) is typing.Annotated:
+        schema = typing.get_args(schema)[0]
+    if typing.get_origin(schema) in (typing.Union, types.UnionType):
+        found = [_model_in(one) for one in typing.get_args(schema)]
+        return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), schema)
+    return schema
 
 
 def _parse_set(change: str) -> tuple[list[str], Any]:
