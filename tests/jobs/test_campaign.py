@@ -77,7 +77,7 @@ class Campaign:
     def tasks(self, run: str) -> dict[int, dict[str, str]]:
         """{pid: environment} of the run's processes under srun."""
         found = self.slurm.pids("jobs.task", str(self.runs[run].path))
-        return {pid: env for pid, env in found.items() if "SLURM_PROCID" in env}
+        return {pid: env for pid, env in found.items() if "SLURM_STEP_ID" in env}  # srun itself has none
 
     def until(self, done: Callable[[], object], what: str) -> None:
         while not done():
