@@ -12,6 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +105,7 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # srun, which reads both, may be gone
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)  # not through exit handlers, which can wait for peers that are gone

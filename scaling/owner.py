@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,9 @@ class Claim:
             time.sleep(WATCH_S)
             found = tokens(self.run)
             if found and found[-1] > self.token:
-                print(f"{self.run}: attempt {found[-1]} has taken over from {self.token}", file=sys.stderr, flush=True)
+                with suppress(OSError):  # whoever read that may be gone
+                    print(f"{self.run}: attempt {found[-1]} has taken over from {self.token}", file=sys.stderr)
+                    sys.stderr.flush()
                 os._exit(SUPERSEDED)
 
 

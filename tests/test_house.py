@@ -25,6 +25,7 @@ ALLOWED = {
     "scaling": ("arch", "data", "flops"),
     "jobs": (
         *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),
+        *("scaling.train_run", "scaling.owner", "scaling.stop"),
         *("data.files", "flops", "arch.errors"),
     ),
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir"),

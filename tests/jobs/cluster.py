@@ -207,6 +207,15 @@ class Cluster:
                 found[int(folder.name)] = environment
         return found
 
+    def processes_of(self, job_id: str) -> list[int]:
+        """All of a job: its script, srun, tasks, and the slurmstepds that hold them."""
+        found = [pid for pid, environment in self.pids().items() if environment.get("SLURM_JOB_ID") == job_id]
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (folder / "cmdline").read_bytes().startswith(f"slurmstepd: [{job_id}.".encode()):
+                    found.append(int(folder.name))
+        return sorted(set(found))
+
     def strays(self) -> list[int]:
         """Processes, zombies apart, that carry this cluster's SLURM_CONF."""
         return [pid for pid in self.pids() if pid != os.getpid()]
