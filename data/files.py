@@ -11,13 +11,14 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
 _commits: dict[str, int] = {}
+_guards: list[Callable[[], None]] = []
 
 
 def kill_point(kind: str) -> None:
@@ -28,6 +29,22 @@ def kill_point(kind: str) -> None:
     _commits[kind] = _commits.get(kind, 0) + 1
     if wanted == f"{kind}:{_commits[kind]}":
         os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+@contextmanager
+def guarded(check: Callable[[], None]) -> Iterator[None]:
+    """Call `check` before every write inside; what it raises prevents the write."""
+    _guards.append(check)
+    try:
+        yield
+    finally:
+        _guards.remove(check)
+
+
+def check_guards() -> None:
+    """Raise what a guard raises; for writes made without this module."""
+    for check in _guards:
+        check()
 
 
 def fsync_dir(path: Path) -> None:
@@ -47,6 +64,7 @@ def write_bytes(path: Path, content: bytes, kind: str = "file") -> None:
             handle.flush()
             os.fsync(handle.fileno())
         kill_point(kind)
+        check_guards()
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -95,6 +113,7 @@ def seal_directory(temporary: Path, path: Path, manifest: dict[str, Any], kind: 
         fsync_dir(folder)
     kill_point(kind)
     write_json(temporary / MANIFEST, manifest | {"files": files}, kind=f"{kind}-manifest")
+    check_guards()
     if path.exists():
         shutil.rmtree(path)
     os.replace(temporary, path)

@@ -13,7 +13,7 @@ import typer
 from arch.errors import InputError
 from flops.console import run_app
 
-from . import cli_eval, cli_recall
+from . import cli_eval, cli_jobs, cli_recall
 from .options import (
     AsJson,
     CheckpointPath,
@@ -38,6 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed.",
 )
+cli_jobs.register(app)
 
 
 @app.command()
@@ -160,19 +161,6 @@ def report(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
         print_json({"report": str(path)})
     else:
         print(f"report: {path}")
-
-
-@app.command()
-def status(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """How far each run is: state, steps, tokens, loss, speed, and why it stopped."""
-    from .status import show_status, status_rows
-
-    request = request_of(study, only, sets, out, as_json)
-    rows = status_rows(request.study, request.runs)
-    if as_json:
-        print_json({"study": request.study.name, "directory": str(request.study.directory), "runs": rows})
-    else:
-        print(show_status(rows))
 
 
 @app.command()

@@ -43,7 +43,7 @@ def study(
     worker: Annotated[
         bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
     ] = False,
-    run: Annotated[list[str] | None, typer.Option(help="With --worker: a run by its id; repeatable.")] = None,
+    run: Annotated[list[str] | None, typer.Option(help="With --worker: RUN or RUN/STEP; repeatable.")] = None,
     attempt: Annotated[
         str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
     ] = None,

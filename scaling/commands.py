@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -44,7 +45,7 @@ class Request:
     only: str | None = None
     stream: TextIO = sys.stdout
 
-    @property
+    @cached_property
     def runs(self) -> list[RunSpec]:
         return self.study.runs(self.only)
 
@@ -207,14 +208,18 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
 
 
 def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
-    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
+    """The task that trains a prepared run."""
     from jobs.local import Task
 
+    return Task(run.run_id, train_argv(rundir, processes), rundir.log, thread_environment(run.training.threads))
+
+
+def train_argv(rundir: RunDir, processes: int) -> list[str]:
+    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    argv = [*launcher, "-m", "scaling.train_run", str(rundir.path)]
-    return Task(run.run_id, argv, rundir.log, thread_environment(run.training.threads))
+    return [*launcher, "-m", "scaling.train_run", str(rundir.path)]
 
 
 def fit_stage(request: Request) -> dict[str, Any]:

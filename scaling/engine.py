@@ -1,7 +1,7 @@
 """The DeepSpeed engine of a run: process group, parameter groups, precision, one optimizer step.
 
-DeepSpeed is used as a library: the process group is made here from the environment of torchrun or srun (or for one
-process alone), never by its launcher or its MPI discovery, and the optimizer is PyTorch's own AdamW.
+DeepSpeed is used as a library: the process group is made here from the environment of torchrun or jobs.task (or for
+one process alone), never by its launcher or its MPI discovery, and the optimizer is PyTorch's own AdamW.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,11 +40,10 @@ class Ranks:
     local: int = 0
 
 
-def ranks_from_environment(env: MutableMapping[str, str]) -> Ranks:
-    """From torchrun's variables, else from those of an srun step, else one process alone.
+def ranks_from_environment(env: Mapping[str, str]) -> Ranks:
+    """From the variables that torchrun and jobs.task set, or one process alone.
 
-    Sets MASTER_ADDR and MASTER_PORT in `env` for an srun step that gives none. Raises InputError where RANK and
-    WORLD_SIZE are incomplete.
+    Raises InputError where they are incomplete, and in an srun step of several tasks that has none of them.
     """
     if "RANK" in env or "WORLD_SIZE" in env:
         missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in env]
@@ -54,16 +53,9 @@ def ranks_from_environment(env: MutableMapping[str, str]) -> Ranks:
             )
         return Ranks(int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", "0")))
     # A batch script outside srun has SLURM_PROCID too, but no step.
-    world = int(env.get("SLURM_STEP_NUM_TASKS", "1"))
-    if world == 1 or "SLURM_PROCID" not in env:
-        return Ranks()
-    if int(env.get("SLURM_STEP_NUM_NODES", "1")) == 1:
-        env.setdefault("MASTER_ADDR", "127.0.0.1")
-    elif "MASTER_ADDR" not in env:
-        raise InputError("environment: an srun step over several nodes needs MASTER_ADDR, the first node's address")
-    job, restarts = int(env.get("SLURM_JOB_ID", "0")), int(env.get("SLURM_RESTART_COUNT", "0"))
-    env.setdefault("MASTER_PORT", str(20_000 + (job * 7 + restarts) % 20_000))  # array elements may share a node
-    return Ranks(int(env["SLURM_PROCID"]), world, int(env.get("SLURM_LOCALID", "0")))
+    if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
+        raise InputError("environment: a task of several of one srun step; start it as jobs.task, which joins them")
+    return Ranks()
 
 
 def start_distributed(device_type: str) -> Ranks:
@@ -86,7 +78,7 @@ def start_distributed(device_type: str) -> Ranks:
 
 
 def _on_one_host(world: int) -> bool:
-    return os.environ.get("LOCAL_WORLD_SIZE") == str(world) or os.environ.get("SLURM_STEP_NUM_NODES") == "1"
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(world)
 
 
 def load_deepspeed(device_type: str) -> Any:

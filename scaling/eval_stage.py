@@ -32,7 +32,7 @@ NOW_SHOWN = 3
 @dataclass(frozen=True)
 class Choice:
     """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
-    jobs.parallel), run ids (none: all that the request has)."""
+    jobs.parallel), run ids, or RUN/STEP (none: all that the request has)."""
 
     tasks: tuple[str, ...] = ()
     checkpoints: str = "all"
@@ -70,12 +70,34 @@ def eval_matrix(request: Request, choice: Choice) -> Matrix:
     from analysis.evals.matrix import expand
 
     runs = sorted(request.runs, key=expected_work, reverse=True)
-    for name in choice.runs:
-        if name not in [run.run_id for run in runs]:
-            raise InputError(f"--run {name}: no such run{nearest(name, [run.run_id for run in runs])}")
+    known = [run.run_id for run in runs]
+    wanted = {name: name.partition("/")[0] for name in choice.runs}
+    for name, run_id in wanted.items():
+        if run_id not in known:
+            raise InputError(f"--run {name}: no such run{nearest(run_id, known)}")
     if choice.runs:
-        runs = [run for run in runs if run.run_id in choice.runs]
-    return expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
+        runs = [run for run in runs if run.run_id in wanted.values()]
+    matrix = expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
+    if choice.runs:
+        steps = {(run_id, int(name.partition("/")[2])) for name, run_id in wanted.items() if "/" in name}
+        matrix.pairs = [
+            pair
+            for pair in matrix.pairs
+            if pair.checkpoint.run.run_id in wanted
+            or (pair.checkpoint.run.run_id, int(pair.checkpoint.path.name)) in steps
+        ]
+    return matrix
+
+
+def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
+    """{run id: steps of its checkpoints that lack a result of a task which the study asks for}."""
+    missing: dict[str, list[int]] = {}
+    for pair in eval_matrix(request, Choice()).pairs:
+        steps = missing.setdefault(pair.checkpoint.run.run_id, [])
+        step = int(pair.checkpoint.path.name)
+        if step not in steps and pair.stored() is None:
+            steps.append(step)
+    return missing
 
 
 def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:

@@ -58,6 +58,21 @@ def _run_key(key: str) -> str:
     return key
 
 
+def _resource_key(key: str) -> str:
+    if "/" in key:
+        return _run_key(key)
+    valid = [*KNOWN, *ALL_SIZES, "corpus", "eval", "finish"]
+    if key not in valid:
+        raise ValueError(f"unknown architecture, size or kind of job {key!r}{nearest(key, valid)}")
+    return key
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable text")
+    return text
+
+
 def _ascending(values: list[int]) -> list[int]:
     if not values or values != sorted(set(values)):
         raise ValueError("must be a list of token counts, each larger than the one before")
@@ -112,5 +127,9 @@ Choice = Annotated[str, BeforeValidator(_off)]
 Betas = Annotated[list[Beta], AfterValidator(_betas)]
 TokenCounts = Annotated[list[Count], AfterValidator(_ascending)]
 RunKey = Annotated[str, AfterValidator(_run_key)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+$")]  # of an #SBATCH line: nothing to quote
+Line = Annotated[str, AfterValidator(_one_line)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+ResourceKey = Annotated[str, AfterValidator(_resource_key)]
 Range = Annotated[list[Positive], AfterValidator(_pair)]
 Ranges = Annotated[dict[Arch, Range], BeforeValidator(_ranges)]

@@ -12,11 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from arch.errors import InputError
 
+if TYPE_CHECKING:
+    from .owner import Claim
+
 PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
+TAKEOVER_S = 300.0  # an older owner ends by itself within seconds; a file server lets go of a lost node's lock later
 
 
 @contextmanager
@@ -25,19 +29,24 @@ def study_lock(directory: Path) -> Iterator[None]:
 
     Raises InputError where another process holds it, or nothing can be written there.
     """
-    with _lock(directory, "is working on this study"):
+    with _lock(directory, "is working on this study", PATIENCE_S, None):
         yield
 
 
 @contextmanager
-def run_lock(directory: Path) -> Iterator[None]:
-    """Hold the run at `directory` while it is trained; raises InputError as study_lock does."""
-    with _lock(directory, "is training this run"):
+def run_lock(directory: Path, claim: Claim | None = None) -> Iterator[None]:
+    """Hold the run at `directory` while it is trained; raises InputError as study_lock does.
+
+    With `claim`, what holds it now is an older process, which ends as soon as it sees the claim: it is waited for
+    longer. Raises Superseded where a newer claim comes meanwhile.
+    """
+    patience = PATIENCE_S if claim is None else TAKEOVER_S
+    with _lock(directory, "is training this run", patience, claim):
         yield
 
 
 @contextmanager
-def _lock(directory: Path, what: str) -> Iterator[None]:
+def _lock(directory: Path, what: str, patience_s: float, claim: Claim | None) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         handle = open(directory / ".lock", "a+")  # noqa: SIM115 (closed below)
@@ -45,7 +54,7 @@ def _lock(directory: Path, what: str) -> Iterator[None]:
         raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     with handle:
         try:
-            acquired = _acquire(handle)
+            acquired = _acquire(handle, patience_s, claim)
         except OSError as error:
             raise InputError(f"{directory}: cannot be locked ({error.strerror}): give another --out") from None
         if not acquired:
@@ -60,8 +69,8 @@ def _lock(directory: Path, what: str) -> Iterator[None]:
         yield
 
 
-def _acquire(handle: TextIO) -> bool:
-    deadline = time.monotonic() + PATIENCE_S
+def _acquire(handle: TextIO, patience_s: float, claim: Claim | None) -> bool:
+    deadline = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,6 +78,8 @@ def _acquire(handle: TextIO) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
+        if claim is not None:
+            claim.check()
         time.sleep(0.05)
 
 

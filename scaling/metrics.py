@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from data.files import write_bytes
+from data.files import check_guards, write_bytes
 
 WRITE_SECONDS = 1.0
 
@@ -35,6 +35,7 @@ class MetricsWriter:
         self._file.close()
 
     def _write(self) -> None:
+        check_guards()
         lines, self._lines = self._lines, []
         content = memoryview(b"".join(lines))
         while content:
@@ -62,7 +63,9 @@ def last_step(path: Path, until: int) -> int:
 
 
 def cut(path: Path, step: int) -> None:
-    """Rewrite the file to its complete rows up to `step`, or leave it as it was."""
+    """Replace the file by its complete rows up to `step`, or leave it as it was.
+
+    A new file even where nothing is cut: an older process of this run that still has the old one open appends to that.
+    """
     kept = b"".join(line for row_step, line in complete_rows(path) if row_step <= step)
-    if not path.exists() or path.read_bytes() != kept:
-        write_bytes(path, kept, kind="metrics")
+    write_bytes(path, kept, kind="metrics")

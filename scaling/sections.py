@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
 from arch.config import CHOICES, ModelConfig
+from flops.hardware import DEVICES
 
 from .fields import (
     Arch,
@@ -17,20 +18,27 @@ from .fields import (
     Count,
     Distinct,
     Index,
+    Line,
     Name,
     Number,
     Plugins,
     Positive,
     Ranges,
+    ResourceKey,
     RunKey,
     Seed,
     Size,
     Sources,
     TokenCounts,
+    Variable,
+    Word,
     one_of,
 )
 
 VOCABULARY = {"bytes": 257, "cl100k_base": 100_280}  # token ids a model must know: 256 bytes + end of text; padded
+
+KINDS = ("corpus", "train", "eval", "finish")  # of jobs on a cluster
+Kind = Annotated[str, one_of("kind of job", KINDS)]
 
 
 class Section(BaseModel):
@@ -117,10 +125,76 @@ class Fit(Section):
     grid_points: Annotated[Count, Field(ge=3)] = 40
 
 
+def _by_kind(value: object) -> object:
+    """One name stands for every kind of job."""
+    return dict.fromkeys(KINDS, value) if isinstance(value, str) else value
+
+
+class Cluster(Section):
+    """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
+
+    nodes: Count  # at most so many for one job
+    cpus_per_node: Count
+    gpus_per_node: Index = 0  # 0: runs train on CPUs
+    memory_gb_per_node: Positive | None = None  # 10^9 bytes; null: the partition's default is not overridden
+    gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"  # its peak and memory: flops.hardware
+    gpu_type: Word | None = None  # as SLURM names it, where that must be said
+    ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
+    partition: Annotated[dict[Kind, Word], BeforeValidator(_by_kind)] = {}  # one name, or one for each kind of job
+    account: Word | None = None
+    qos: Word | None = None
+    constraint: Word | None = None
+    sbatch: list[Word] = []  # more options, as --exclusive
+    setup: list[Line] = []  # shell lines before anything else: module load, source
+    environment: dict[Variable, Line] = {}  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, ...
+    container: list[Line] = []  # words before python: [apptainer, exec, --nv, image.sif]
+    python: Line | None = None  # null: the Python that submits
+    mfu: Annotated[Number, Field(gt=0, le=1)] = 0.4  # of the peak, until finished runs tell
+    target_hours: Positive = 24.0  # a run gets GPUs until it is expected to take no longer
+    max_hours: Positive = 24.0  # the partition's limit; a longer run saves its state and is queued again
+    time_factor: Annotated[Number, Field(ge=1)] = 1.5  # a time limit over what is expected
+    pack_minutes: Index = 15  # short runs share an array element up to so long; 0: one run each
+    eval_elements: Count = 100  # evaluations are spread over at most so many
+    max_array_size: Count | None = None  # null: asked of SLURM
+    max_running: Count | None = None  # elements of one array at once; null: no limit
+    max_restarts: Index = 20  # of an array element, beside those that its expected length needs
+    signal_s: Annotated[Count, Field(ge=30)] = 180  # notice before the time limit, to save the state
+    templates: str | None = None  # a folder of your own batch templates, looked into first
+
+
+# The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
+NamedCluster = Annotated[
+    Annotated[Cluster, Tag("[profile]")] | Annotated[str, Tag("[name]")],
+    Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),
+]
+
+
+class Asked(Section):
+    """What a study asks for some runs: what is left out is reckoned."""
+
+    nodes: Count | None = None
+    gpus_per_node: Count | None = None
+    tasks_per_node: Count | None = None  # on CPUs
+    cpus_per_task: Count | None = None
+    memory_gb: Positive | None = None  # of a node
+    minutes: Count | None = None
+
+
 class Jobs(Section):
     parallel: Count = 1  # runs at once on this machine
     processes: Count = 1  # of each run, started by torchrun: one for each GPU it shall use
     recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
+    cluster: NamedCluster | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
+    resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; corpus, eval, finish
+
+    def asked(self, arch: str, size: str) -> Asked:
+        """What `resources` says of one run's training."""
+        told = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
+        return Asked(**{key: value for one in told for key, value in one.model_dump(exclude_unset=True).items()})
+
+    def of_kind(self, kind: str) -> Asked:
+        """What `resources` says of corpus, eval or finish jobs."""
+        return self.resources.get(kind, Asked())
 
 
 _MODEL_TYPES: dict[str, Any] = {

@@ -10,6 +10,7 @@ import errno
 import math
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,35 +37,34 @@ def steps_on_disk(directory: Path) -> list[int]:
 def save_state(engine: Engine, directory: Path, step: int, manifest: dict[str, Any], keep: int) -> None:
     """Save the state after `step`, then remove all but the newest `keep`. Every rank must call it."""
     path = state_path(directory, step)
-    temporary = path.with_name(f".{path.name}.tmp")  # the same name on every rank
+    # The same name on every rank, and no other job's: an older one's ranks may still be writing theirs.
+    temporary = path.with_name(f".{path.name}.{engine.from_first_rank(uuid.uuid4().hex)}.tmp")
     first = engine.ranks.rank == 0
-    with disk_full_named(directory):
-        if first:
-            shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir(parents=True)
-        engine.barrier()
-        engine.save(temporary)
-        engine.barrier()
-        if first:
-            more = {"step": step, "world_size": engine.ranks.world, "zero_stage": engine.stage}
-            seal_directory(temporary, path, manifest | more, kind="state")
-            for old in steps_on_disk(directory)[:-keep]:
-                shutil.rmtree(state_path(directory, old))
-        engine.barrier()
+    try:
+        with disk_full_named(directory):
+            if first:
+                temporary.mkdir(parents=True)
+            engine.barrier()
+            engine.save(temporary)
+            engine.barrier()
+            if first:
+                more = {"step": step, "world_size": engine.ranks.world, "zero_stage": engine.stage}
+                seal_directory(temporary, path, manifest | more, kind="state")
+                for old in steps_on_disk(directory)[:-keep]:
+                    shutil.rmtree(state_path(directory, old))
+            engine.barrier()
+    except Exception:
+        shutil.rmtree(temporary, ignore_errors=True)  # so that nothing half-written keeps the disk full
+        raise
 
 
 @contextmanager
 def disk_full_named(directory: Path) -> Iterator[None]:
-    """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC.
-
-    What is unfinished in `directory` is removed, so that nothing half-written keeps the disk full.
-    """
+    """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC."""
     try:
         yield
     except Exception as error:
-        full = os.strerror(errno.ENOSPC) in str(error) or _space(directory) < LITTLE_SPACE
-        remove_unfinished(directory)
-        if full:
+        if os.strerror(errno.ENOSPC) in str(error) or _space(directory) < LITTLE_SPACE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
         raise
 

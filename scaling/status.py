@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .lock import is_locked
+from .owner import last_host, tokens
 from .plan import short, text_table
+from .progress import clock
 from .rundir import RunDir
 from .spec import RunSpec, StudySpec
 
@@ -33,29 +35,51 @@ def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any
                 "tokens_per_s": last.get("tokens_per_s"),
                 "checkpoints": len(rundir.checkpoints(verify=False)),
                 "evaluated": len(list((rundir.path / "evals").glob("*/validation.json"))),
+                "seconds_left": _seconds_left(run, last) if status["state"] not in ("done", "failed") else None,
+                "restarts": max(0, len(tokens(rundir.path)) - 1),
+                "node": last_host(rundir.path),
                 "reason": status.get("reason"),
             }
         )
     return rows
 
 
+def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
+    """Of the run's training at its speed so far; None before there is one."""
+    speed = last.get("tokens_per_s")
+    return (run.n_tokens - last["n_tokens"]) / speed if speed else None
+
+
 def show_status(rows: Sequence[dict[str, Any]]) -> str:
-    """The status rows as a table for reading."""
-    heads = ("run", "state", "steps", "tokens", "loss", "tokens/s", "checkpoints", "evaluated", "reason")
+    """The status rows as a table for reading; columns of the queue only where a run has been in one."""
+    queue = any(row.get("job") for row in rows)
+    heads = ["run", "state", "steps", "tokens", "loss", "tokens/s", "left", "checkpoints", "evaluated", "restarts"]
+    heads += ["job", "node"] * queue
     lines = []
     for row in rows:
         loss, speed = row["loss"], row["tokens_per_s"]
-        lines.append(
-            (
-                row["run_id"],
-                row["state"],
-                f"{row['step']:,}/{row['n_steps']:,}",
-                short(row["n_tokens"]),
-                f"{loss:.3f}" if loss is not None else "-",
-                short(speed) if speed else "-",
-                str(row["checkpoints"]),
-                str(row["evaluated"]),
-                row["reason"] or "",
-            )
-        )
-    return text_table(heads, lines)
+        line = [
+            row["run_id"],
+            row["state"],
+            f"{row['step']:,}/{row['n_steps']:,}",
+            short(row["n_tokens"]),
+            f"{loss:.3f}" if loss is not None else "-",
+            short(speed) if speed else "-",
+            clock(row["seconds_left"]) if row["seconds_left"] is not None else "-",
+            str(row["checkpoints"]),
+            str(row["evaluated"]),
+            str(row["restarts"]),
+        ]
+        line += [row["job"] or "-", row["node"] or "-"] if queue else []
+        lines.append([*line, row["reason"] or ""])
+    return text_table([*heads, "reason"], lines)
+
+
+def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
+    """What the newest submission's jobs do, a line each under the table; "" without any."""
+    lines = []
+    for row in rows:
+        states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
+        reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
+        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}")
+    return "\n\n" + "\n".join(lines) if lines else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import types
 import typing
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,8 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(text: str, where: str) -> Any:
+def parse(text: str, where: str) -> Any:
+    """The value of YAML `text`; raises InputError, one line that begins with `where`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -70,7 +72,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read as UTF-8 text: {error}") from None
-    raw = _parse(text, str(file))
+    raw = parse(text, str(file))
     if not isinstance(raw, dict):
         raise InputError(f"{file}: holds no study: write keys and values (name, corpus, grid, training, ...)")
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
@@ -82,16 +84,17 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
             _assign(raw, keys, value, change)
     if out is not None:
         raw["out"] = str(out)
-    checked = _validate(StudyFile, raw, str(file), sets)
+    checked = validate(StudyFile, raw, str(file), sets)
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "sets": tuple(sets),
-        "set_model": _validate(ModelChanges, changes["model"], "--set", sets, "model."),
-        "set_training": _validate(Training, changes["training"], "--set", sets, "training."),
+        "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
+        "set_training": validate(Training, changes["training"], "--set", sets, "training."),
     }
 
 
-def _validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+    """`raw` as a `schema`; raises InputError, one line that names `where`, or --set."""
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
@@ -105,7 +108,7 @@ def _validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = 
 
 
 def _location(loc: tuple[int | str, ...]) -> list[int | str]:
-    return [part for part in loc if part != "[key]"]
+    return [part for part in loc if part not in ("[key]", "[profile]", "[name]")]
 
 
 def _tell(schema: Any, error: Any, prefix: str) -> str:
@@ -136,9 +139,18 @@ def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:
             schema = schema.model_fields[str(part)].annotation
         else:
             schema = typing.get_args(schema)[-1]
-        while typing.get_origin(schema) is typing.Annotated:
-            schema = typing.get_args(schema)[0]
+        schema = _model_in(schema)
     return list(schema.model_fields) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+
+
+def _model_in(schema: Any) -> Any:
+    """The section among the types of an annotation, else the annotation without what is said about it."""
+    while typing.get_origin(schema) is typing.Annotated:
+        schema = typing.get_args(schema)[0]
+    if typing.get_origin(schema) in (typing.Union, types.UnionType):
+        found = [_model_in(one) for one in typing.get_args(schema)]
+        return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), schema)
+    return schema
 
 
 def _parse_set(change: str) -> tuple[list[str], Any]:
@@ -157,7 +169,7 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
-    return keys, _parse(text, f"--set {change}")
+    return keys, parse(text, f"--set {change}")
 
 
 def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:

@@ -1,7 +1,8 @@
-"""The process that trains one run: `python -m scaling.train_run RUN_DIR`, alone or under torchrun or srun.
+"""The process that trains one run: `python -m scaling.train_run RUN_DIR`, alone or under torchrun; srun: jobs.task.
 
 Exit codes: 0 done, 2 bad input (one line on stderr), 3 the run failed (its loss or gradient is no number), 75 stopped
-by a signal after saving its state. A finished run is recognised before anything heavy is imported.
+by a signal after saving its state, 76 a newer process has taken the run over. A finished run is recognised before
+anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from arch.errors import InputError
 
+from .owner import SUPERSEDED, Claim, Superseded
 from .rundir import RunDir
+from .stop import StopRequest
 from .worklist import is_trained
 
 STARTED = time.perf_counter()
@@ -25,15 +28,21 @@ BAD_INPUT, FAILED = 2, 3
 PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Train the run of the command line; returns the exit code."""
+def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: StopRequest | None = None) -> int:
+    """Train the run of the command line; returns the exit code.
+
+    `claim` and `stop` are those of a process that has claimed the run and listened to signals before it came here.
+    """
     parser = argparse.ArgumentParser(prog="python -m scaling.train_run", description="Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
     options = parser.parse_args(arguments)
     try:
-        return _train(RunDir(options.run_dir), options.device, options.retry)
+        return _train(RunDir(options.run_dir), options.device, options.retry, claim, stop or StopRequest())
+    except Superseded as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return SUPERSEDED
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
@@ -44,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         return BAD_INPUT
 
 
-def _train(rundir: RunDir, device: str, retry: bool) -> int:
+def _train(rundir: RunDir, device: str, retry: bool, claim: Claim | None, stop: StopRequest) -> int:
     run, recorded = rundir.spec(), rundir.record()["spec_hash"]
     if run.spec_hash != recorded:
         raise InputError(
@@ -67,12 +76,11 @@ def _train(rundir: RunDir, device: str, retry: bool) -> int:
     elif device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
     _set_numerics(device, run.training.threads)
-    from .trainer import StopRequest, Trainer
+    from .trainer import Trainer
 
-    stop = StopRequest()
     stop.listen()
     try:
-        return Trainer(rundir, torch.device(device), STARTED, stop).train()
+        return Trainer(rundir, torch.device(device), STARTED, stop, claim).train()
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import gc
 import math
-import signal
 import sys
 import time
-from contextlib import nullcontext
-from types import FrameType
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,21 +19,22 @@ from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.lm import build_model
 from data.corpus import open_corpus, require_tokens
-from data.files import remove_unfinished, write_json
+from data.files import guarded, remove_unfinished, write_json
 from data.loader import Loader
 
 from . import artifacts, metrics, state
 from .engine import Engine, start_distributed
 from .lock import run_lock
 from .metrics import MetricsWriter
+from .owner import Claim, claim_by_hand
 from .rundir import RunDir
+from .stop import StopRequest
 from .worklist import is_small
 
 if TYPE_CHECKING:
     from .sections import Training
 
 DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def learning_rate(step: int, training: Training) -> float:
@@ -45,38 +44,22 @@ def learning_rate(step: int, training: Training) -> float:
     return training.lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
 
 
-class StopRequest:
-    """Whether a signal asked the run to end, after the next logged step.
-
-    A signal later than a second after the first ends the process at once; earlier ones are the same request, sent to
-    the process group and once more by a parent.
-    """
-
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self._asked = math.inf
-
-    def listen(self) -> None:
-        for number in SIGNALS:
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if now > self._asked + 1.0:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        if self.name is None:
-            self.name, self._asked = signal.Signals(number).name, now
-
-
 class Trainer:
     """The run at `rundir` on `device`; `started` is time.perf_counter() at the start of the process.
 
+    `claim` is what a scheduler's process registered; without one the run is claimed by hand, once its lock is held.
     Raises InputError where corpus, spec, processes or saved state do not go together.
     """
 
-    def __init__(self, rundir: RunDir, device: torch.device, started: float, stop: StopRequest | None = None) -> None:
-        self.rundir, self.started, self.stop = rundir, started, stop or StopRequest()
+    def __init__(
+        self,
+        rundir: RunDir,
+        device: torch.device,
+        started: float,
+        stop: StopRequest | None = None,
+        claim: Claim | None = None,
+    ) -> None:
+        self.rundir, self.started, self.stop, self.claim = rundir, started, stop or StopRequest(), claim
         self.run = run = rundir.spec()
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
@@ -104,9 +87,13 @@ class Trainer:
     def train(self) -> int:
         """Train what is missing; returns the exit code of the process.
 
-        Raises InputError where another process is training this run.
+        Raises InputError where another process is training this run, Superseded where a newer one has taken it over.
         """
-        with run_lock(self.rundir.path) if self.first_rank else nullcontext():
+        with ExitStack() as held:
+            if self.first_rank:
+                held.enter_context(run_lock(self.rundir.path, self.claim))
+                claim = self.claim or claim_by_hand(self.rundir.path)
+                held.enter_context(guarded(claim.check))
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
             try:

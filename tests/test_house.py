@@ -23,12 +23,17 @@ ALLOWED = {
     "data": ("arch.errors",),
     "flops": ("arch.config", "arch.presets", "arch.registry", "arch.errors"),
     "scaling": ("arch", "data", "flops"),
-    "jobs": ("scaling.spec", "scaling.rundir", "data.files", "arch.errors"),
+    "jobs": (
+        *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),
+        *("scaling.train_run", "scaling.owner", "scaling.stop"),
+        *("data.files", "flops", "arch.errors"),
+    ),
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
 }
 SEES_ALL = (
     *("scaling.cli", "scaling.commands", "scaling.__main__", "scaling.options"),
-    *("scaling.cli_eval", "scaling.cli_recall", "scaling.eval_stage", "scaling.eval_progress"),
+    *("scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_recall", "scaling.eval_stage", "scaling.eval_progress"),
+    *("scaling.submission",),
 )
 
 

@@ -1,0 +1,108 @@
+"""The local backend of `scaling submit`: the same plan, folder and record, its jobs as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from arch.errors import InputError
+from scaling.rundir import RunDir
+from scaling.sections import Asked, Cluster
+from scaling.spec import StudySpec
+from scaling.worklist import reason_of, thread_environment
+
+from .local import Task, gpu_slots, run_tasks
+from .model import ArrayJob, JobPlan
+from .records import SUBMITTED, Submission
+from .render import Setting
+
+Say = Callable[[str], None]
+KINDS = {"corpus": "corpus", "train": "training", "eval": "evaluation", "finish": "fits and report"}
+
+
+def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
+    """The study with what its runs may have here (jobs.processes each), and this machine as a profile."""
+    processes = study.jobs.processes
+    gpus = len([name for slot in gpu_slots(2) if slot for name in slot.split(",")])
+    asked = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
+    cores = max(os.cpu_count() or 1, gpus, processes)
+    profile = Cluster(nodes=1, cpus_per_node=cores, gpus_per_node=max(gpus, processes) if gpus else 0, pack_minutes=1)
+    jobs = study.jobs.model_copy(update={"resources": dict.fromkeys(study.grid.sizes, asked), "cluster": None})
+    return study.model_copy(update={"jobs": jobs}), profile
+
+
+def run(
+    submission: Submission,
+    plan: JobPlan,
+    setting: Setting,
+    parallel: int,
+    train: Callable[[RunDir, bool], Sequence[str]],
+    threads: int,
+    say: Say,
+) -> dict[str, str]:
+    """Work through a plan here, `parallel` elements at once; returns {run id: reason} of the runs not trained.
+
+    `train` gives the command line of a run. Raises InputError where corpus, evaluation or report cannot be made.
+    """
+    failed: dict[str, str] = {}
+    submission.record["pid"] = os.getpid()
+    submission.save()
+    for kind, what in KINDS.items():
+        jobs = [job for job in plan.jobs if job.kind == kind]
+        tasks = [task for job in jobs for task in _tasks(job, setting, train, threads)]
+        if not tasks:
+            continue
+        say(f"{what}: {len(tasks)} task(s)")
+        with closing(run_tasks(tasks, min(parallel, len(tasks)))) as events:
+            for event in events:
+                if event.kind != "finished" or event.task is None:
+                    continue
+                reason = _reason(kind, event.task, event.exit_code or 0, setting)
+                say(f"{event.task.name}: {reason or 'done'}")
+                if reason and kind == "train":
+                    failed[event.task.name] = reason
+                elif reason and kind != "finish":
+                    raise InputError(f"{event.task.name}: {reason}")
+        for job in jobs:
+            submission.note(job.name, SUBMITTED, None)
+    return failed
+
+
+def _tasks(job: ArrayJob, setting: Setting, train: Callable[[RunDir, bool], Sequence[str]], threads: int) -> list[Task]:
+    """A task for each run of a training array, for each element of the others."""
+    paths = setting.paths
+    before = os.environ.get("PYTHONPATH")
+    environment = {"PYTHONPATH": os.pathsep.join([str(paths.code), *([before] if before else [])])}
+    environment |= {"PYTHONSAFEPATH": "1"} | thread_environment(threads)
+    if job.kind == "train":
+        runs = [run for element in job.elements for run in element]
+        dirs = [RunDir(paths.runs / run) for run in runs]
+        return [Task(run, train(one, setting.retry), one.log, environment) for run, one in zip(runs, dirs, strict=True)]
+    command = [sys.executable, "-m", "scaling.cli"]
+    log = paths.submission / "logs"
+    if job.kind == "eval":
+        items = [[word for item in element for word in ("--run", item)] for element in job.elements]
+        return [
+            Task(
+                f"{job.name}_{i}",
+                [*command, "eval", *setting.study_arguments, "--worker", *words],
+                log / f"{job.name}_{i}.log",
+                environment,
+            )
+            for i, words in enumerate(items)
+        ]
+    more = {"corpus": ["train", *setting.study_arguments, *setting.only, "--prepare"]}
+    words = more.get(job.kind, ["finish", *setting.study_arguments])
+    return [Task(job.name, [*command, *words], log / f"{job.name}.log", environment)]
+
+
+def _reason(kind: str, task: Task, exit_code: int, setting: Setting) -> str | None:
+    """Why a task ended other than well."""
+    if kind == "train":
+        return reason_of(exit_code, setting.paths.runs / task.name)
+    if exit_code == 0:
+        return None
+    lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip()]
+    return (lines[-1].removeprefix("error: ") if lines else f"exit code {exit_code}") + f" ({task.log})"

@@ -1,0 +1,72 @@
+"""What a study asks of a cluster, as data: resources, array jobs, the chain between them. Knows no scheduler."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What each element of an array asks for. `reasons` says why, by field name: what --explain prints."""
+
+    nodes: int
+    tasks_per_node: int  # one process each: a GPU, or on CPU nodes a share of the cores
+    gpus_per_node: int  # 0: CPU
+    cpus_per_task: int
+    memory_mb: int | None  # of a node; None: the partition's default
+    minutes: int
+    expected_requeues: int = 0  # of a run longer than the partition's time limit
+    reasons: dict[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.tasks_per_node
+
+
+@dataclass(frozen=True)
+class ArrayJob:
+    """One sbatch: an array whose element k works through the runs `elements[k]`, one after another."""
+
+    name: str  # corpus, train-0, eval-0, finish: safe as a file name
+    kind: str  # corpus, train, eval, finish
+    resources: Resources
+    elements: tuple[tuple[str, ...], ...]  # run ids; corpus and finish have one empty element
+    throttle: int | None = None  # elements at once; None: no limit
+    after: tuple[tuple[str, str], ...] = ()  # (name of a job of this plan, afterok | afterany | aftercorr)
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """All jobs of one submission, in the order of their submission: a job comes after those it waits for."""
+
+    study: str
+    directory: str  # of the study's output
+    jobs: tuple[ArrayJob, ...]
+
+    def job(self, name: str) -> ArrayJob:
+        return next(job for job in self.jobs if job.name == name)
+
+    def run_ids(self, kind: str) -> Iterator[str]:
+        """The runs that the jobs of a kind work on."""
+        return (run for job in self.jobs if job.kind == kind for element in job.elements for run in element)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> JobPlan:
+        jobs = tuple(
+            ArrayJob(
+                **job
+                | {
+                    "resources": Resources(**job["resources"]),
+                    "elements": tuple(tuple(element) for element in job["elements"]),
+                    "after": tuple((name, kind) for name, kind in job["after"]),
+                }
+            )
+            for job in fields["jobs"]
+        )
+        return cls(fields["study"], fields["directory"], jobs)

@@ -1,0 +1,70 @@
+"""What a batch script does after a run's step: `python -m jobs.outcome RUN_DIR CODE --submission N --max-restarts M`.
+
+What is on disk decides, not the exit code of srun, which mixes those of all tasks. Exit codes: 0 the run is done, go
+on with the next; 75 queue this job again; 76 another job has the run now, leave it alone; anything else: give the run
+up, for the reason printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from arch.errors import InputError
+from scaling.owner import SUPERSEDED, Claim, Superseded, attempts
+from scaling.rundir import RunDir
+from scaling.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
+
+from .task import token
+
+FAILED = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Judge the run of the command line; returns the exit code and prints one line."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.outcome", description="Judge a run whose step has ended.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("code", type=int, help="exit code of srun")
+    parser.add_argument("--submission", type=int, default=0)
+    parser.add_argument("--max-restarts", type=int, required=True, help="in a row that bring no newer saved state")
+    options = parser.parse_args(arguments)
+    claim = Claim(options.run_dir, token(os.environ, options.submission))
+    try:
+        verdict, line = judge(RunDir(options.run_dir), claim, options.code, options.max_restarts)
+    except InputError as error:
+        verdict, line = EXIT_INPUT, f"error: {error}"
+    except Superseded as error:
+        verdict, line = SUPERSEDED, str(error)
+    print(line, file=sys.stderr, flush=True)
+    return verdict
+
+
+def judge(rundir: RunDir, claim: Claim, code: int, max_restarts: int) -> tuple[int, str]:
+    """(exit code, line). Counts the attempts since the newest saved state: a run that is preempted often goes on, one
+    that dies before it saves anything does not. Raises InputError without a run, Superseded without a right to it."""
+    run = rundir.spec()
+    claim.register()  # where the step died before it came to it: that is an attempt too
+    claim.record(exit_code=code)
+    if is_trained(run, rundir):
+        return 0, f"{run.run_id}: done"
+    if code == EXIT_INPUT:
+        return EXIT_INPUT, f"{run.run_id}: bad input, see {rundir.log}"
+    if rundir.status()["state"] == "failed":
+        return FAILED, f"{run.run_id}: failed: {rundir.status()['reason']}"
+    newest = max((state.step for state in rundir.states(verify=False)), default=0)
+    fruitless = 0
+    for attempt in reversed(attempts(rundir.path)):
+        if attempt["step"] < newest:
+            break
+        fruitless += 1
+    how = "stopped" if code == EXIT_STOPPED else f"ended with exit code {code}"
+    where = f"{run.run_id}: {how} at step {newest} of {run.n_steps}"
+    if fruitless > max_restarts:
+        return code or FAILED, f"{where}: given up after {fruitless} attempts without a newer saved state"
+    return EXIT_STOPPED, f"{where}: to be queued again"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

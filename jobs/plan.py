@@ -1,0 +1,219 @@
+"""A study as array jobs: one array for each shape of resources, short runs packed, evaluations after their runs.
+
+corpus -> train (afterok) -> eval (aftercorr: element k after element k) -> finish (afterany, and looks itself what is
+complete). Only what is missing is planned. Pure: knows neither SLURM nor what is on disk.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from arch.errors import InputError
+from scaling.sections import Cluster
+from scaling.spec import RunSpec, StudySpec
+
+from .model import ArrayJob, JobPlan, Resources
+from .resources import Demand, Reckoner
+
+MAX_ARRAY_SIZE = 1001  # SLURM's default
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is missing of one run: its training (and so its evaluations), or the evaluations of some checkpoints."""
+
+    run: RunSpec
+    train: bool
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Work that one array element may hold: its name in the element, and what it demands."""
+
+    name: str
+    demand: Demand
+
+    @property
+    def seconds(self) -> float:
+        return self.demand.seconds
+
+
+def make_plan(
+    study: StudySpec,
+    needs: Sequence[Need],
+    reckoner: Reckoner,
+    *,
+    corpus: bool,
+    finish: bool,
+    max_array_size: int = MAX_ARRAY_SIZE,
+) -> JobPlan:
+    """The jobs of `needs`; with `corpus` a job that prepares them first, with `finish` fits and report at the end.
+
+    Raises InputError where no node of the cluster can do it.
+    """
+    jobs: list[ArrayJob] = []
+    profile, asked = reckoner.profile, study.jobs.of_kind
+    if corpus:
+        jobs.append(ArrayJob("corpus", "corpus", reckoner.single("corpus", asked("corpus")), ((),)))
+    trains = train_arrays([need.run for need in needs if need.train], study, reckoner, max_array_size)
+    if corpus:
+        trains = [replace(job, after=(("corpus", "afterok"),)) for job in trains]
+    jobs += trains
+    runs = {need.run.run_id: need.run for need in needs}
+    for index, job in enumerate(trains):
+        jobs.append(_evaluations_of(job, f"eval-{index}", runs, study, reckoner))
+    later = tuple(("corpus", "afterok") for _ in range(corpus))
+    for job in eval_arrays([need for need in needs if not need.train], study, reckoner, max_array_size):
+        jobs.append(replace(job, name=f"eval-{sum(one.kind == 'eval' for one in jobs)}", after=later))
+    if finish:
+        before = tuple((job.name, "afterany") for job in jobs)
+        jobs.append(ArrayJob("finish", "finish", reckoner.single("finish", asked("finish")), ((),), None, before))
+    jobs = [replace(job, throttle=_throttle(job, profile)) for job in jobs]
+    return JobPlan(study.name, str(study.directory.absolute()), tuple(jobs))
+
+
+def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, max_array_size: int) -> list[ArrayJob]:
+    """Arrays of training elements, the longest first; runs of expected minutes share an element."""
+    shapes: dict[object, list[Piece]] = {}
+    demands: dict[tuple[str, str], Demand] = {}  # the same of every seed
+    for run in runs:
+        kind = run.arch, run.size
+        if kind not in demands:
+            demands[kind] = reckoner.train(run, study.jobs.asked(*kind))
+        demand = demands[kind]
+        shapes.setdefault(_shape(demand), []).append(Piece(run.run_id, demand))
+    elements: list[list[Piece]] = []
+    for pieces in shapes.values():
+        elements += pack(pieces, reckoner.profile.pack_minutes * 60.0)
+    arrays: dict[Resources, list[tuple[str, ...]]] = {}
+    for element in sorted(elements, key=lambda pieces: -sum(piece.seconds for piece in pieces)):
+        arrays.setdefault(_resources(element, reckoner), []).append(tuple(piece.name for piece in element))
+    jobs: list[ArrayJob] = []
+    for resources, names in arrays.items():
+        for chunk in _chunks(names, max_array_size):
+            jobs.append(ArrayJob(f"train-{len(jobs)}", "train", resources, chunk))
+    return jobs
+
+
+def eval_arrays(needs: Sequence[Need], study: StudySpec, reckoner: Reckoner, max_array_size: int) -> Iterator[ArrayJob]:
+    """Arrays of evaluations of finished runs, checkpoint by checkpoint, in at most profile.eval_elements elements."""
+    shapes: dict[object, list[Piece]] = {}
+    for need in needs:
+        demand = reckoner.evaluate(need.run, study.evaluation, study.jobs.of_kind("eval"))
+        pieces = [Piece(f"{need.run.run_id}/{step}", demand) for step in need.steps]
+        shapes.setdefault(_shape(demand), []).extend(pieces)
+    shapes = {shape: pieces for shape, pieces in shapes.items() if pieces}
+    total = sum(piece.seconds for pieces in shapes.values() for piece in pieces)
+    spare = max(0, reckoner.profile.eval_elements - len(shapes))
+    target = reckoner.profile.pack_minutes * 60.0
+    for pieces in shapes.values():
+        seconds = sum(piece.seconds for piece in pieces)
+        most = min(len(pieces), 1 + math.floor(spare * seconds / total) if total else 1)
+        wanted = min(most, math.ceil(seconds / target)) if target else most
+        elements = spread(pieces, max(1, wanted))
+        names = [tuple(piece.name for piece in element) for element in elements]
+        longest = max(elements, key=lambda element: sum(piece.seconds for piece in element))
+        for chunk in _chunks(names, max_array_size):
+            yield ArrayJob("", "eval", _resources(longest, reckoner), chunk)
+
+
+def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
+    """Bins of at most `target_s` expected seconds, first fit, longest first; longer pieces and those whose limit the
+    study fixed are alone."""
+    closed: list[list[Piece]] = []
+    bins: list[list[Piece]] = []
+    room: list[float] = []
+    for piece in sorted(pieces, key=lambda one: -one.seconds):
+        if piece.demand.fixed or piece.seconds > target_s / 2:
+            closed.append([piece])
+            continue
+        fit = next((i for i, left in enumerate(room) if left >= piece.seconds), None)
+        if fit is None:
+            bins.append([piece])
+            room.append(target_s - piece.seconds)
+        else:
+            bins[fit].append(piece)
+            room[fit] -= piece.seconds
+    return closed + bins
+
+
+def spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
+    """`count` bins of about the same expected seconds: the longest first, each to the emptiest bin."""
+    bins: list[list[Piece]] = [[] for _ in range(count)]
+    loads = [(0.0, 0, index) for index in range(count)]
+    for piece in sorted(pieces, key=lambda one: -one.seconds):
+        load, held, index = heapq.heappop(loads)
+        bins[index].append(piece)
+        heapq.heappush(loads, (load + piece.seconds, held + 1, index))
+    return [one for one in bins if one]
+
+
+def _shape(demand: Demand) -> object:
+    """What makes two pieces fit for one element: everything but the time, which is the element's."""
+    return replace(demand.resources, minutes=demand.resources.minutes if demand.fixed else 0, expected_requeues=0)
+
+
+def _resources(element: Sequence[Piece], reckoner: Reckoner) -> Resources:
+    """Of an element that works through its pieces."""
+    first = element[0].demand
+    if first.fixed or len(element) == 1:
+        return first.resources
+    seconds = sum(piece.seconds for piece in element)
+    return reckoner.limited(replace(first, seconds=seconds)).resources
+
+
+def _evaluations_of(
+    job: ArrayJob, name: str, runs: dict[str, RunSpec], study: StudySpec, reckoner: Reckoner
+) -> ArrayJob:
+    """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
+    asked = study.jobs.of_kind("eval")
+    demands: dict[tuple[str, str], Demand] = {}
+    longest = 0.0
+    for element in job.elements:
+        seconds = 0.0
+        for run in (runs[name] for name in element):
+            kind = run.arch, run.size
+            if kind not in demands:
+                demands[kind] = reckoner.evaluate(run, study.evaluation, asked)
+            seconds += demands[kind].seconds * len(run.checkpoint_steps)
+        longest = max(longest, seconds)
+    largest = max(
+        demands.values(), key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task)
+    )
+    resources = reckoner.limited(replace(largest, seconds=longest), asked.minutes).resources
+    return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),))
+
+
+def _chunks(names: Sequence[tuple[str, ...]], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
+    for first in range(0, len(names), size):
+        yield tuple(names[first : first + size])
+
+
+def _throttle(job: ArrayJob, profile: Cluster) -> int | None:
+    most = profile.max_running
+    return most if most is not None and most < len(job.elements) else None
+
+
+def elements_text(job: ArrayJob) -> str:
+    """The file that an array's scripts read: element k is line k + 1, its items separated by tabs.
+
+    Raises InputError for an item that such a file cannot hold.
+    """
+    for item in (item for element in job.elements for item in element):
+        if not item or any(character in item for character in "\t\n\r\0"):
+            raise InputError(f"run {item!r}: a tab or a line break in a run's name: rename it")
+    return "".join("\t".join(element) + "\n" for element in job.elements)
+
+
+def explain(plan: JobPlan) -> Iterable[str]:
+    """Why each request is what it is: lines for --explain."""
+    for job in plan.jobs:
+        asked = job.resources
+        yield f"{job.name}: {len(job.elements)} element(s), {sum(map(len, job.elements))} item(s)"
+        for name in ("nodes", "cpus_per_task", "memory_mb", "minutes"):
+            if name in asked.reasons:
+                yield f"  {name} = {getattr(asked, name)}: {asked.reasons[name]}"

@@ -1,0 +1,119 @@
+"""Cluster profiles: what one cluster is like, in YAML, so that studies need not say it.
+
+A profile is `<config>/linear-scaling/clusters/NAME.yaml` (config: XDG_CONFIG_HOME, else ~/.config), any file, or the
+mapping `jobs.cluster` of a study. Its keys are scaling.sections.Cluster; EXAMPLE explains them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from arch.errors import InputError, nearest
+from scaling.sections import Cluster
+from scaling.study_file import parse, validate
+
+EXAMPLE = """\
+# A cluster profile of `scaling submit`. Only nodes and cpus_per_node are required; the values here are an example.
+nodes: 8                    # the most that one job may have
+gpus_per_node: 8            # 0, the default: runs train on CPUs
+cpus_per_node: 128
+memory_gb_per_node: 2000    # 10^9 bytes; left out: the partition's default memory is not overridden
+gpu: h100                   # h100, h200, a100 (or cpu): its peak and memory, for times and sizes
+# gpu_type: h100            # as SLURM calls it, where a job must say it
+# ask_gpus: gres            # --gres=gpu:N instead of --gpus-per-node=N
+
+partition: gpu              # or one for each kind of job: {corpus: cpu, train: gpu, eval: gpu, finish: cpu}
+# account: my-project
+# qos: normal
+# constraint: infiniband
+# sbatch: [--exclusive]     # more options of sbatch
+
+setup: [module load cuda]   # shell lines before anything else
+environment: {NCCL_SOCKET_IFNAME: ib0}
+# container: [apptainer, exec, --nv, image.sif]  # words before python
+# python: /opt/venv/bin/python                   # default: the Python that submits
+
+mfu: 0.4                    # share of the peak, assumed until finished runs tell
+target_hours: 24            # a run gets GPUs until it is expected to take no longer
+max_hours: 24               # the partition's time limit; a longer run saves its state and is queued again
+time_factor: 1.5            # a time limit over what is expected
+pack_minutes: 15            # short runs share an array element up to so long; 0: one run each
+eval_elements: 100          # evaluations are spread over at most so many array elements
+# max_array_size: 1001      # default: SLURM is asked
+# max_running: 16           # array elements at once; default: no limit
+max_restarts: 20            # of one array element, beside those that its expected length needs
+signal_s: 180               # notice before the time limit, to save the state
+# templates: ~/templates    # your own batch templates, looked into first: jobs/README.md
+"""
+
+
+def profile_folder() -> Path:
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "linear-scaling" / "clusters"
+
+
+def load_profile(asked: str | None, of_study: Cluster | str | None) -> Cluster:
+    """The profile that the command line (a name or a file) or else the study names.
+
+    Raises InputError, one line, where there is none, where it cannot be read, and for anything wrong in it.
+    """
+    wanted = asked if asked is not None else of_study
+    if isinstance(wanted, Cluster):
+        return _checked(wanted, "jobs.cluster")
+    if wanted is None:
+        raise InputError(
+            f"no cluster is named: give --cluster NAME_OR_FILE or jobs.cluster in the study "
+            f"({_known()}; `scaling submit --example-profile` prints one), or run here with --local"
+        )
+    path = _find(wanted)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    raw = parse(text, str(path))
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: holds no profile: write keys and values (`scaling submit --example-profile`)")
+    return _checked(validate(Cluster, raw, str(path), []), str(path))
+
+
+def _find(name: str) -> Path:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    named = profile_folder() / f"{name}.yaml"
+    if os.sep not in name and named.is_file():
+        return named
+    if os.sep in name or name.endswith((".yaml", ".yml")):
+        raise InputError(f"{path}: no such cluster profile; `scaling submit --example-profile > {name}` starts one")
+    valid = _names()
+    hint = nearest(name, valid) if valid else ""
+    raise InputError(
+        f"no cluster profile {name!r} in {profile_folder()}{hint}; "
+        f"`scaling submit --example-profile > {named}` starts one"
+    )
+
+
+def _names() -> list[str]:
+    return sorted(path.stem for path in profile_folder().glob("*.yaml"))
+
+
+def _known() -> str:
+    names = _names()
+    return f"profiles in {profile_folder()}: {', '.join(names) if names else 'none'}"
+
+
+def _checked(profile: Cluster, where: str) -> Cluster:
+    """`profile` where its keys go together."""
+    if profile.gpus_per_node and profile.gpu == "cpu":
+        raise InputError(f"{where}: gpus_per_node={profile.gpus_per_node} and gpu: cpu; name the GPU or leave one out")
+    if profile.gpus_per_node > profile.cpus_per_node:
+        raise InputError(
+            f"{where}: cpus_per_node={profile.cpus_per_node} is less than gpus_per_node={profile.gpus_per_node}: every "
+            f"GPU's process needs a core"
+        )
+    if profile.signal_s >= profile.max_hours * 3600:
+        raise InputError(f"{where}: signal_s={profile.signal_s} is no less than max_hours={profile.max_hours:g}")
+    if profile.templates is not None and not Path(profile.templates).expanduser().is_dir():
+        raise InputError(f"{where}: templates: {profile.templates} is no folder; name one, or leave it out")
+    return profile

@@ -1,0 +1,145 @@
+"""What was submitted, on disk: <out>/<study>/jobs/<NNNN>/submission.json, and which runs are still in a queue.
+
+The record is replaced before and after every sbatch, so that a kill in between leaves the name under which the queue
+holds the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from data.files import read_json, write_json
+
+from .model import ArrayJob, JobPlan
+from .slurm import Element
+
+SCHEMA = 1
+PLANNED, SUBMITTING, SUBMITTED = "planned", "submitting", "submitted"
+
+
+@dataclass
+class Submission:
+    """A submission's folder and its record."""
+
+    path: Path
+    record: dict[str, Any]
+
+    @property
+    def number(self) -> int:
+        return int(self.path.name)
+
+    @property
+    def local(self) -> bool:
+        return bool(self.record["backend"] == "local")
+
+    @property
+    def plan(self) -> JobPlan:
+        return JobPlan.from_dict(self.record["plan"])
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """SLURM's job ids by the jobs' names, of those that were submitted."""
+        return {name: job["id"] for name, job in self.record["jobs"].items() if job["id"] is not None}
+
+    def note(self, name: str, state: str, job_id: str | None = None) -> None:
+        self.record["jobs"][name] |= {"state": state, "id": job_id}
+        self.save()
+
+    def save(self) -> None:
+        write_json(self.path / "submission.json", self.record, kind="submission")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run stands in the queue: an element of a job of a submission."""
+
+    submission: Submission
+    job: ArrayJob
+    element: Element
+
+
+def folder(directory: Path) -> Path:
+    """Of a study's submissions."""
+    return directory / "jobs"
+
+
+def next_path(directory: Path) -> Path:
+    """The folder of the next submission; what a refused one left there is not counted."""
+    return folder(directory) / f"{max((one.number for one in submissions(directory)), default=0) + 1:04d}"
+
+
+def submissions(directory: Path) -> list[Submission]:
+    """A study's submissions, the oldest first; a folder without a record is one that was never made.
+
+    Raises InputError for a record that cannot be read.
+    """
+    found = []
+    for path in sorted(folder(directory).glob("[0-9]*"), key=lambda path: path.name.zfill(8)):
+        file = path / "submission.json"
+        try:
+            record = read_json(file)
+            if record["schema"] != SCHEMA:
+                raise ValueError(f"schema {record['schema']}, not {SCHEMA}")
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{file}: cannot be read ({error}); cancel its jobs and remove {path}") from None
+        found.append(Submission(path, record))
+    return found
+
+
+def job_ids(found: Iterable[Submission]) -> list[str]:
+    return [job_id for one in found if not one.local for job_id in one.ids.values()]
+
+
+def places(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator[Place]:
+    """Every element of the queue with the job it belongs to, in the order of the submissions."""
+    by_id: dict[str, list[Element]] = {}
+    for element in elements:
+        by_id.setdefault(element.job_id, []).append(element)
+    for one in found:
+        ids = one.ids
+        if one.local or not any(job_id in by_id for job_id in ids.values()):
+            continue
+        for job in one.plan.jobs:
+            for element in by_id.get(ids.get(job.name, ""), []):
+                yield Place(one, job, element)
+
+
+def items(place: Place) -> tuple[str, ...]:
+    """The runs, or checkpoints, of an element."""
+    elements, index = place.job.elements, place.element.index or 0
+    return elements[index] if index < len(elements) else ()
+
+
+def refuse_changed(
+    found: Iterable[Submission], specs: dict[str, str], settings: str, active: set[int], new: bool
+) -> None:
+    """Raise InputError where a run, or the evaluation or fit of the study, is not what an earlier submission was made
+    with; under `new` only where such a submission still has jobs in the queue.
+
+    `specs`: {run id: spec hash}; `active`: numbers of the submissions with jobs in the queue.
+    """
+    for one in found:
+        old = one.record["spec_hashes"]
+        changed = [run for run, value in specs.items() if old.get(run, value) != value]
+        if changed:
+            what = f"run {changed[0]}" + (f" and {len(changed) - 1} more" if len(changed) > 1 else "")
+        elif one.record["settings"] != settings and one.number in active:
+            what = "evaluation or fit"
+        else:
+            continue
+        if new and one.number not in active:
+            continue
+        if new:
+            raise InputError(
+                f"submission {one.path.name} still has jobs of the study as it was ({what}): `scaling cancel` it first"
+            )
+        raise InputError(
+            f"the study changed since submission {one.path.name} ({what}): take the change back, or submit the changed "
+            f"study with --new"
+        )

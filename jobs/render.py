@@ -1,0 +1,152 @@
+"""A job of a plan as a batch script: Jinja2 templates that a cluster's admin can read and replace (README.md).
+
+No name is spliced into shell text: every value of a study goes through the one filter `quote`, #SBATCH lines hold
+numbers and checked words alone, and run ids are read from a file at run time.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from arch.errors import InputError
+from scaling.sections import Cluster
+
+from .model import ArrayJob
+
+TEMPLATES = Path(__file__).parent / "templates"
+UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a submission's things are; all absolute. `work` is where the study's relative paths start."""
+
+    submission: Path
+    code: Path
+    study_file: Path
+    directory: Path  # of the study's output: <out>/<study>
+    work: Path
+
+    def elements(self, job: ArrayJob) -> Path:
+        return self.submission / f"{job.name}.elements"
+
+    def script(self, job: ArrayJob) -> Path:
+        return self.submission / f"{job.name}.sbatch"
+
+    @property
+    def runs(self) -> Path:
+        return self.directory / "runs"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every script of a submission shares: the cluster, the paths, the command lines' own options."""
+
+    study: str
+    profile: Cluster
+    paths: Paths
+    python: str
+    options: tuple[str, ...] = ()  # of the `scaling` commands: --set, ...
+    only: tuple[str, ...] = ()  # of those that take runs: --only ...
+    retry: bool = False  # train on the runs that failed
+
+    @property
+    def study_arguments(self) -> list[str]:
+        """STUDY and the options that make it the study that was submitted."""
+        return [str(self.paths.study_file), "--out", str(self.paths.directory.parent), *self.options]
+
+
+def job_name(setting: Setting, job: ArrayJob) -> str:
+    """The job's name in the queue: of one submission alone, so that it can be found there."""
+    return UNSAFE.sub("_", f"{setting.study}-{setting.paths.submission.name}-{job.name}")
+
+
+def sbatch_options(setting: Setting, job: ArrayJob) -> list[str]:
+    """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
+    profile, asked = setting.profile, job.resources
+    log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
+    options = [f"--job-name={job_name(setting, job)}", f"--output={log}", "--open-mode=append", "--requeue"]
+    options += [f"--nodes={asked.nodes}", f"--ntasks-per-node={asked.tasks_per_node}"]
+    options += [f"--cpus-per-task={asked.cpus_per_task}", f"--time={asked.minutes}"]
+    if asked.memory_mb is not None:
+        options.append(f"--mem={asked.memory_mb}M")
+    if asked.gpus_per_node:
+        count = f"{profile.gpu_type}:{asked.gpus_per_node}" if profile.gpu_type else str(asked.gpus_per_node)
+        options.append(f"--gpus-per-node={count}" if profile.ask_gpus == "gpus-per-node" else f"--gres=gpu:{count}")
+    if is_array(job):
+        limit = f"%{job.throttle}" if job.throttle else ""
+        options.append(f"--array=0-{len(job.elements) - 1}{limit}")
+        options.append(f"--signal=B:USR1@{profile.signal_s}")
+    words = {"partition": profile.partition.get(job.kind), "account": profile.account, "qos": profile.qos}
+    words["constraint"] = profile.constraint
+    options += [f"--{name}={word}" for name, word in words.items() if word is not None]
+    return options + list(profile.sbatch)
+
+
+def is_array(job: ArrayJob) -> bool:
+    return job.kind in ("train", "eval")
+
+
+def render(setting: Setting, job: ArrayJob) -> str:
+    """The batch script of a job. Raises InputError for a path that no script can hold, and for a broken template."""
+    for path in (setting.paths.submission, setting.paths.work, setting.paths.study_file, setting.python):
+        if any(character in str(path) for character in "\n\r\0"):
+            raise InputError(f"{str(path)!r}: a line break in a path: rename it, batch scripts are read by lines")
+    profile = setting.profile
+    try:
+        return (
+            _templates(profile.templates)
+            .get_template(f"{job.kind}.sbatch.j2")
+            .render(
+                job=job,
+                resources=job.resources,
+                profile=profile,
+                paths=setting.paths,
+                sbatch=sbatch_options(setting, job),
+                python=quote_all([*profile.container, profile.python or setting.python]),
+                environment=profile.environment,
+                signal_s=profile.signal_s,
+                max_restarts=profile.max_restarts + job.resources.expected_requeues,
+                retry=setting.retry,
+                study_arguments=setting.study_arguments,
+                only=list(setting.only),
+            )
+        )
+    except jinja2.TemplateError as error:
+        where = getattr(error, "filename", None) or profile.templates or TEMPLATES
+        line = f" line {error.lineno}:" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+        raise InputError(f"{where}:{line} the template of {job.kind} jobs: {error}") from None
+
+
+def quote_all(words: Sequence[object]) -> str:
+    """Words as a shell reads them back."""
+    return shlex.join(str(word) for word in words)
+
+
+@cache
+def _templates(folder: str | None) -> jinja2.Environment:
+    """Raises InputError for a folder that is none."""
+    folders = [TEMPLATES]
+    if folder is not None:
+        own = Path(folder).expanduser()
+        if not own.is_dir():
+            raise InputError(f"cluster profile: templates: {own} is no folder; name one, or leave it out")
+        folders.insert(0, own)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # shell, not HTML: `quote` is the escape
+    )
+    environment.filters["quote"] = lambda value: shlex.quote(str(value))
+    environment.filters["quote_all"] = quote_all
+    return environment

@@ -1,0 +1,73 @@
+"""How the processes of a run find each other: rank 0 listens on a port that the kernel chose and writes it down.
+
+The port is open from the moment it is known, so no other job on the node, and no earlier start of this one, can have
+it or take it. It is written into the attempt's own record (scaling.owner), which no other attempt's processes read.
+The others connect as torchrun's workers do, by the same environment variables. NCCL and gloo choose ports in the same
+way, so a site where this does not work is one where they do not either.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from typing import Any
+
+from arch.errors import InputError
+from scaling.owner import Claim
+
+PATIENCE_S = 600.0  # for rank 0 to import PyTorch from a cold file system
+POLL_S = 0.1
+_listening: list[Any] = []  # rank 0's server, as long as the process lives
+
+
+def tell(claim: Claim, message: dict[str, Any]) -> None:
+    """Rank 0's word to the others of its attempt."""
+    claim.record(rendezvous=message)
+
+
+def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, address: str) -> int | None:
+    """Set the environment from which scaling.engine starts its process group; None, or an exit code that rank 0 told.
+
+    Raises InputError where rank 0 says nothing for ten minutes.
+    """
+    if world == 1:
+        return None
+    if rank == 0:
+        from torch.distributed import TCPStore
+
+        wait = timedelta(seconds=PATIENCE_S)
+        server = TCPStore(address, 0, world, is_master=True, timeout=wait, wait_for_workers=False)
+        _listening.append(server)
+        message: dict[str, Any] = {"address": address, "port": server.port}
+        tell(claim, message)
+    else:
+        message = _listen(claim)
+    if "exit" in message:
+        return int(message["exit"])
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_RANK=str(local),
+        LOCAL_WORLD_SIZE=str(local_world),
+        MASTER_ADDR=message["address"],
+        MASTER_PORT=str(message["port"]),
+        TORCHELASTIC_USE_AGENT_STORE="True",  # the store is there already: no rank opens one
+    )
+    return None
+
+
+def _listen(claim: Claim) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            message = claim.read().get("rendezvous")
+        except FileNotFoundError:
+            message = None
+        if message:
+            return dict(message)
+        time.sleep(POLL_S)
+    raise InputError(
+        f"{claim.run}: rank 0 of attempt {claim.token} wrote no address into {claim.run / 'attempts'} for "
+        f"{PATIENCE_S:.0f} s; see its log, and whether all nodes see this folder"
+    )

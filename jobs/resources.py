@@ -1,0 +1,273 @@
+"""What a run needs of a cluster: nodes, processes, memory and time, each with its reason.
+
+A run gets the fewest processes whose memory suffices (flops.training_memory at its ZeRO stage and micro-batch), that
+split its batch, and that are expected to finish within the profile's target_hours; a study may say otherwise
+(jobs.resources). What no node can give is refused here, before anything is submitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from arch.errors import InputError
+from flops import artifact_bytes, count_params, training_memory
+from scaling.sections import Asked, Cluster, Evaluation
+from scaling.spec import RunSpec
+
+from .model import Resources
+from .speed import Cell, Measured, Speed, device_of, speed_of, units, work
+
+FILLED = 0.9  # of a GPU's memory, at most: temporary results, fragmentation and CUDA's own are not in the model
+PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
+START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
+READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
+LIMITS = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)  # minutes: jobs of one limit share an array
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Resources, the seconds that the work is expected to take with them, and whether the study fixed the limit."""
+
+    resources: Resources
+    seconds: float
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Reckoner:
+    """Answers for one cluster; `shares` are the measured ones (speed.measured)."""
+
+    profile: Cluster
+    shares: Mapping[Cell, Measured] = field(default_factory=dict)
+
+    def train(self, run: RunSpec, asked: Asked) -> Demand:
+        """Raises InputError where no node, or no number of processes, can do it."""
+        profile, speed = self.profile, speed_of(run, self.profile, self.shares)
+        nodes, tasks, why = self._world(run, asked, speed)
+        world, cpus = nodes * tasks, self._cpus(run, tasks, asked)
+        seconds = self._seconds(run, world, speed)
+        memory, why_memory = self._memory(run, nodes, tasks, asked)
+        device = device_of(profile)
+        why_time = (
+            f"{work(run, profile):.3g} FLOP on {units(world, run, profile)} {device.unit}(s) of "
+            f"{device.peak_flops_per_s / 1e12:,.4g} TFLOP/s at {speed.share:.1%} of the peak ({speed.source}): "
+            f"{seconds / 3600:.3g} h expected"
+        )
+        why_cpus = "asked for in jobs.resources" if asked.cpus_per_task else "training.threads, or a GPU's share"
+        reasons = {"nodes": why, "cpus_per_task": why_cpus, "memory_mb": why_memory, "minutes": why_time}
+        resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
+        return self._checked(run.run_id, self.limited(Demand(resources, seconds), asked.minutes))
+
+    def evaluate(self, run: RunSpec, settings: Evaluation, asked: Asked) -> Demand:
+        """For one checkpoint of the run, on one GPU or the cores of one process."""
+        profile, device = self.profile, device_of(self.profile)
+        speed = speed_of(run, profile, self.shares)
+        forward = work(run, profile) / run.n_tokens / 3 * settings.validation_tokens
+        seconds = forward / (units(1, run, profile) * device.peak_flops_per_s * speed.share)
+        seconds += artifact_bytes(run.config, run.training.artifact_dtype) / READ_BYTES_PER_S
+        memory = _asked_mib(asked)
+        why = "asked for in jobs.resources"
+        if memory is None and profile.memory_gb_per_node is not None:
+            if profile.gpus_per_node:
+                memory, why = self._gpu_share(1), "its GPU's share of the node's memory"
+            else:
+                rows = {"micro_batch_tokens": settings.batch_rows * run.context_length, "zero_stage": 0}
+                needed = _modelled(run, **rows, precision="fp32")
+                memory = _gib((needed or 0.0) + 2 * PROCESS_BYTES)
+                why = "training's memory on the same rows bounds it"
+        reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
+        reasons["minutes"] = f"{settings.validation_tokens:,} held-out tokens and the reading of each checkpoint"
+        gpus = 1 if profile.gpus_per_node else 0
+        resources = Resources(1, 1, gpus, self._cpus(run, 1, asked), memory, 0, 0, reasons)
+        return self._checked(f"evaluation of {run.run_id}", self.limited(Demand(resources, seconds), asked.minutes))
+
+    def single(self, kind: str, asked: Asked) -> Resources:
+        """Corpus and finish: one process, without a GPU."""
+        longest = int(self.profile.max_hours * 60)
+        why = {"minutes": "the partition's longest: a corpus is read once", "nodes": "one process"}
+        if kind == "finish":
+            longest, why["minutes"] = min(60, longest), "fits and report take minutes"
+        memory = _asked_mib(asked)
+        cpus = asked.cpus_per_task or min(2, self.profile.cpus_per_node)
+        resources = Resources(1, 1, 0, cpus, memory, asked.minutes or longest, 0, why)
+        return self._checked(kind, Demand(resources, 0.0)).resources
+
+    def limited(self, demand: Demand, minutes: int | None = None) -> Demand:
+        """With the time limit of its expected seconds, one of LIMITS under the partition's; or with the one given."""
+        profile, wanted = self.profile, START_S + demand.seconds * self.profile.time_factor
+        longest = int(profile.max_hours * 60)
+        if minutes is None:
+            classes = [*(limit for limit in LIMITS if limit < longest), longest]
+            limit = next((limit for limit in classes if limit * 60 >= wanted), longest)
+        else:
+            limit = minutes
+        usable = max(60.0, limit * 60 - START_S - profile.signal_s)
+        again = max(0, math.ceil(demand.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
+        reasons = dict(demand.resources.reasons)
+        if minutes is not None:
+            reasons["minutes"] = "asked for in jobs.resources"
+        if again:
+            reasons["minutes"] += f"; queued again about {again} time(s), from its saved state"
+        resources = replace(demand.resources, minutes=limit, expected_requeues=again, reasons=reasons)
+        return replace(demand, resources=resources, fixed=minutes is not None)
+
+    def _seconds(self, run: RunSpec, world: int, speed: Speed) -> float:
+        at_work = units(world, run, self.profile) * device_of(self.profile).peak_flops_per_s
+        return work(run, self.profile) / (at_work * speed.share)
+
+    def _most_tasks(self, run: RunSpec) -> int:
+        return self.profile.gpus_per_node or max(1, self.profile.cpus_per_node // run.training.threads)
+
+    def _world(self, run: RunSpec, asked: Asked, speed: Speed) -> tuple[int, int, str]:
+        """(nodes, tasks per node, why)."""
+        most, rows = self._most_tasks(run), run.training.batch_tokens // run.context_length
+        tasks = asked.gpus_per_node or asked.tasks_per_node
+        if asked.gpus_per_node and not self.profile.gpus_per_node:
+            raise InputError(f"jobs.resources of {run.arch}/{run.size}: gpus_per_node, but the cluster has no GPUs")
+        if asked.nodes or tasks:
+            nodes = asked.nodes or 1
+            tasks = tasks or (self.profile.gpus_per_node if nodes > 1 and self.profile.gpus_per_node else 1)
+            if not splits(run, nodes * tasks):
+                whole = [str(n) for n in range(1, rows + 1) if splits(run, n)]
+                raise InputError(
+                    f"jobs.resources of {run.arch}/{run.size}: a batch of {rows} sequences does not split over "
+                    f"{nodes} x {tasks} processes; these numbers would do: {', '.join(whole)}"
+                )
+            return nodes, tasks, "asked for in jobs.resources"
+        device, best = device_of(self.profile), None
+        for nodes, tasks in worlds(run, self.profile.nodes, most):
+            world = nodes * tasks
+            needed = _memory_of(run, world)
+            held = needed is None or self._room(tasks, needed)
+            if not held:
+                continue
+            seconds = self._seconds(run, world, speed)
+            if seconds <= self.profile.target_hours * 3600:
+                return nodes, tasks, f"the fewest {device.unit}s that finish in {self.profile.target_hours:g} h"
+            if best is None or world > best[0] * best[1]:
+                best = nodes, tasks
+        if best is None:
+            self._refuse_memory(run, most)
+        assert best is not None
+        return *best, f"no number of {device.unit}s finishes in {self.profile.target_hours:g} h: the most of use"
+
+    def _room(self, tasks: int, needed: float) -> bool:
+        """Whether processes of `needed` bytes fit, one on each GPU or `tasks` on a node."""
+        device = device_of(self.profile)
+        if self.profile.gpus_per_node:
+            return device.memory_bytes is None or needed <= FILLED * device.memory_bytes
+        node = self.profile.memory_gb_per_node
+        return node is None or tasks * (needed + PROCESS_BYTES) <= node * 1e9
+
+    def _refuse_memory(self, run: RunSpec, most: int) -> None:
+        device = device_of(self.profile)
+        world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
+        room = device.memory_bytes if self.profile.gpus_per_node else (self.profile.memory_gb_per_node or 0.0) * 1e9
+        raise InputError(
+            f"{run.run_id} does not fit: {(_memory_of(run, world) or 0.0) / 1e9:,.1f} GB for each of {world} "
+            f"processes, and a {device.unit if self.profile.gpus_per_node else 'node'} of the cluster has "
+            f"{(room or 0.0) / 1e9:,.0f} GB: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
+        )
+
+    def _cpus(self, run: RunSpec, tasks: int, asked: Asked) -> int:
+        if asked.cpus_per_task:
+            return asked.cpus_per_task
+        share = self.profile.cpus_per_node // self.profile.gpus_per_node if self.profile.gpus_per_node else 1
+        return max(run.training.threads, share)
+
+    def _gpu_share(self, gpus: int) -> int:
+        assert self.profile.memory_gb_per_node is not None
+        return int(self.profile.memory_gb_per_node * 1e9 / MIB * gpus / self.profile.gpus_per_node)
+
+    def _memory(self, run: RunSpec, nodes: int, tasks: int, asked: Asked) -> tuple[int | None, str]:
+        """(MiB of a node, why)."""
+        if asked.memory_gb is not None:
+            return _asked_mib(asked), "asked for in jobs.resources"
+        if self.profile.memory_gb_per_node is None:
+            return None, "the partition's default: the profile names no memory_gb_per_node"
+        if self.profile.gpus_per_node:
+            # rank 0 writes the checkpoint from a copy and reads it again
+            needed = tasks * PROCESS_BYTES + 8.0 * count_params(run.config).total
+            share = self._gpu_share(tasks)
+            if share >= needed / MIB:
+                return share, "its GPUs' share of the node's memory"
+            return _gib(needed), "its processes and a checkpoint on its way to disk"
+        needed = _memory_of(run, nodes * tasks) or 0.0
+        return (
+            _gib(tasks * (needed + PROCESS_BYTES)),
+            f"{tasks} process(es) of {needed / 1e9:.3g} GB by the memory model and {PROCESS_BYTES / 1e9:g} GB each",
+        )
+
+    def _checked(self, name: str, demand: Demand) -> Demand:
+        """Raises InputError where no node of the cluster can give it."""
+        profile, asked = self.profile, demand.resources
+        memory = None if profile.memory_gb_per_node is None else int(profile.memory_gb_per_node * 1e9 / MIB)
+        cores = asked.tasks_per_node * asked.cpus_per_task
+        for what, wanted, there, key in (
+            ("nodes", asked.nodes, profile.nodes, "nodes"),
+            ("GPUs a node", asked.gpus_per_node, profile.gpus_per_node, "gpus_per_node"),
+            ("cores a node", cores, profile.cpus_per_node, "cpus_per_node"),
+            ("MiB of memory a node", asked.memory_mb or 0, memory, "memory_gb_per_node"),
+            ("minutes", asked.minutes, int(profile.max_hours * 60), "max_hours"),
+        ):
+            if there is not None and wanted > there:
+                raise InputError(
+                    f"{name} asks for {wanted:,} {what}, the cluster has {there:,} (profile: {key}): "
+                    f"change jobs.resources or the profile"
+                )
+        return demand
+
+
+def splits(run: RunSpec, world: int) -> bool:
+    """Whether the batch is made of whole micro-batches on each of `world` processes: what the trainer asks for."""
+    rows = run.training.batch_tokens // run.context_length
+    share = rows // world
+    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
+    return share > 0 and rows % (world * micro) == 0
+
+
+def worlds(run: RunSpec, most_nodes: int, most_tasks: int) -> Iterator[tuple[int, int]]:
+    """(nodes, tasks per node) that split the batch, the fewest first; of several nodes each is at least half used."""
+    for tasks in range(1, most_tasks + 1):
+        if splits(run, tasks):
+            yield 1, tasks
+    for nodes in range(2, most_nodes + 1):
+        for tasks in range(most_tasks, most_tasks // 2, -1):
+            if splits(run, nodes * tasks):
+                yield nodes, tasks
+                break
+
+
+def _memory_of(run: RunSpec, world: int) -> float | None:
+    """Bytes of each process; None where a plugin's costs do not tell."""
+    rows = run.training.batch_tokens // run.context_length
+    share = max(1, rows // world)
+    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
+    return _modelled(
+        run,
+        micro_batch_tokens=micro * run.context_length,
+        zero_stage=run.training.zero_stage,
+        world_size=world,
+        precision=run.training.precision,
+        recompute=run.recompute,
+        accumulate=share > micro,
+    )
+
+
+def _modelled(run: RunSpec, **settings: object) -> float | None:
+    try:
+        return float(training_memory(run.config, **settings)["total"])  # type: ignore[arg-type]
+    except InputError:
+        return None
+
+
+def _asked_mib(asked: Asked) -> int | None:
+    return None if asked.memory_gb is None else int(asked.memory_gb * 1e9 / MIB)
+
+
+def _gib(needed: float) -> int:
+    """MiB, whole GiB."""
+    return math.ceil(needed / (1 << 30)) * 1024

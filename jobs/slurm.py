@@ -1,0 +1,209 @@
+"""SLURM's own commands, called here and nowhere else: sbatch, squeue, scontrol, scancel, sacct.
+
+Works without accounting. A controller that restarts is waited for; every other refusal is SLURM's own message.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from arch.errors import InputError
+
+TIMEOUT_S = 60.0  # of one command
+PATIENCE_S = 60.0  # for a controller that does not answer
+BUSY = re.compile(
+    r"unable to contact|socket timed out|connection refused|temporarily unable|zero bytes were transmitted|"
+    r"communication connection failure|resource temporarily unavailable|slurm_persist|unable to resolve",
+    re.IGNORECASE,
+)
+# States of a job that will still run, or runs. The others are its end (a requeued job is pending again).
+ACTIVE = {
+    "PENDING",
+    "RUNNING",
+    "CONFIGURING",
+    "COMPLETING",
+    "SUSPENDED",
+    "REQUEUED",
+    "REQUEUE_HOLD",
+    "REQUEUE_FED",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+    "STOPPED",
+    "SPECIAL_EXIT",
+}
+FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "TimeUsed", "TimeLeft", "RestartCnt")
+
+
+@dataclass(frozen=True)
+class Element:
+    """A job, or an array's element, as the queue shows it; `index` is None for a job that is no array."""
+
+    job_id: str
+    index: int | None
+    state: str
+    reason: str
+    nodes: str
+    used: str  # as SLURM writes times: [days-]hours:minutes:seconds
+    left: str
+    restarts: int
+
+    @property
+    def active(self) -> bool:
+        return self.state in ACTIVE
+
+
+def available() -> bool:
+    return shutil.which("sbatch") is not None
+
+
+def require() -> None:
+    """Raise InputError where SLURM is not installed."""
+    if not available():
+        raise InputError(
+            "no SLURM here: sbatch is not on the PATH; submit from a login node of the cluster, or run the study on "
+            "this machine with `scaling submit --local`"
+        )
+
+
+def submit(
+    script: Path,
+    name: str,
+    dependencies: Sequence[tuple[str, Sequence[str]]] = (),
+) -> str:
+    """The id of the job that sbatch made of `script`; it starts in the script's folder.
+
+    `name` is the job's own, under which it is found where the controller took it but did not answer. Dependencies:
+    ("afterok", ids), ... Raises InputError with SLURM's message and the script's path.
+    """
+    options = ["--parsable", "--kill-on-invalid-dep=yes"]
+    told = [":".join([kind, *ids]) for kind, ids in dependencies if ids]
+    if told:
+        options.append(f"--dependency={','.join(told)}")
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        done = _call(["sbatch", *options, script.name], cwd=script.parent)
+        if done.returncode == 0:
+            return done.stdout.strip().split(";")[0]
+        message = _message(done)
+        if not BUSY.search(message) or time.monotonic() > deadline:
+            raise InputError(f"{script}: sbatch: {message}")
+        time.sleep(1.0)
+        if (found := find(name)) is not None:
+            return found
+
+
+def check(script: str, where: str, folder: Path | None = None) -> None:
+    """Let sbatch judge a script without submitting it. Raises InputError with SLURM's message and `where`."""
+    done = _patiently(["sbatch", "--test-only"], cwd=folder, given=script)
+    if done.returncode:
+        raise InputError(f"{where}: sbatch: {_message(done)}")
+
+
+def find(name: str) -> str | None:
+    """The id of the newest job of this user with that name that is still known; None without one."""
+    done = _patiently(["squeue", "-h", "-t", "all", "--me", f"--name={name}", "-O", "ArrayJobID:|"])
+    ids = [line.strip("| ") for line in done.stdout.splitlines() if line.strip("| ")]
+    return max(ids, key=int) if ids else None
+
+
+def queue(job_ids: Iterable[str]) -> list[Element]:
+    """All elements of these jobs that the controller still knows, also those that ended not long ago.
+
+    Raises InputError where it does not answer.
+    """
+    wanted = sorted(set(job_ids), key=int)
+    if not wanted:
+        return []
+    columns = ",".join(f"{name}:|" for name in FIELDS)
+    done = _patiently(["squeue", "-h", "-r", "-t", "all", f"--jobs={','.join(wanted)}", "-O", columns])
+    if done.returncode and "invalid job id" in done.stderr.lower():  # all have left its memory
+        return []
+    if done.returncode:
+        raise InputError(f"squeue: {_message(done)}; is this a login node of the cluster?")
+    return [_element(line) for line in done.stdout.splitlines() if line.count("|") >= len(FIELDS)]
+
+
+def _element(line: str) -> Element:
+    job, index, state, reason, nodes, used, left, restarts = (part.strip() for part in line.split("|")[: len(FIELDS)])
+    return Element(
+        job,
+        int(index) if index.isdigit() else None,
+        state,
+        "" if reason == "None" else reason,
+        nodes,
+        used,
+        left,
+        int(restarts) if restarts.isdigit() else 0,
+    )
+
+
+def accounted(job_ids: Iterable[str]) -> list[Element]:
+    """The same from the accounting, for jobs that have left the queue; empty where there is none."""
+    wanted = sorted(set(job_ids), key=int)
+    if not wanted or shutil.which("sacct") is None:
+        return []
+    done = _call(["sacct", "-X", "-n", "-P", "-j", ",".join(wanted), "-o", "JobID,State,NodeList,Elapsed"])
+    if done.returncode:
+        return []
+    found = []
+    for line in done.stdout.splitlines():
+        name, state, nodes, used = [*line.split("|"), "", "", ""][:4]
+        match = re.fullmatch(r"(\d+)(?:_(\d+))?", name)
+        if match:
+            index = int(match[2]) if match[2] else None
+            found.append(Element(match[1], index, state.split(" ")[0], "", nodes, used, "", 0))
+    return found
+
+
+def cancel(targets: Iterable[str]) -> None:
+    """End jobs ("17") and array elements ("17_3"); those that ended already are no error."""
+    wanted = list(targets)
+    for first in range(0, len(wanted), 200):
+        done = _patiently(["scancel", *wanted[first : first + 200]])
+        if done.returncode and "invalid job id" not in done.stderr.lower():
+            raise InputError(f"scancel: {_message(done)}")
+
+
+def max_array_size() -> int | None:
+    """The cluster's MaxArraySize: an array has at most so many elements; None where it cannot be asked."""
+    done = _patiently(["scontrol", "show", "config"])
+    match = re.search(r"MaxArraySize\s*=\s*(\d+)", done.stdout)
+    return int(match[1]) if match else None
+
+
+def _patiently(
+    command: Sequence[str], cwd: Path | None = None, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A command that changes nothing twice, tried until the controller answers."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        done = _call(command, cwd, given)
+        if done.returncode == 0 or not BUSY.search(done.stderr) or time.monotonic() > deadline:
+            return done
+        time.sleep(1.0)
+
+
+def _call(
+    command: Sequence[str], cwd: Path | None = None, given: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, cwd=cwd, input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except FileNotFoundError:
+        raise InputError(f"{command[0]}: not on the PATH; is this a login node of the cluster?") from None
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"socket timed out: no answer in {TIMEOUT_S:.0f} s")
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command said of its failure, in one line."""
+    lines = [re.sub(r"^\w+: (error: )?", "", line) for line in (done.stderr or done.stdout).splitlines()]
+    return "; ".join(line.strip() for line in lines if line.strip()) or f"exit code {done.returncode}"

@@ -1,0 +1,103 @@
+"""A study's runs as their directories and SLURM tell them together: a row for each run.
+
+The directories decide what is done; the queue says what waits, what runs and where, and why something ended that is not
+done. Once jobs have left the queue the accounting is asked, and where there is none the directories alone speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import slurm
+from .records import Place, Submission, items, job_ids, places
+from .slurm import Element
+
+ENDED = ("done", "failed")
+NOTHING: dict[str, Any] = {"job": None, "limit_left": None}
+
+
+def look(found: Sequence[Submission]) -> list[Element]:
+    """What SLURM knows of all jobs of these submissions. Raises InputError where it does not answer."""
+    ids = job_ids(found)
+    elements = slurm.queue(ids)
+    gone = set(ids) - {element.job_id for element in elements}
+    return elements + slurm.accounted(gone)
+
+
+def active_items(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> set[str]:
+    """The items (runs; RUN or RUN/STEP of evaluations) of the elements of a kind that wait or run."""
+    here = [place for place in places(found, elements) if place.job.kind == kind and place.element.active]
+    return {item for place in here for item in items(place)}
+
+
+def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[str]:
+    """Ids of the jobs of a kind that wait or run."""
+    here = [place for place in places(found, elements) if place.job.kind == kind and place.element.active]
+    return list(dict.fromkeys(place.element.job_id for place in here))
+
+
+def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
+    """The jobs of the newest submission that SLURM still knows: elements by state, and why some wait or failed."""
+    here = list(places(found, elements))
+    newest = max((place.submission.number for place in here), default=0)
+    rows: dict[str, dict[str, Any]] = {}
+    for place in here:
+        if place.submission.number == newest:
+            told = {
+                "submission": newest,
+                "job": place.job.name,
+                "id": place.element.job_id,
+                "states": {},
+                "reasons": [],
+            }
+            row, element = rows.setdefault(place.job.name, told), place.element
+            row["states"][element.state] = row["states"].get(element.state, 0) + 1
+            if element.reason and element.reason not in row["reasons"]:
+                row["reasons"].append(element.reason)
+    return list(rows.values())
+
+
+def merge(
+    rows: Sequence[Mapping[str, Any]], found: Sequence[Submission], elements: Iterable[Element]
+) -> list[dict[str, Any]]:
+    """`rows` of scaling.status.status_rows with what the queue says: job, limit_left, node, state, reason.
+
+    Of a run that several submissions have, the newest counts that is in the queue.
+    """
+    newest: dict[str, Place] = {}
+    for place in places(found, elements):
+        if place.job.kind == "train":
+            for run in items(place):
+                if run not in newest or place.element.active or not newest[run].element.active:
+                    newest[run] = place
+    states = {row["run_id"]: row["state"] for row in rows}
+    return [_row(dict(row) | NOTHING, newest.get(row["run_id"]), states) for row in rows]
+
+
+def _row(row: dict[str, Any], place: Place | None, states: Mapping[str, str]) -> dict[str, Any]:
+    if place is None:
+        return row
+    element = place.element
+    row["job"] = element.job_id if element.index is None else f"{element.job_id}_{element.index}"
+    if row["state"] in ENDED:
+        return row
+    if not element.active:
+        if element.state != "COMPLETED":
+            row["state"], row["reason"] = "interrupted", row["reason"] or _why(element)
+        return row
+    row["limit_left"] = element.left or None
+    if element.state == "PENDING":
+        row["state"] = "requeued" if element.restarts or row["step"] else "queued"
+        row["reason"], row["node"] = element.reason or None, None
+        return row
+    ahead = [run for run in items(place) if states.get(run, "done") not in ENDED]
+    if ahead[0] != row["run_id"]:
+        row["state"], row["reason"] = "queued", f"after {ahead[0]} in the same job"
+    else:
+        row["state"], row["node"] = "running", element.nodes or row["node"]
+    return row
+
+
+def _why(element: Element) -> str:
+    return f"job {element.state}" + (f" ({element.reason})" if element.reason else "")

@@ -1,0 +1,130 @@
+"""A plan becomes a submission: its folder with everything the jobs need, then one sbatch a job, or this machine."""
+
+from __future__ import annotations
+
+import getpass
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from arch.errors import InputError
+from data.files import write_bytes
+from scaling.sections import Cluster
+from scaling.spec import StudySpec
+
+from . import records, slurm
+from .model import ArrayJob, JobPlan
+from .plan import elements_text
+from .records import PLANNED, SUBMITTED, SUBMITTING, Submission
+from .render import Paths, Setting, job_name, render
+from .snapshot import copy_code, copy_study
+
+
+def setting_of(study: StudySpec, path: Path, profile: Cluster, only: str | None, retry: bool) -> Setting:
+    """What the scripts of a submission at `path` share."""
+    sets = tuple(word for change in study.sets for word in ("--set", change))
+    return Setting(
+        study=study.name,
+        profile=profile,
+        paths=Paths(path, path / "code", path / "study.yaml", study.directory.absolute(), Path.cwd()),
+        python=sys.executable,
+        options=sets,
+        only=() if only is None else ("--only", only),
+        retry=retry,
+    )
+
+
+def prepare(
+    study: StudySpec, plan: JobPlan, setting: Setting, specs: Mapping[str, str], settings: str, backend: str
+) -> Submission:
+    """Write everything of a submission but its record; `specs`: {run id: spec hash}.
+
+    Raises InputError for names and paths that no script can hold, before anything is written.
+    """
+    scripts = {job.name: render(setting, job) for job in plan.jobs}
+    elements = {job.name: elements_text(job) for job in plan.jobs}
+    paths = setting.paths
+    shutil.rmtree(paths.submission, ignore_errors=True)  # what a refused submission left
+    (paths.submission / "logs").mkdir(parents=True)
+    copy_study(Path(study.path), paths.study_file)
+    copy_code(paths.code, study.plugins)
+    for job in plan.jobs:
+        write_bytes(paths.script(job), scripts[job.name].encode())
+        write_bytes(paths.elements(job), elements[job.name].encode())
+    record = {
+        "schema": records.SCHEMA,
+        "study": study.name,
+        "backend": backend,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "user": _user(),
+        "python": setting.python,
+        "study_path": study.path,
+        "sets": list(study.sets),
+        "only": list(setting.only),
+        "retry": setting.retry,
+        "settings": settings,
+        "spec_hashes": dict(specs),
+        "profile": setting.profile.model_dump(mode="json"),
+        "plan": plan.to_dict(),
+        "jobs": {job.name: {"state": PLANNED, "id": None, "name": job_name(setting, job)} for job in plan.jobs},
+    }
+    return Submission(paths.submission, record)
+
+
+def check(plan: JobPlan, setting: Setting, scripts_exist: bool) -> None:
+    """Let SLURM judge every script. Raises InputError with its message, and the script's path or job's name."""
+    for job in plan.jobs:
+        where = str(setting.paths.script(job)) if scripts_exist else f"job {job.name}"
+        slurm.check(render(setting, job), where)
+
+
+def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping[str, Sequence[str]]) -> None:
+    """Submit the jobs in their order; `waits`: ids of earlier submissions' jobs that a kind of job lets end first.
+
+    Raises InputError where SLURM refuses one: those before it are cancelled then.
+    """
+    check(plan, setting, scripts_exist=True)
+    submission.save()
+    for job in plan.jobs:
+        submission.note(job.name, SUBMITTING)
+        try:
+            job_id = slurm.submit(
+                setting.paths.script(job), job_name(setting, job), _dependencies(job, submission, waits)
+            )
+        except InputError:
+            with suppress(InputError):
+                slurm.cancel(submission.ids.values())
+            (submission.path / "submission.json").unlink()
+            raise
+        submission.note(job.name, SUBMITTED, job_id)
+
+
+def _dependencies(
+    job: ArrayJob, submission: Submission, waits: Mapping[str, Sequence[str]]
+) -> list[tuple[str, list[str]]]:
+    """(kind, ids) of a job."""
+    ids, found = submission.ids, dict[str, list[str]]()
+    for name, kind in job.after:
+        found.setdefault(kind, []).append(ids[name])
+    if others := list(waits.get(job.kind, ())):
+        found.setdefault("afterany", []).extend(others)
+    return list(found.items())
+
+
+def settle(found: Sequence[Submission]) -> None:
+    """Find the jobs that a kill between sbatch and the record left without their ids."""
+    for one in found:
+        for name, job in one.record["jobs"].items():
+            if not one.local and job["state"] == SUBMITTING:
+                job_id = slurm.find(job["name"])
+                one.note(name, PLANNED if job_id is None else SUBMITTED, job_id)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, in a container
+        return "?"

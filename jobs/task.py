@@ -1,0 +1,111 @@
+"""One process of a run under srun: `python -m jobs.task RUN_DIR --submission N`.
+
+Takes its rank from SLURM's variables, claims the run (rank 0; scaling.owner), meets the others (jobs.rendezvous) and
+trains in this same process. Exit codes are those of scaling.train_run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from arch.errors import InputError
+from scaling import train_run
+from scaling.owner import SUPERSEDED, Claim, Superseded, Token
+from scaling.rundir import RunDir
+from scaling.stop import StopRequest
+from scaling.worklist import EXIT_INPUT, is_trained, thread_environment
+
+from .rendezvous import meet, tell
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands in its srun step; `address` is the first node's, as the others reach it."""
+
+    rank: int
+    world: int
+    local: int
+    local_world: int
+    address: str
+
+
+def place(env: Mapping[str, str]) -> Place:
+    """From srun's variables. Raises InputError outside of srun, and where several nodes have no MASTER_ADDR."""
+    try:
+        rank, world, local = (int(env[f"SLURM_{name}"]) for name in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
+        nodes = int(env["SLURM_STEP_NUM_NODES"])
+    except KeyError as error:
+        raise InputError(
+            f"environment: {error.args[0]} is missing: jobs.task is started by srun; elsewhere use scaling.train_run"
+        ) from None
+    address = env.get("MASTER_ADDR") if nodes > 1 else "127.0.0.1"
+    if address is None:
+        raise InputError("environment: MASTER_ADDR is missing: a step over several nodes needs the first one's address")
+    devices = env.get("CUDA_VISIBLE_DEVICES", "")
+    alone = bool(devices) and "," not in devices  # some sites show each task its own GPU only
+    return Place(rank, world, 0 if alone else local, world // nodes, address)
+
+
+def token(env: Mapping[str, str], submission: int) -> Token:
+    """This job's, the same on every rank: see scaling.owner."""
+    return Token(submission, int(env["SLURM_JOB_ID"]), int(env.get("SLURM_RESTART_COUNT", "0")))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train the run of the command line as one of its processes; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m jobs.task", description="Train one prepared run under srun.")
+    parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
+    parser.add_argument("--submission", type=int, default=0, help="number of the submission; a later one takes over")
+    parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
+    options = parser.parse_args(arguments)
+    stop = StopRequest()
+    stop.listen()  # importing PyTorch can take longer than a preemption waits
+    try:
+        here = place(os.environ)
+        claim = Claim(options.run_dir, token(os.environ, options.submission))
+        code = _start(RunDir(options.run_dir), here, claim)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INPUT
+    except Superseded as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return SUPERSEDED
+    if code is not None:
+        return code
+    retry = ["--retry"] if options.retry else []
+    return train_run.main([str(options.run_dir), *retry], claim if here.rank == 0 else None, stop)
+
+
+def _start(rundir: RunDir, here: Place, claim: Claim) -> int | None:
+    """Claim the run and meet the others; an exit code where there is nothing to train."""
+    run = rundir.spec()
+    os.environ.update(thread_environment(run.training.threads))  # read when PyTorch is imported
+    # Compiled kernels on the node's own disk: a shared one would be written by every rank at once.
+    os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"triton-cache-{os.getuid()}"))
+    if here.rank == 0:
+        claim.register()
+        if is_trained(run, rundir):
+            tell(claim, {"exit": 0})
+            return 0
+    claim.watch()
+    return meet(claim, here.rank, here.world, here.local, here.local_world, here.address)
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    with suppress(OSError):  # srun, which reads both, may be gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)  # not through exit handlers, which can wait for peers that are gone

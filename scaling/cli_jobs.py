@@ -1,0 +1,237 @@
+"""The commands of `scaling` that have to do with a cluster: submit, status, cancel, and the end of a submission."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+
+if TYPE_CHECKING:
+    from jobs.records import Submission
+    from jobs.render import Setting
+
+    from .commands import Request
+    from .rundir import RunDir
+    from .submission import Draft
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to those of `scaling`."""
+    app.command()(status)
+    app.command()(submit)
+    app.command()(cancel)
+    app.command(hidden=True)(finish)
+
+
+def _show_example(wanted: bool) -> None:
+    if wanted:
+        from jobs.profile import EXAMPLE
+
+        print(EXAMPLE, end="")
+        raise typer.Exit
+
+
+def submit(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Work through the jobs on this machine.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Although the study changed since it was last submitted.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="The runs too that failed: their loss was no number.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell why each request is what it is.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    example_profile: Annotated[
+        bool,
+        typer.Option("--example-profile", is_eager=True, callback=_show_example, help="Print a cluster profile."),
+    ] = False,
+) -> None:
+    """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
+    from jobs import records, slurm
+    from jobs.submit import prepare, send, setting_of, settle
+
+    from .lock import study_lock
+    from .submission import draft, settings_hash, spec_hashes
+
+    request, there = request_of(study, only, sets, out, as_json), slurm.available()
+    if not (local or dry_run):
+        slurm.require()
+    with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
+        if there and not dry_run:
+            settle(records.submissions(request.study.directory))
+        made = draft(request, cluster=cluster, local=local, new=new, retry=retry_failed, slurm_asked=there)
+        path = records.next_path(request.study.directory).absolute()
+        setting = setting_of(made.study, path, made.profile, only, retry_failed)
+        if dry_run:
+            return _dry_run(request, made, setting, explain, as_json, there and not local)
+        request.say(_describe(made, explain))
+        if not made.plan.jobs:
+            return print_json(_result(made)) if as_json else None
+        backend = "local" if local else "slurm"
+        hashes, settings = spec_hashes(request), settings_hash(made.study)
+        submission = prepare(made.study, made.plan, setting, hashes, settings, backend)
+        if local:
+            return _run_here(request, made, submission, setting, as_json)
+        send(submission, made.plan, setting, made.state.waits())
+    if as_json:
+        return print_json(_result(made, submission))
+    print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
+    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.quote(study)}")
+
+
+def status(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again and again, until nothing waits or runs.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=1, help="Seconds between two looks of --watch.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
+    from .status import show_jobs, show_status, status_rows
+    from .submission import seen
+
+    request = request_of(study, only, sets, out, as_json)
+    while True:
+        found = seen(request, status_rows(request.study, request.runs))
+        if found.warning:
+            print(f"warning: {found.warning}", file=sys.stderr)
+        if as_json:
+            told = {"study": request.study.name, "directory": str(request.study.directory)}
+            print_json(told | {"runs": found.runs, "jobs": found.jobs})
+        else:
+            clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
+            print(f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", flush=True)
+        going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
+        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):
+            return
+        time.sleep(every)
+
+
+def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = False) -> None:
+    """Cancel what waits or runs of a study on the cluster. What is saved stays: submit again to continue."""
+    from jobs import records, slurm
+    from jobs.submit import settle
+
+    from .lock import study_lock
+    from .submission import cancel as cancel_jobs
+
+    slurm.require()
+    request = request_of(study, only, None, out, as_json)
+    with study_lock(records.folder(request.study.directory)):
+        settle(records.submissions(request.study.directory))
+        cancelled = cancel_jobs(request)
+    if as_json:
+        return print_json({"cancelled": cancelled})
+    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing waits or runs")
+
+
+def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+    """The last job of a submission: tell what is missing, then laws and report of what is there."""
+    from . import commands
+    from .submission import incomplete
+
+    request = request_of(study, None, sets, out, as_json)
+    missing = incomplete(request)
+    for run_id, what in missing.items():
+        print(f"missing: {run_id}: {what}", file=sys.stderr)
+    with request.writing():
+        commands.fit_stage(request)
+        report = commands.report_stage(request)
+    if as_json:
+        print_json({"report": str(report), "missing": missing})
+    if missing:
+        print(f"error: {len(missing)} of {len(request.runs)} runs are not complete; submit again", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _run_here(request: Request, made: Draft, submission: Submission, setting: Setting, as_json: bool) -> None:
+    """The local backend, while this process holds the study's submissions."""
+    from jobs import local_submit
+
+    from .commands import train_argv
+
+    processes, parallel = request.study.jobs.processes, request.study.jobs.parallel
+    threads = max(run.training.threads for run in request.runs)
+
+    def train(rundir: RunDir, retry: bool) -> list[str]:
+        return train_argv(rundir, processes) + (["--retry"] if retry else [])
+
+    failed = local_submit.run(submission, made.plan, setting, parallel, train, threads, request.say)
+    if as_json:
+        print_json(_result(made, submission) | {"failed": failed})
+    close(request, {"failed": failed})
+
+
+def _dry_run(request: Request, made: Draft, setting: Setting, explain: bool, as_json: bool, judged: bool) -> None:
+    """Every script and the graph; SLURM judges each where it is installed."""
+    from jobs.render import render
+    from jobs.submit import check
+
+    scripts = {job.name: render(setting, job) for job in made.plan.jobs}
+    if judged:
+        check(made.plan, setting, scripts_exist=False)
+    if as_json:
+        return print_json(_result(made) | {"scripts": scripts, "validated": judged})
+    for name, text in scripts.items():
+        print(f"# ----- {name}.sbatch -----\n{text}")
+    print(_describe(made, explain))
+    validated = "SLURM accepts every script" if judged else "not validated: no SLURM here"
+    print(f"{validated} (dry run: nothing was written or submitted)")
+
+
+def _describe(made: Draft, explain: bool) -> str:
+    """The plan for reading: what is left out, the graph of jobs, and their reasons."""
+    from jobs.plan import explain as reasons
+
+    from .plan import text_table
+
+    left_out = [f"{number} {why}" for why, number in made.state.skipped.items()]
+    training = sum(need.train for need in made.state.needs)
+    checkpoints = sum(len(need.steps) for need in made.state.needs)
+    lines = [
+        f"{made.study.name}: {training} run(s) to train, {checkpoints} checkpoint(s) of trained runs to evaluate"
+        + (f"; left out: {', '.join(left_out)}" if left_out else "")
+    ]
+    rows = []
+    for job in made.plan.jobs:
+        asked = job.resources
+        size = f"{asked.nodes} x {asked.tasks_per_node}" + (" GPU" if asked.gpus_per_node else "")
+        memory = "-" if asked.memory_mb is None else f"{asked.memory_mb / 1024:,.0f} GiB"
+        waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
+        waits = waits if job.kind != "finish" else "afterany all"
+        items = str(sum(map(len, job.elements)) or 1)
+        limit = f"{asked.minutes // 60}:{asked.minutes % 60:02d}"
+        elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
+        rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, limit, waits))
+    if rows:
+        heads = ("job", "elements", "runs", "nodes x tasks", "cores", "memory", "limit", "after")
+        lines.append(text_table(heads, rows))
+    else:
+        lines.append("nothing to submit")
+    return "\n".join([*lines, *(reasons(made.plan) if explain else [])])
+
+
+def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]:
+    return {
+        "study": made.study.name,
+        "submission": None if submission is None else str(submission.path),
+        "jobs": {} if submission is None else submission.ids,
+        "plan": made.plan.to_dict(),
+        "skipped": made.state.skipped,
+    }

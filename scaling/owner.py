@@ -1,0 +1,140 @@
+"""Whose turn it is to write a run: of several processes that set out to train it, the last one's alone.
+
+A scheduler that loses sight of a node starts its jobs again elsewhere, while the old process may live on and write. So
+each process that sets out first leaves a file <run>/attempts/SUBMISSION.JOB.RESTART.LOCAL.json, whose name is its
+token; tokens are ordered, files never replaced by another's, and the greatest is the owner. The owner's token is read
+again before every write (data.files.guarded) and every few seconds beside the training: an older process ends by itself
+with exit code 76, even one that waits for a lost peer. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from data.files import read_json, write_json
+
+SUPERSEDED = 76  # exit code: a newer process owns the run
+WATCH_S = 5.0
+
+
+class Superseded(RuntimeError):
+    """A newer process owns the run: this one must not write any more."""
+
+
+@dataclass(frozen=True, order=True)
+class Token:
+    """Later is greater: by submission, then job id, then how often the job was started again, then processes started
+    by hand, which follow whatever was there."""
+
+    submission: int = 0
+    job: int = 0
+    restart: int = 0
+    local: int = 0
+
+    def __str__(self) -> str:
+        return "{:04d}.{:010d}.{:04d}.{:04d}".format(*astuple(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Token:
+        """Raises ValueError where `text` is no token."""
+        submission, job, restart, local = text.split(".")
+        return cls(int(submission), int(job), int(restart), int(local))
+
+
+def tokens(run: Path) -> list[Token]:
+    """Of every process that set out to train the run at `run`, oldest first."""
+    found = []
+    try:
+        names = os.listdir(run / "attempts")
+    except FileNotFoundError:
+        return []
+    for name in names:
+        if name.endswith(".json") and not name.startswith("."):
+            found.append(Token.parse(name.removesuffix(".json")))
+    return sorted(found)
+
+
+def attempts(run: Path) -> list[dict[str, Any]]:
+    """What those processes left: token, host, pid, started (Unix time), step of the state they found (0: none), and
+    what else was recorded of them."""
+    return [dict(read_json(_file(run, token))) for token in tokens(run)]
+
+
+def last_host(run: Path) -> str | None:
+    """Where the newest of them was started; None before the first."""
+    found = tokens(run)
+    return str(read_json(_file(run, found[-1]))["host"]) if found else None
+
+
+def _file(run: Path, token: Token) -> Path:
+    return run / "attempts" / f"{token}.json"
+
+
+class Claim:
+    """One process's right to write the run at `run`, until a newer one sets out."""
+
+    def __init__(self, run: Path, token: Token) -> None:
+        self.run, self.token = run, token
+
+    def register(self) -> None:
+        """Become the owner. Raises Superseded where a newer process was there before."""
+        if not _file(self.run, self.token).exists():
+            (self.run / "attempts").mkdir(parents=True, exist_ok=True)
+            states = [int(path.name) for path in self.run.glob("state/[0-9]*") if path.name.isdigit()]
+            record = {"schema": 1, "token": str(self.token), "host": os.environ.get("SLURMD_NODENAME") or _host()}
+            record |= {"pid": os.getpid(), "started": time.time(), "step": max(states, default=0)}
+            write_json(_file(self.run, self.token), record, kind="attempt")
+        self.check()
+
+    def record(self, **more: Any) -> None:
+        """Add to what the attempt left."""
+        self.check()
+        write_json(_file(self.run, self.token), self.read() | more, kind="attempt")
+
+    def read(self) -> dict[str, Any]:
+        """This attempt's record. Raises FileNotFoundError before it is registered."""
+        return dict(read_json(_file(self.run, self.token)))
+
+    def check(self) -> None:
+        """Raise Superseded where this is no longer the owner; before every write."""
+        found = tokens(self.run)
+        if self.token not in found:
+            raise Superseded(f"{self.run}: attempt {self.token} is gone from {self.run / 'attempts'}")
+        if found[-1] > self.token:
+            raise Superseded(f"{self.run}: attempt {found[-1]} has taken over from {self.token}")
+
+    def watch(self) -> None:
+        """End this process from a thread beside it as soon as a newer one owns the run: it may be waiting for a peer
+        that is lost, and holds the run's lock as long as it lives."""
+        threading.Thread(target=self._watch, name="owner", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(WATCH_S)
+            found = tokens(self.run)
+            if found and found[-1] > self.token:
+                with suppress(OSError):  # whoever read that may be gone
+                    print(f"{self.run}: attempt {found[-1]} has taken over from {self.token}", file=sys.stderr)
+                    sys.stderr.flush()
+                os._exit(SUPERSEDED)
+
+
+def claim_by_hand(run: Path) -> Claim:
+    """Own the run after whoever did; the caller holds its lock, so nobody does any more."""
+    found = tokens(run)
+    last = found[-1] if found else Token()
+    claim = Claim(run, replace(last, local=last.local + 1))
+    claim.register()
+    return claim
+
+
+def _host() -> str:
+    return socket.gethostname().split(".")[0]

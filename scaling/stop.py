@@ -1,0 +1,34 @@
+"""The wish to end, told by a signal: SIGTERM of a preemption, SIGUSR1 ahead of a time limit, Ctrl-C."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class StopRequest:
+    """Whether a signal asked the run to end, after the next logged step.
+
+    A signal later than a second after the first ends the process at once; earlier ones are the same request, sent to
+    the process group and once more by a parent.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self._asked = math.inf
+
+    def listen(self) -> None:
+        for number in SIGNALS:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if now > self._asked + 1.0:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        if self.name is None:
+            self.name, self._asked = signal.Signals(number).name, now

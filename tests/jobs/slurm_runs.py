@@ -1,0 +1,88 @@
+"""Training jobs for the tests on a cluster: rendered as `scaling submit` does, for runs of small_runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.model import ArrayJob, Resources
+from jobs.render import Paths, Setting, render
+from scaling.owner import attempts
+from scaling.rundir import RunDir
+from scaling.sections import Cluster as Profile
+
+from .cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {"GLOO_SOCKET_IFNAME": "lo", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass
+class Job:
+    """A submitted array of one element."""
+
+    cluster: Cluster
+    job_id: str
+    rundir: RunDir
+    folder: Path
+
+    def info(self) -> dict[str, Any]:
+        return next(job for job in self.cluster.jobs() if str(job["job_id"]) == self.job_id)
+
+    @property
+    def state(self) -> str:
+        return str(self.info()["job_state"])
+
+    def step(self) -> int:
+        """The last step whose row is on disk."""
+        return int((self.rundir.last_row() or {"step": 0})["step"])
+
+    def tasks(self, restart: int = 0) -> dict[int, dict[str, str]]:
+        """{pid: environment} of the run's processes of one start of the job."""
+        found = self.cluster.pids("jobs.task", str(self.rundir.path))
+        found = {pid: env for pid, env in found.items() if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env}
+        return {pid: env for pid, env in found.items() if int(env.get("SLURM_RESTART_COUNT", "0")) == restart}
+
+    def until(self, done: Callable[[], object], what: str, seconds: float = 90.0) -> None:
+        """Wait. Raises TimeoutError with the job's logs."""
+        deadline = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{self.info()}\n{self.logs()}")
+            time.sleep(0.1)
+
+    def finished(self, seconds: float = 120.0) -> None:
+        """Wait for the end, and that it is a good one."""
+        self.until(lambda: self.state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), "the end", seconds)
+        assert self.state == "COMPLETED", self.logs()
+
+    def logs(self) -> str:
+        files = [*sorted((self.folder / "logs").iterdir()), self.rundir.log]
+        return "\n".join(f"--- {file.name}\n{file.read_text()}" for file in files if file.exists())
+
+    def exit_codes(self) -> list[int | None]:
+        """Of srun, at the end of each attempt; None where the script did not come to it."""
+        return [attempt.get("exit_code") for attempt in attempts(self.rundir.path)]
+
+
+def submit(
+    cluster: Cluster, rundir: RunDir, nodes: int = 1, minutes: int = 5, number: int = 1, max_restarts: int = 3,
+    options: tuple[str, ...] = (),
+) -> Job:  # fmt: skip
+    """One run as an array of one element, on `nodes` nodes of one task each."""
+    folder = rundir.study / "jobs" / f"{number:04d}"
+    (folder / "logs").mkdir(parents=True)
+    paths = Paths(folder, ROOT, folder / "study.yaml", rundir.study, ROOT)
+    profile = Profile(
+        nodes=4, cpus_per_node=64, environment=ENVIRONMENT, signal_s=30, max_restarts=max_restarts, sbatch=list(options)
+    )
+    setting = Setting(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
+    job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
+    paths.script(job).write_text(render(setting, job))
+    paths.elements(job).write_text(rundir.path.name + "\n")
+    job_id = cluster.run("sbatch", "--parsable", paths.script(job).name, cwd=folder).strip()
+    return Job(cluster, job_id, rundir, folder)

@@ -1,0 +1,176 @@
+"""The plan of jobs as data: shapes, packing, limits, the chain. No SLURM."""
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from arch.errors import InputError
+from jobs.model import ArrayJob, JobPlan, Resources
+from jobs.plan import Need, Piece, elements_text, make_plan, pack, spread
+from jobs.resources import Demand, Reckoner
+from scaling.sections import Cluster
+from scaling.spec import load_study
+
+from .studies import GPUS, cluster, study
+
+SHAPE = Resources(1, 1, 0, 1, None, 10)
+
+
+def planned(spec, needs, profile=None, corpus=True, **more):
+    return make_plan(spec, needs, Reckoner(profile or cluster()), corpus=corpus, finish=True, **more)
+
+
+def to_train(spec):
+    return [Need(run, True) for run in spec.runs()]
+
+
+def by_kind(plan, kind):
+    return [job for job in plan.jobs if job.kind == kind]
+
+
+def test_the_chain(tmp_path):
+    spec = study(tmp_path, ["6k", "98k"], jobs={"resources": {"98k": {"nodes": 2}}})
+    plan = planned(spec, to_train(spec))
+    assert [job.name for job in plan.jobs] == ["corpus", "train-0", "train-1", "eval-0", "eval-1", "finish"]
+    assert plan.job("corpus").after == ()
+    for number in ("0", "1"):
+        train, evaluation = plan.job(f"train-{number}"), plan.job(f"eval-{number}")
+        assert train.after == (("corpus", "afterok"),)
+        assert evaluation.after == ((train.name, "aftercorr"),)
+        assert evaluation.elements == train.elements, "element k evaluates what element k trains"
+        assert evaluation.resources.nodes == 1
+    assert plan.job("finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
+
+
+def test_one_array_for_each_shape_of_resources(tmp_path):
+    spec = study(
+        tmp_path, ["6k", "14k", "98k"], jobs={"resources": {"98k": {"nodes": 2}, "hgrn2/14k": {"minutes": 33}}}
+    )
+    trains = by_kind(planned(spec, to_train(spec)), "train")
+    assert len({job.resources for job in trains}) == len(trains) == 3
+    assert {
+        job.resources.nodes: sorted(r for e in job.elements for r in e) for job in trains if job.resources.nodes == 2
+    } == {2: ["hgrn2-98k-c64-s0", "llama-98k-c64-s0"]}
+    assert [job.elements for job in trains if job.resources.minutes == 33] == [(("hgrn2-14k-c64-s0",),)]
+
+
+def test_short_runs_share_an_element_and_pack_minutes_0_keeps_them_apart(tmp_path):
+    spec = study(tmp_path, ["6k"], seeds=20)
+    together = by_kind(planned(spec, to_train(spec)), "train")
+    assert [len(job.elements) for job in together] == [1]
+    assert len(together[0].elements[0]) == 40
+    apart = by_kind(planned(spec, to_train(spec), cluster(pack_minutes=0)), "train")
+    assert [len(job.elements) for job in apart] == [40]
+
+
+def test_arrays_are_split_under_max_array_size(tmp_path):
+    spec = study(tmp_path, ["6k"], seeds=1251)
+    plan = planned(spec, to_train(spec), cluster(pack_minutes=0), max_array_size=1001)
+    trains = by_kind(plan, "train")
+    assert [len(job.elements) for job in trains] == [1001, 1001, 500]
+    assert Counter(plan.run_ids("train")) == Counter(run.run_id for run in spec.runs())
+    assert [job.after[0][0] for job in by_kind(plan, "eval")] == [job.name for job in trains]
+
+
+def test_throttle(tmp_path):
+    spec = study(tmp_path, ["6k"], seeds=5)
+    plan = planned(spec, to_train(spec), cluster(pack_minutes=0, max_running=3))
+    assert [job.throttle for job in plan.jobs] == [None, 3, 3, None]
+
+
+@pytest.mark.parametrize("profile", [cluster(), cluster(pack_minutes=0), Cluster(**GPUS)])
+def test_1376_evaluations_fit_into_100_elements(tmp_path, profile):
+    spec = study(tmp_path, ["6k", "98k"], seeds=8)
+    runs = spec.runs()
+    needs = [Need(run, False, tuple(range(43))) for run in runs]
+    assert sum(len(need.steps) for need in needs) == 1376
+    plan = planned(spec, needs, profile, corpus=False, max_array_size=1001)
+    evals = by_kind(plan, "eval")
+    assert not by_kind(plan, "train") and all(job.after == () for job in evals)
+    assert sum(len(job.elements) for job in evals) <= 100
+    assert all(len(job.elements) <= 1001 for job in evals)
+    found = Counter(item for job in evals for element in job.elements for item in element)
+    assert found == Counter(f"{run.run_id}/{step}" for run in runs for step in range(43))
+
+
+def test_evaluations_are_spread_evenly(tmp_path):
+    spec = study(tmp_path, ["6k"], seeds=16)
+    needs = [Need(run, False, tuple(range(43))) for run in spec.runs()]
+    (job,) = by_kind(planned(spec, needs, cluster(pack_minutes=0), corpus=False), "eval")
+    assert len(job.elements) == 100
+    assert max(map(len, job.elements)) - min(map(len, job.elements)) <= 2
+
+
+@pytest.mark.parametrize(("nodes", "size_of_7b"), [(8, 40), (64, 480)])
+def test_the_paper_on_64_and_512_gpus(nodes, size_of_7b):
+    """Every run's processes split its 480 sequences; 7B gets as many GPUs as divide them."""
+    spec = load_study("paper")
+    plan = planned(spec, to_train(spec), Cluster(**GPUS | {"nodes": nodes, "gpu": "h200"}))
+    runs = {run.run_id: run for run in spec.runs()}
+    assert sorted(plan.run_ids("train")) == sorted(runs)
+    for job in by_kind(plan, "train"):
+        assert 480 % job.resources.world_size == 0
+        assert job.resources.nodes <= nodes and job.resources.gpus_per_node <= 8
+        if any(runs[run].size == "7b" for element in job.elements for run in element):
+            assert job.resources.world_size == size_of_7b
+        if nodes == 8 and any(runs[run].size == "70m" for element in job.elements for run in element):
+            assert job.resources.nodes == 1, "a 70M run does not hold a 7B run's nodes"
+
+
+def test_a_plan_survives_json(tmp_path):
+    spec = study(tmp_path, ["6k", "98k"])
+    plan = planned(spec, to_train(spec))
+    back = JobPlan.from_dict(json.loads(json.dumps(plan.to_dict())))
+    assert back == plan
+    assert back.job("train-0").resources.reasons == plan.job("train-0").resources.reasons
+
+
+@pytest.mark.parametrize("item", ["a\tb", "a\nb", ""])
+def test_an_item_that_the_elements_file_cannot_hold(item):
+    with pytest.raises(InputError, match="rename it"):
+        elements_text(ArrayJob("train-0", "train", SHAPE, (("fine", item),)))
+
+
+def test_elements_file():
+    job = ArrayJob("train-0", "train", SHAPE, (("a", "b c"), ("$(d)",)))
+    assert elements_text(job) == "a\tb c\n$(d)\n"
+
+
+pieces = st.lists(st.tuples(st.floats(0, 2000), st.booleans()), max_size=60).map(
+    lambda values: [Piece(str(i), Demand(SHAPE, seconds, fixed)) for i, (seconds, fixed) in enumerate(values)]
+)
+
+
+@given(pieces, st.floats(0, 1000))
+def test_packing_keeps_everything_and_its_bound(given_pieces, target):
+    bins = pack(given_pieces, target)
+    assert Counter(piece.name for one in bins for piece in one) == Counter(piece.name for piece in given_pieces)
+    for one in bins:
+        assert len(one) == 1 or sum(piece.seconds for piece in one) <= target + 1e-6
+        assert len(one) == 1 or not any(piece.demand.fixed for piece in one)
+
+
+@given(pieces, st.integers(1, 50))
+def test_spreading_keeps_everything_and_is_even(given_pieces, count):
+    bins = spread(given_pieces, count)
+    assert Counter(piece.name for one in bins for piece in one) == Counter(piece.name for piece in given_pieces)
+    assert len(bins) == min(count, len(given_pieces))
+    loads = [sum(piece.seconds for piece in one) for one in bins]
+    longest = max((piece.seconds for piece in given_pieces), default=0.0)
+    assert max(loads, default=0.0) <= min(loads, default=0.0) + longest + 1e-6 or len(given_pieces) > len(bins) == 0
+
+
+def test_no_time_is_planned_beyond_the_partitions(tmp_path):
+    spec = study(
+        tmp_path,
+        ["98k"],
+        training={"n_tokens": 10**12, "batch_tokens": 512, "lr": 1e-3},
+        corpus={"source": "synthetic:0:60000", "epochs": 1e9},
+    )
+    plan = planned(spec, to_train(spec))
+    for train in by_kind(plan, "train"):
+        assert train.resources.minutes == 60
+        assert train.resources.expected_requeues > 10

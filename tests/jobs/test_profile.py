@@ -1,0 +1,111 @@
+"""Cluster profiles: where they are looked for, and one line for every mistake."""
+
+import pytest
+import yaml
+
+from arch.errors import InputError
+from jobs.profile import EXAMPLE, load_profile
+from scaling.sections import Cluster
+from scaling.spec import load_study
+
+from .studies import CPUS, study_file
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder = tmp_path / "config" / "linear-scaling" / "clusters"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_the_example_is_a_profile_and_names_every_key(tmp_path):
+    file = tmp_path / "example.yaml"
+    file.write_text(EXAMPLE)
+    profile = load_profile(str(file), None)
+    assert profile.gpus_per_node == 8 and profile.environment == {"NCCL_SOCKET_IFNAME": "ib0"}
+    names = {line.lstrip("# ").partition(":")[0] for line in EXAMPLE.splitlines()}
+    assert names >= set(Cluster.model_fields)
+
+
+def test_the_examples_values_are_the_defaults_where_there_are_some():
+    told, plain = yaml.safe_load(EXAMPLE), Cluster(nodes=1, cpus_per_node=1)
+    for key in (
+        "mfu",
+        "target_hours",
+        "max_hours",
+        "time_factor",
+        "pack_minutes",
+        "eval_elements",
+        "max_restarts",
+        "signal_s",
+    ):
+        assert told[key] == getattr(plain, key)
+
+
+def test_where_a_profile_is_found(tmp_path, config):
+    (config / "big.yaml").write_text(yaml.safe_dump(CPUS | {"nodes": 77}))
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(CPUS | {"nodes": 78}))
+    assert load_profile("big", None).nodes == 77
+    assert load_profile(str(tmp_path / "own.yaml"), "big").nodes == 78, "the command line wins"
+    assert load_profile(None, "big").nodes == 77
+    assert load_profile(None, Cluster(nodes=79, cpus_per_node=1)).nodes == 79
+
+
+def test_one_partition_or_one_for_each_kind(tmp_path):
+    assert Cluster(nodes=1, cpus_per_node=1, partition="a").partition == dict.fromkeys(
+        ("corpus", "train", "eval", "finish"), "a"
+    )
+    assert Cluster(nodes=1, cpus_per_node=1, partition={"train": "a"}).partition == {"train": "a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{nodes: 1, cpus_per_node: 1, nodez: 3}", "unknown key 'nodez'.*did you mean 'nodes'"),
+        ("nodes: 3", "key 'cpus_per_node' is missing"),
+        ("{nodes: many, cpus_per_node: 1}", "nodes: must be a valid integer, not 'many'"),
+        ("{nodes: 1, cpus_per_node: 1, mfu: 40}", "mfu"),
+        ("{nodes: 1, cpus_per_node: 1, gpu: h10}", "unknown device 'h10'.*did you mean 'h100'"),
+        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition"),
+        ("{nodes: 1, cpus_per_node: 1, partition: {trein: a}}", "unknown kind of job 'trein'.*did you mean 'train'"),
+        ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
+        ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),
+        ('{nodes: 1, cpus_per_node: 1, setup: ["a\\nb"]}', "setup.0: must be one line"),
+        ("{nodes: 1, cpus_per_node: 1, gpus_per_node: 8}", "cpus_per_node=1 is less than gpus_per_node=8"),
+        ("{nodes: 1, cpus_per_node: 1, gpus_per_node: 1, gpu: cpu}", "gpu: cpu"),
+        ("{nodes: 1, cpus_per_node: 1, signal_s: 9999, max_hours: 1}", "signal_s=9999"),
+        ("{nodes: 1, cpus_per_node: 1, templates: nowhere}", "nowhere is no folder"),
+        ("[1, 2]", "holds no profile"),
+        ("nodes: [", "correct the YAML"),
+    ],
+)
+def test_every_mistake_is_one_line_that_names_the_file(config, text, message):
+    (config / "bad.yaml").write_text(text)
+    with pytest.raises(InputError, match=message) as caught:
+        load_profile("bad", None)
+    assert "bad.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_profile_that_is_not_there(config):
+    (config / "summit.yaml").write_text(yaml.safe_dump(CPUS))
+    with pytest.raises(InputError, match="did you mean 'summit'"):
+        load_profile("sumit", None)
+    with pytest.raises(InputError, match=r"other\.yaml: no such cluster profile"):
+        load_profile("folder/other.yaml", None)
+    with pytest.raises(InputError, match=r"no cluster is named.*summit.*--local"):
+        load_profile(None, None)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        ({"cluster": CPUS | {"nodez": 1}}, "unknown key 'jobs.cluster.nodez'.*did you mean 'nodes'"),
+        ({"cluster": CPUS | {"nodes": 0}}, "jobs.cluster.nodes: must be greater than 0"),
+        ({"resources": {"7c": {}}}, "unknown architecture, size or kind of job '7c'"),
+        ({"resources": {"7b": {"node": 1}}}, "unknown key 'jobs.resources.7b.node'.*did you mean 'nodes'"),
+    ],
+)
+def test_mistakes_in_a_study_are_told_by_key(tmp_path, jobs, message):
+    with pytest.raises(InputError, match=message):
+        load_study(study_file(tmp_path, ["6k"], jobs=jobs))

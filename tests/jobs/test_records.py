@@ -1,0 +1,141 @@
+"""Submissions on disk, and what the queue says of their runs: no SLURM, its answers are given."""
+
+import pytest
+
+from arch.errors import InputError
+from data.files import write_json
+from jobs import records
+from jobs.model import ArrayJob, JobPlan, Resources
+from jobs.records import Submission, next_path, places, refuse_changed, submissions
+from jobs.slurm import Element
+from jobs.status import active_items, active_jobs, merge
+
+ASKED = Resources(1, 1, 0, 1, None, 10)
+
+
+def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=None, backend="slurm"):
+    train = ArrayJob("train-0", "train", ASKED, elements)
+    evaluation = ArrayJob("eval-0", "eval", ASKED, elements, None, (("train-0", "aftercorr"),))
+    plan = JobPlan("s", str(directory), (train, evaluation, ArrayJob("finish", "finish", ASKED, ((),))))
+    path = directory / "jobs" / f"{number:04d}"
+    path.mkdir(parents=True)
+    record = {"schema": 1, "backend": backend, "plan": plan.to_dict(), "settings": "x"}
+    record["spec_hashes"] = hashes or {"a": "1", "b": "2", "c": "3"}
+    record["jobs"] = {
+        name: {"state": "submitted", "id": ids.get(name), "name": name} for name in ("train-0", "eval-0", "finish")
+    }
+    made = Submission(path, record)
+    made.save()
+    return made
+
+
+def element(job, index, state, reason="", nodes="", restarts=0):
+    return Element(job, index, state, reason, nodes, "0:10", "9:50", restarts)
+
+
+def row(run, state="waiting", step=0, reason=None):
+    return {"run_id": run, "state": state, "step": step, "reason": reason, "node": None, "restarts": 0}
+
+
+def test_a_submission_survives_on_disk(tmp_path):
+    made = submission(tmp_path, 1, {"train-0": "7"})
+    (found,) = submissions(tmp_path)
+    assert found.plan == made.plan and found.ids == {"train-0": "7"} and found.number == 1
+    found.note("eval-0", records.SUBMITTED, "8")
+    assert submissions(tmp_path)[0].ids == {"train-0": "7", "eval-0": "8"}
+
+
+def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
+    assert next_path(tmp_path).name == "0001"
+    submission(tmp_path, 9, {})
+    (tmp_path / "jobs" / "0010").mkdir()  # no record: nothing was submitted
+    assert next_path(tmp_path).name == "0010"
+    assert len(submissions(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("content", [{"schema": 99}, [], {}])
+def test_a_record_that_cannot_be_read_is_told(tmp_path, content):
+    (tmp_path / "jobs" / "0001").mkdir(parents=True)
+    write_json(tmp_path / "jobs" / "0001" / "submission.json", content)
+    with pytest.raises(InputError, match=r"submission\.json: cannot be read .*remove"):
+        submissions(tmp_path)
+
+
+def test_where_runs_stand_in_the_queue(tmp_path):
+    found = [submission(tmp_path, 1, {"train-0": "7", "eval-0": "8"}), submission(tmp_path, 2, {}, backend="local")]
+    elements = [
+        element("7", 0, "RUNNING"),
+        element("7", 1, "COMPLETED"),
+        element("8", 1, "PENDING"),
+        element("99", 0, "RUNNING"),
+    ]
+    assert [(p.job.name, p.element.index, records.items(p)) for p in places(found, elements)] == [
+        ("train-0", 0, ("a", "b")),
+        ("train-0", 1, ("c",)),
+        ("eval-0", 1, ("c",)),
+    ]
+    assert active_items(found, elements, "train") == {"a", "b"}
+    assert active_items(found, elements, "eval") == {"c"}
+    assert active_jobs(found, [element("7", 0, "RUNNING"), element("7", 1, "RUNNING")], "train") == ["7"]
+
+
+def test_the_queue_and_the_directories_together(tmp_path):
+    found = [submission(tmp_path, 1, {"train-0": "7"}, (("a", "b"), ("c",), ("d",), ("e",), ("f",), ("g",)))]
+    elements = [
+        element("7", 0, "RUNNING", nodes="n1"),
+        element("7", 1, "PENDING", "Resources"),
+        element("7", 2, "PENDING", "BeginTime", restarts=2),
+        element("7", 3, "TIMEOUT", "TimeLimit", "n2"),
+        element("7", 4, "FAILED", "NonZeroExitCode"),
+        element("7", 5, "COMPLETED", nodes="n3"),
+    ]
+    rows = [row("a", "interrupted", 4), row("b"), row("c"), row("d", "interrupted", 9, "stopped by USR1"), row("e")]
+    rows += [row("f", "failed", 3, "loss is nan"), row("g", "done", 10), row("h")]
+    told = {one["run_id"]: one for one in merge(rows, found, elements)}
+    assert {run: (one["state"], one["reason"]) for run, one in told.items()} == {
+        "a": ("running", None),
+        "b": ("queued", "after a in the same job"),
+        "c": ("queued", "Resources"),
+        "d": ("requeued", "BeginTime"),
+        "e": ("interrupted", "job TIMEOUT (TimeLimit)"),
+        "f": ("failed", "loss is nan"),
+        "g": ("done", None),
+        "h": ("waiting", None),
+    }
+    assert told["a"]["job"] == "7_0" and told["a"]["node"] == "n1" and told["a"]["limit_left"] == "9:50"
+    assert told["h"]["job"] is None
+
+
+def test_once_the_first_run_of_an_element_is_done_the_next_one_runs(tmp_path):
+    found = [submission(tmp_path, 1, {"train-0": "7"})]
+    told = merge([row("a", "done", 10), row("b")], found, [element("7", 0, "RUNNING")])
+    assert [one["state"] for one in told] == ["done", "running"]
+
+
+def test_the_newest_submission_counts(tmp_path):
+    found = [submission(tmp_path, 1, {"train-0": "7"}), submission(tmp_path, 2, {"train-0": "9"})]
+    elements = [element("7", 1, "TIMEOUT"), element("9", 1, "PENDING", "Priority")]
+    (told,) = merge([row("c")], found, elements)
+    assert (told["job"], told["state"]) == ("9_1", "queued")
+    (told,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
+    assert (told["job"], told["state"]) == ("7_1", "running")
+
+
+def test_without_a_queue_the_directories_speak(tmp_path):
+    rows = [row("a", "interrupted", 4, "stopped by USR1")]
+    (told,) = merge(rows, [submission(tmp_path, 1, {"train-0": "7"})], [])
+    assert (told["state"], told["reason"]) == ("interrupted", "stopped by USR1")
+
+
+def test_a_changed_study_is_refused(tmp_path):
+    found = [submission(tmp_path, 3, {"train-0": "7"})]
+    same = {"a": "1", "b": "2", "new": "9"}
+    refuse_changed(found, same, "x", set(), new=False)
+    with pytest.raises(InputError, match=r"changed since submission 0003 \(run b and 1 more\).*--new"):
+        refuse_changed(found, {"a": "1", "b": "3", "c": "4"}, "x", set(), new=False)
+    refuse_changed(found, {"b": "3"}, "x", set(), new=True)
+    with pytest.raises(InputError, match=r"0003 still has jobs of the study as it was.*scaling cancel"):
+        refuse_changed(found, {"b": "3"}, "x", {3}, new=True)
+    refuse_changed(found, same, "other", set(), new=False)
+    with pytest.raises(InputError, match="evaluation or fit"):
+        refuse_changed(found, same, "other", {3}, new=False)

@@ -1,0 +1,184 @@
+"""The batch scripts: what bash makes of them, whatever the names are."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from arch.errors import InputError
+from jobs.model import ArrayJob, Resources
+from jobs.render import TEMPLATES, Paths, Setting, render, sbatch_options
+from scaling.sections import Cluster
+
+from .studies import CPUS, GPUS
+
+KINDS = ("corpus", "train", "eval", "finish")
+NASTY = 'it\'s a "study"; $(touch pwned) `touch pwned` & | > < * ? ~ # ! \\ {a,b} %j [x] é'
+
+
+def job(kind, nodes=2, gpus=0, elements=3):
+    asked = Resources(nodes, 2, gpus, 4, 2048, 90)
+    return ArrayJob(kind if kind in ("corpus", "finish") else f"{kind}-0", kind, asked, (("run",),) * elements)
+
+
+def setting(name="tiny", root="/somewhere", profile=None, sets=(), only=(), python="/usr/bin/python3"):
+    submission = Path(root) / name / "jobs" / "0001"
+    paths = Paths(submission, submission / "code", submission / "study.yaml", Path(root) / name, Path(root))
+    return Setting(name, profile or Cluster(**CPUS), paths, python, tuple(sets), tuple(only))
+
+
+def commands(script):
+    return [line for line in script.split("\n") if line and not line.startswith("#")]
+
+
+def checked(script):
+    """bash reads the script without a complaint."""
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stderr, f"{done.stderr}\n{script}"
+    return script
+
+
+def linted(script):
+    """Nor has shellcheck one, where it is installed."""
+    if shutil.which("shellcheck"):
+        command = ["shellcheck", "--shell=bash", "--severity=warning", "-"]
+        done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    return script
+
+
+def exports(script):
+    """{name: value} of what the script's head exports, as bash itself understands it; and its folder."""
+    head = script[: script.index("\n\n")].replace("cd -- ", "folder=").replace(" || exit 2", "")
+    done = subprocess.run(
+        ["bash", "-c", head + '\nprintf \'%s\\0\' "$PYTHONPATH" "$folder"'], env={}, capture_output=True, check=False
+    )
+    assert not done.stderr, done.stderr
+    return [text.decode() for text in done.stdout.split(b"\0")[:2]]
+
+
+@pytest.mark.parametrize("profile", [Cluster(**CPUS), Cluster(**GPUS)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scripts_are_clean_shell(kind, profile):
+    linted(checked(render(setting(profile=profile), job(kind))))
+
+
+text = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(lambda s: "/" not in s)
+evil = st.sampled_from([NASTY, "a b", "'", '"', "$(x)", "`x`", ";x", "-x", "\\", "#x", "%j%%", "$HOME", "x\u2028y"])
+names = st.one_of(text, evil).filter(lambda s: s not in (".", ".."))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(names, names, names, names, st.sampled_from(KINDS))
+def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
+    """Every name is one word of the script, and the word is the name."""
+    profile = Cluster(
+        **CPUS | {"environment": {"X": variable if variable.isprintable() else "x"}, "container": ["run", "a b"]}
+    )
+    made = setting(study, f"/out/{root}", profile, ("--set", value), ("--only", value), f"/bin/{root}")
+    script = checked(render(made, job(kind)))
+    assert exports(script) == [str(made.paths.code), str(made.paths.work)]
+    for option in sbatch_options(made, job(kind)):
+        assert re.fullmatch(r"[A-Za-z0-9_.,:@+*&|()\[\]/=!~%-]+", option), option
+    for line in (line for line in commands(script) if f"/bin/{root}" in line):
+        words = shlex.split(line.rstrip("\\"))
+        start = words.index("run")
+        assert words[start : start + 3] == ["run", "a b", f"/bin/{root}"]
+        if "scaling.cli" in words:
+            assert str(made.paths.study_file) in words and str(made.paths.directory.parent) in words
+            assert words[words.index("--set") + 1] == value
+
+
+@settings(max_examples=5, deadline=None)
+@given(names, st.sampled_from(KINDS))
+def test_shellcheck_agrees(name, kind):
+    linted(render(setting(name, f"/out/{name}"), job(kind)))
+
+
+def test_nothing_is_executed_but_what_is_meant(tmp_path):
+    """bash runs an evaluation script, with commands in all its names, against a program that notes what it got."""
+    root = tmp_path / NASTY
+    made = setting("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
+    made.paths.submission.mkdir(parents=True)
+    one = job("eval")
+    made.paths.elements(one).write_text("a b\t$(touch pwned)\nnot this\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text(f"#!/bin/bash\nprintf '%s\\0' \"$@\" >> {shlex.quote(str(tmp_path / 'called'))}\n")
+    (programs / "srun").chmod(0o755)
+    script = render(made, one)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_RESTART_COUNT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    words = (tmp_path / "called").read_text().split("\0")[:-1]
+    assert words[words.index("--run") + 1] == "a b"
+    assert words[-1] == "$(touch pwned)" and "not this" not in words
+    assert NASTY in words and str(tmp_path / "pyth'on; touch pwned") in words
+    assert not list(tmp_path.rglob("pwned"))
+
+
+def test_what_is_asked_for():
+    profile = Cluster(
+        **GPUS
+        | {
+            "gpu_type": "h100",
+            "partition": "gpu",
+            "account": "a",
+            "qos": "q",
+            "constraint": "x&y",
+            "sbatch": ["--exclusive"],
+        }
+    )
+    options = sbatch_options(setting(profile=profile), job("train", nodes=3, gpus=2))
+    told = {
+        "--nodes=3",
+        "--ntasks-per-node=2",
+        "--cpus-per-task=4",
+        "--time=90",
+        "--mem=2048M",
+        "--gpus-per-node=h100:2",
+    }
+    told |= {"--partition=gpu", "--account=a", "--qos=q", "--constraint=x&y", "--exclusive", "--array=0-2", "--requeue"}
+    told |= {
+        "--open-mode=append",
+        "--signal=B:USR1@180",
+        "--job-name=tiny-0001-train-0",
+        "--output=logs/train-0_%a.log",
+    }
+    assert set(options) == told
+    gres = Cluster(**GPUS | {"ask_gpus": "gres"})
+    assert "--gres=gpu:2" in sbatch_options(setting(profile=gres), job("train", gpus=2))
+
+
+def test_an_admins_own_template_wins(tmp_path):
+    (tmp_path / "head.sbatch.j2").write_text("#!/bin/bash\n#SBATCH --comment=ours\n")
+    profile = Cluster(**CPUS | {"templates": str(tmp_path)})
+    script = render(setting(profile=profile), job("finish"))
+    assert script.startswith("#!/bin/bash\n#SBATCH --comment=ours\n") and "scaling.cli finish" in script
+
+
+@pytest.mark.parametrize(("text", "message"), [("{{ nothing }}", "'nothing' is undefined"), ("a\n{% if %}", "line 2")])
+def test_a_broken_template_is_one_line(tmp_path, text, message):
+    (tmp_path / "finish.sbatch.j2").write_text(text)
+    with pytest.raises(InputError, match=message):
+        render(setting(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
+
+
+def test_a_line_break_in_a_path_is_refused():
+    with pytest.raises(InputError, match="line break"):
+        render(setting(root="/a\nb"), job("finish"))
+
+
+def test_every_template_is_there():
+    assert {path.name for path in TEMPLATES.iterdir()} == {f"{name}.sbatch.j2" for name in ("head", *KINDS)}

@@ -1,0 +1,160 @@
+"""What a run asks for: by the cost models' own numbers, refused where no node can give it."""
+
+import json
+import math
+
+import pytest
+
+from arch.errors import InputError
+from flops import train_flops_per_token, training_memory
+from jobs.resources import FILLED, START_S, Reckoner, splits, worlds
+from jobs.speed import Measured, measured, speed_of, work
+from scaling.rundir import RunDir
+from scaling.sections import Asked, Cluster
+from scaling.spec import load_study
+
+from .studies import GPUS, cluster, study
+
+NOTHING = Asked()
+
+
+def gpus(**keys):
+    return Cluster(**(GPUS | {"gpu": "h200"} | keys))
+
+
+def paper(size, arch="llama", *sets):
+    return load_study("paper", list(sets)).runs(f"arch={arch},size={size}")[0]
+
+
+def test_a_run_gets_the_fewest_gpus_that_finish_in_time():
+    run, profile = paper("160m"), gpus(mfu=0.5, target_hours=24.0)
+    asked = Reckoner(profile).train(run, NOTHING)
+    one_gpu_h = train_flops_per_token(run.config, "exact") * run.n_tokens / (989.5e12 * 0.5) / 3600
+    enough = [n * t for n, t in worlds(run, 8, 8) if one_gpu_h / (n * t) <= 24]
+    assert asked.resources.world_size == enough[0] > 1
+    assert math.isclose(asked.seconds, one_gpu_h * 3600 / enough[0])
+    assert asked.resources.gpus_per_node == asked.resources.tasks_per_node
+    assert asked.resources.minutes * 60 >= min(24 * 3600, START_S + asked.seconds * profile.time_factor)
+    tighter = Reckoner(gpus(mfu=0.5, target_hours=12.0)).train(run, NOTHING)
+    assert tighter.resources.world_size > asked.resources.world_size
+
+
+def test_memory_decides_where_time_does_not():
+    """With all the time in the world a large model still gets the GPUs that its optimizer's state is spread over."""
+    run = paper("7b", "llama", "training.micro_batch_tokens=8192", "training.zero_stage=2")
+    profile = gpus(target_hours=1e9, gpu="h100")
+    world = Reckoner(profile).train(run, NOTHING).resources.world_size
+    for size, fits in ((1, False), (world, True)):
+        sizes = {"micro_batch_tokens": 8192, "world_size": size, "zero_stage": 2}
+        needed = training_memory(run.config, **sizes, recompute=True, accumulate=True)
+        assert (needed["total"] <= FILLED * 80e9) == fits
+    assert world > 1
+    assert Reckoner(profile).train(paper("70m"), NOTHING).resources.world_size == 1
+
+
+def test_a_model_that_fits_no_gpu_is_refused_before_anything():
+    run = paper("7b", "llama", "jobs.recompute=false", "training.zero_stage=0")
+    with pytest.raises(InputError, match=r"llama-7b.* does not fit: .* GB .* 80 GB: lower .*micro_batch_tokens"):
+        Reckoner(gpus(gpu="h100")).train(run, NOTHING)
+
+
+def test_a_run_longer_than_the_partition_allows_is_queued_again():
+    run, profile = paper("7b"), gpus(max_hours=12.0)
+    asked = Reckoner(profile).train(run, NOTHING)
+    assert asked.resources.minutes == 720
+    times = asked.seconds * profile.time_factor / (12 * 3600 - START_S - profile.signal_s)
+    assert asked.resources.expected_requeues == math.ceil(times) - 1 > 5
+    assert "queued again" in asked.resources.reasons["minutes"]
+
+
+def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
+    resources = {
+        "98k": {"nodes": 2, "minutes": 7},
+        "hgrn2": {"memory_gb": 3},
+        "hgrn2/98k": {"tasks_per_node": 2, "cpus_per_task": 5, "minutes": 9},
+    }
+    spec = study(tmp_path, ["6k", "98k"], jobs={"resources": resources})
+    found = {run.run_id: Reckoner(cluster()).train(run, spec.jobs.asked(run.arch, run.size)) for run in spec.runs()}
+    own = found["hgrn2-98k-c64-s0"].resources
+    assert (own.nodes, own.tasks_per_node, own.cpus_per_task, own.minutes) == (2, 2, 5, 9)
+    assert own.memory_mb == int(3e9 / 2**20)
+    other = found["llama-98k-c64-s0"].resources
+    assert (other.nodes, other.tasks_per_node, other.minutes) == (2, 1, 7)
+    assert found["llama-6k-c64-s0"].resources.nodes == 1
+    assert set(own.reasons.values()) == {"asked for in jobs.resources"}
+
+
+@pytest.mark.parametrize(
+    ("profile", "asked", "message"),
+    [
+        (
+            {},
+            {"nodes": 5, "tasks_per_node": 1},
+            "does not split over 5 x 1 processes; these numbers would do: 1, 2, 4, 8",
+        ),
+        ({}, {"nodes": 8}, "asks for 8 nodes, the cluster has 4"),
+        ({}, {"cpus_per_task": 65}, "asks for 65 cores a node, the cluster has 64"),
+        ({}, {"memory_gb": 500}, "MiB of memory a node, the cluster has"),
+        ({}, {"minutes": 61}, "asks for 61 minutes, the cluster has 60"),
+        ({}, {"gpus_per_node": 1}, "the cluster has no GPUs"),
+        ({"gpus_per_node": 2}, {"gpus_per_node": 4}, "asks for 4 GPUs a node, the cluster has 2"),
+        ({"memory_gb_per_node": 0.5}, {}, r"does not fit: .* GB for each of .* 0 GB|does not fit"),
+    ],
+)
+def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
+    run = study(tmp_path, ["6k"]).runs()[0]
+    with pytest.raises(InputError, match=message):
+        Reckoner(cluster(**profile)).train(run, Asked(**asked))
+
+
+def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
+    run = paper("7b")  # 480 sequences in micro-batches of 4
+    assert [n for n in range(1, 65) if splits(run, n)] == [
+        n for n in range(1, 65) if 480 // n and 480 % (n * min(480 // n, 4)) == 0
+    ]
+    found = list(worlds(run, 8, 8))
+    assert all(splits(run, nodes * tasks) for nodes, tasks in found)
+    assert [pair for pair in found if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
+    assert all(tasks > 4 for nodes, tasks in found if nodes > 1)
+
+
+def test_an_evaluation_is_one_process(tmp_path):
+    spec = study(tmp_path, ["98k"])
+    run = spec.runs()[0]
+    on_cpu = Reckoner(cluster()).evaluate(run, spec.evaluation, NOTHING).resources
+    assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
+    on_gpu = Reckoner(gpus()).evaluate(run, spec.evaluation, NOTHING).resources
+    assert (on_gpu.gpus_per_node, on_gpu.memory_mb) == (1, int(500e9 / 2**20 / 8))
+
+
+def finished(tmp_path, run, tokens_per_s, world_size):
+    """A run's directory with what a finished one tells of its speed."""
+    rundir = RunDir(tmp_path / run.run_id)
+    state = rundir.state(run.n_steps)
+    state.mkdir(parents=True)
+    (state / "manifest.json").write_text(json.dumps({"files": {}, "world_size": world_size}))
+    rundir.metrics.write_text(json.dumps({"step": run.n_steps, "tokens_per_s": tokens_per_s}) + "\n")
+    return rundir
+
+
+def test_finished_runs_replace_the_assumed_share(tmp_path):
+    spec, profile = study(tmp_path, ["6k", "10k", "393k"], seeds=3), cluster(mfu=0.4)
+    runs = {(run.arch, run.size, run.seed): run for run in spec.runs()}
+    done = [(runs["llama", "6k", seed], speed) for seed, speed in ((0, 1e4), (1, 3e4), (2, 2e4))]
+    shares = measured(((run, finished(tmp_path, run, speed, 2)) for run, speed in done), profile)
+    own = runs["llama", "6k", 0]
+    expected = 2e4 * work(own, profile) / own.n_tokens / (2 * 96e9)
+    assert math.isclose(speed_of(own, profile, shares).share, expected)
+    assert speed_of(own, profile, shares).source == "measured on 3 finished runs of its kind"
+    assert speed_of(runs["llama", "10k", 0], profile, shares).source == "measured on llama/6k"
+    for far in (runs["llama", "393k", 0], runs["hgrn2", "6k", 0]):
+        assert speed_of(far, profile, shares).share == 0.4
+    demand = Reckoner(profile, shares).train(own, NOTHING)
+    assert math.isclose(demand.seconds, own.n_tokens / 1e4), "one process is half as fast as the two that were measured"
+
+
+def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
+    run = study(tmp_path, ["6k"]).runs()[0]
+    assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
+    assert measured([(run, finished(tmp_path, run, 0.0, 1))], cluster()) == {}
+    assert speed_of(run, cluster(), {("hgrn2", "6k"): Measured(5000, [0.1])}).source == "assumed by the profile"

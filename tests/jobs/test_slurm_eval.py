@@ -1,0 +1,44 @@
+"""Evaluation jobs on a real SLURM: at the notice of the time limit they are queued again, and go on."""
+
+import pytest
+
+from jobs.model import ArrayJob, Resources
+from jobs.render import Paths, Setting, render
+from scaling.sections import Cluster
+
+from .cluster import cluster, needs_slurm
+from .studies import CPUS
+
+pytestmark = needs_slurm
+
+PROGRAM = """#!/bin/bash
+# stands for python: the first time it is in the middle of its work, the second time it ends it
+echo "$@" >> called
+[ -e began ] && exit 0
+touch began
+sleep 100
+"""
+
+
+@pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])
+def test_an_evaluation_is_queued_again_before_its_time_limit(tmp_path, max_restarts, calls, state):
+    submission = tmp_path / "out" / "jobs" / "0001"
+    (submission / "logs").mkdir(parents=True)
+    program = tmp_path / "python"
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    paths = Paths(submission, submission / "code", submission / "study.yaml", tmp_path / "out", tmp_path)
+    profile = Cluster(**CPUS | {"max_restarts": max_restarts})
+    setting, job = (
+        Setting("s", profile, paths, str(program)),
+        ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),)),
+    )
+    paths.script(job).write_text(render(setting, job))
+    paths.elements(job).write_text("a b\n")
+    with cluster(nodes=1) as slurm:
+        number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
+        slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 30, "the first start")
+        slurm.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
+        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == [state], 60, state)
+    lines = (tmp_path / "called").read_text().splitlines()
+    assert lines == [f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --worker --run a b"] * calls

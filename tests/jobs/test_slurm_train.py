@@ -1,0 +1,174 @@
+"""Training jobs on a real SLURM: launch over nodes, and every way in which a cluster takes its nodes back.
+
+Each run is disturbed while it trains and must end with the very rows of one that was not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scaling.owner import attempts
+from scaling.rundir import RunDir
+from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
+
+from .cluster import Cluster
+from .slurm_runs import Job, submit
+
+SLOW = pytest.mark.slow
+STEPS = 500
+SETTINGS = {
+    "n_steps": STEPS,
+    "source": "synthetic:0:400000",
+    "state_every_tokens": 100 * BATCH,
+    "checkpoint_tokens": [250 * BATCH, STEPS * BATCH],
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    rundir = make_run(tmp_path_factory.mktemp("undisturbed"), **SETTINGS)
+    code, out, err = train(rundir)
+    assert code == 0, out + err
+    return rundir
+
+
+def started(cluster: Cluster, tmp_path: Path, nodes: int = 1, **options: int) -> Job:
+    """A job whose run is under way, past its first rows."""
+    job = submit(cluster, make_run(tmp_path, name="a study; $(x) 'of' \"mine\"", **SETTINGS), nodes, **options)
+    job.until(lambda: job.step() > 5, "the first rows")
+    return job
+
+
+def same(job: Job, undisturbed: RunDir) -> None:
+    """The rows are the undisturbed ones, each once, and nothing unfinished is left."""
+    rows = exact_rows(job.rundir)
+    assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+    assert rows == exact_rows(undisturbed)
+    for one, other in zip(job.rundir.checkpoints(), undisturbed.checkpoints(), strict=True):
+        weights = [snapshot.path / "model.safetensors" for snapshot in (one, other)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert not list(job.rundir.path.rglob("*.tmp"))
+    assert job.rundir.status()["state"] == "done"
+
+
+def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
+    """What SLURM does ahead of a time limit: USR1 to the batch script."""
+    job = started(slurm, tmp_path, nodes=2)
+    ranks = {env["SLURM_PROCID"]: env["SLURMD_NODENAME"] for env in job.tasks().values()}
+    assert len(set(ranks.values())) == 2, ranks
+    slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
+    job.until(lambda: job.info()["restart_cnt"] == 1, "the job is queued again")
+    stopped = job.rundir.status()
+    assert 0 < stopped["step"] < STEPS and stopped["reason"].startswith("stopped by SIGUSR1 after step")
+    job.finished()
+    assert job.exit_codes() == [75, 0] and f"step {stopped['step']} of {STEPS}, 2 process(es)" in job.logs()
+    assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
+    for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0)):
+        alone, together = ([row[column] for row in run.rows()[:40]] for run in (undisturbed, job.rundir))
+        np.testing.assert_allclose(together, alone, rtol=tolerance, err_msg=column)
+    hosts = [attempt["host"] for attempt in attempts(job.rundir.path)]
+    assert len(hosts) == 2 and set(hosts) <= set(slurm.nodes)
+
+
+def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
+    """The node hangs, slurmd, job and all; its task goes on once another node trains the run."""
+    job = started(slurm, tmp_path)
+    node = job.info()["nodes"]
+    (old,) = job.tasks()
+    frozen = slurm.processes_of(job.job_id)
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    slurm.kill(node)
+    try:
+        job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task", 120)
+        rows = len(job.rundir.rows())
+        os.kill(old, signal.SIGCONT)
+        job.until(lambda: exit_code(old) is not None, "the old task ends", 30)
+        ended = exit_code(old)
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGKILL)
+        job.finished()
+        slurm.start_node(node)
+        slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 60, "the node is back")
+    assert rows < STEPS and job.info()["nodes"] != node
+    assert ended == 76, "it saw that it is no longer the owner"
+    assert job.exit_codes() == [None, 0]
+    same(job, undisturbed)
+
+
+def exit_code(pid: int) -> int | None:
+    """Of a process that ended and was not collected; None while it lives."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return int(fields[-1]) >> 8 if fields[0] == "Z" else None
+
+
+@SLOW
+def test_preempted_by_another_partition(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
+    job = started(slurm, tmp_path)
+    node = job.info()["nodes"]
+    slurm.run("sbatch", "-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
+    job.until(lambda: job.info()["restart_cnt"] == 1, "preempted")
+    assert job.rundir.status()["reason"].startswith("stopped by SIGTERM after step")
+    job.finished()
+    assert job.exit_codes() == [75, 0]
+    same(job, undisturbed)
+
+
+@SLOW
+def test_a_killed_task_of_two(slurm: Cluster, tmp_path: Path) -> None:
+    job = started(slurm, tmp_path, nodes=2)
+    job.until(lambda: job.rundir.states(), "a saved state")
+    last = next(pid for pid, env in job.tasks().items() if env["SLURM_PROCID"] == "1")
+    os.kill(last, signal.SIGKILL)
+    job.finished()
+    assert len(job.exit_codes()) == 2 and job.exit_codes()[0] not in (0, 75)
+    assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
+
+
+@SLOW
+def test_a_controller_that_starts_again_while_a_run_asks_to_be_queued(
+    slurm: Cluster, tmp_path: Path, undisturbed: RunDir
+) -> None:
+    job = started(slurm, tmp_path)
+    script = job.info()["batch_host"]
+    slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
+    slurm.kill("slurmctld")
+    job.until(lambda: (job.rundir.status()["reason"] or "").startswith("stopped by SIGUSR1"), "stopped")
+    slurm.start_controller()
+    job.finished()
+    assert script in slurm.nodes
+    same(job, undisturbed)
+
+
+@SLOW
+def test_a_cancelled_job_is_not_queued_again(slurm: Cluster, tmp_path: Path) -> None:
+    job = started(slurm, tmp_path)
+    slurm.run("scancel", job.job_id)
+    job.until(lambda: job.state == "CANCELLED" and not job.tasks(), "cancelled")
+    assert job.info()["restart_cnt"] == 0
+    assert job.rundir.status()["reason"].startswith("stopped by SIGTERM after step")
+
+
+@SLOW
+def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: Path) -> None:
+    rundir = make_run(tmp_path, **SETTINGS)
+    (rundir.study / "corpus" / "manifest.json").write_text("{")
+    job = submit(slurm, rundir, max_restarts=1)
+    job.until(lambda: job.state == "FAILED", "given up")
+    assert job.exit_codes()[-1] == 2 and "bad input" in job.logs()
+
+
+@SLOW
+def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
+    job = started(slurm, tmp_path)
+    newer = submit(slurm, job.rundir, number=2)
+    newer.finished()
+    job.until(lambda: job.state == "FAILED", "the older one leaves")
+    assert "has taken over from" in job.logs()
+    same(newer, undisturbed)

@@ -1,0 +1,243 @@
+"""`scaling submit` and its sisters against a real scheduler. Its nodes are down: nothing here trains."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from data.files import read_json
+
+from .cluster import cluster, needs_slurm
+from .studies import CPUS, study_file
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = needs_slurm
+
+
+@pytest.fixture(scope="module")
+def slurm():
+    with cluster(nodes=2) as held:
+        held.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
+        yield held
+
+
+@pytest.fixture
+def scaling(slurm):
+    """Runs a command of `scaling`; afterwards nothing is left in the queue."""
+
+    def call(*arguments, code=0, **environment):
+        done = subprocess.run(
+            [sys.executable, "-m", "scaling.cli", *map(str, arguments)],
+            cwd=ROOT,
+            env=slurm.environment | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        if code == 2:
+            assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr
+        return done.stderr if code == 2 else done.stdout
+
+    yield call
+    slurm.run("scancel", "-f", "-u", str(os.getuid()))
+
+
+def queued(slurm):
+    return [line for line in slurm.run("squeue", "-h", "-r", "-o", "%i %E %j").splitlines() if line]
+
+
+def submitted(scaling, *arguments):
+    return json.loads(scaling("submit", *arguments, "--json"))
+
+
+def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS, "resources": {"98k": {"nodes": 2}}})
+    told = submitted(scaling, study)
+    ids = told["jobs"]
+    assert list(ids) == ["corpus", "train-0", "train-1", "eval-0", "eval-1", "finish"]
+    lines = {line.split()[0]: line.split()[1] for line in queued(slurm)}
+    assert f"afterok:{ids['corpus']}" in lines[f"{ids['train-0']}_0"]
+    assert f"aftercorr:{ids['train-1']}" in lines[f"{ids['eval-1']}_0"]
+    assert all(f"afterany:{ids[name]}" in lines[ids["finish"]] for name in ids if name != "finish")
+
+    submission = Path(told["submission"])
+    record = read_json(submission / "submission.json")
+    assert {name: job["id"] for name, job in record["jobs"].items()} == ids
+    assert record["plan"] == told["plan"] and set(record["spec_hashes"]) == {
+        f"{a}-{s}-c64-s0" for a in ("llama", "hgrn2") for s in ("6k", "98k")
+    }
+    assert (submission / "study.yaml").read_bytes() == study.read_bytes()
+    assert (submission / "code" / "scaling" / "cli.py").read_bytes() == (ROOT / "scaling" / "cli.py").read_bytes()
+    assert (submission / "train-0.elements").read_text().splitlines() == [
+        "\t".join(e) for e in told["plan"]["jobs"][1]["elements"]
+    ]
+
+    again = submitted(scaling, study)
+    assert again["jobs"] == {} and again["submission"] is None and again["skipped"] == {"in the queue": 4}
+    assert scaling("submit", study).endswith("nothing to submit\n")
+    states = {row["run_id"]: row["state"] for row in json.loads(scaling("status", study, "--json"))["runs"]}
+    assert set(states.values()) == {"queued"}
+
+
+def test_only_and_then_the_rest(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "98k"])
+    first = submitted(scaling, study, "--only", "arch=llama")
+    assert {run for job in first["plan"]["jobs"] for element in job["elements"] for run in element} == {
+        "llama-6k-c64-s0",
+        "llama-98k-c64-s0",
+    }
+    second = submitted(scaling, study)
+    assert second["skipped"] == {"in the queue": 2}
+    assert {run for job in second["plan"]["jobs"] for element in job["elements"] for run in element} == {
+        "hgrn2-6k-c64-s0",
+        "hgrn2-98k-c64-s0",
+    }
+    after = {line.split()[0]: line.split()[1] for line in queued(slurm)}[second["jobs"]["corpus"]]
+    assert f"afterany:{first['jobs']['corpus']}" in after, "two jobs must not write one study at once"
+
+
+def test_cancel_all_or_some(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "98k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
+    ids = submitted(scaling, study)["jobs"]
+    told = json.loads(scaling("cancel", study, "--only", "arch=llama,size=6k", "--json"))["cancelled"]
+    assert len(told) == 2 and {one.partition("_")[0] for one in told} == {ids["train-0"], ids["eval-0"]}
+    assert not {line.split()[0] for line in queued(slurm)} & set(told)
+    assert json.loads(scaling("cancel", study, "--json"))["cancelled"] == list(ids.values())
+    assert not queued(slurm)
+    assert scaling("cancel", study) == "nothing waits or runs\n"
+    assert len(submitted(scaling, study)["jobs"]) == 4, "what was cancelled can be submitted again"
+
+
+def test_an_element_of_several_runs_is_cancelled_as_a_whole(scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "10k"])
+    submitted(scaling, study)
+    assert "also works on" in scaling("cancel", study, "--only", "arch=llama,size=6k", code=2)
+
+
+def test_a_changed_study_is_refused_and_new_after_cancel(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k"])
+    submitted(scaling, study)
+    changed = study_file(tmp_path, ["6k"], training={"n_tokens": 5120, "batch_tokens": 512, "lr": 3e-3})
+    before = queued(slurm)
+    assert "changed since submission 0001 (run llama-6k-c64-s0 and 1 more)" in scaling("submit", changed, code=2)
+    assert "still has jobs" in scaling("submit", changed, "--new", code=2)
+    assert queued(slurm) == before
+    scaling("cancel", changed)
+    assert submitted(scaling, changed, "--new")["submission"].endswith("0002")
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [
+        ({"partition": "nowhere"}, "invalid partition specified: nowhere"),
+        ({"nodes": 9, "partition": "high"}, "Requested node configuration is not available"),
+        ({"sbatch": ["--nonsense"]}, "unrecognized option '--nonsense'"),
+    ],
+)
+def test_what_slurm_refuses_is_told_with_its_own_words_and_nothing_is_submitted(
+    slurm, scaling, tmp_path, profile, message
+):
+    study = study_file(
+        tmp_path,
+        ["98k"],
+        jobs={"cluster": CPUS | profile, "resources": {"98k": {"nodes": 4 if "nodes" in profile else 1}}},
+    )
+    told = scaling("submit", study, code=2)
+    assert message in told
+    script = Path(told.removeprefix("error: ").partition(": ")[0])
+    assert script.suffix == ".sbatch" and script.is_file()
+    assert not queued(slurm) and not list(script.parent.glob("submission.json"))
+    assert message in scaling("submit", study, "--dry-run", code=2)
+
+
+def test_what_the_profile_cannot_give_is_refused_before_slurm_is_asked(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["98k"], jobs={"cluster": CPUS, "resources": {"98k": {"nodes": 8}}})
+    assert "asks for 8 nodes, the cluster has 4" in scaling("submit", study, code=2)
+    study = study_file(tmp_path, ["98k"], jobs={"cluster": CPUS | {"nodez": 3}})
+    assert "unknown key 'jobs.cluster.nodez'" in scaling("submit", study, code=2)
+    assert not queued(slurm) and not (tmp_path / "out" / "tiny" / "corpus").exists()
+
+
+def test_without_slurm(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k"])
+    here = os.pathsep.join(
+        one for one in slurm.environment["PATH"].split(os.pathsep) if not Path(one, "sbatch").exists()
+    )
+    for command in ("submit", "cancel"):
+        told = scaling(command, study, code=2, PATH=here)
+        assert "sbatch is not on the PATH" in told and "scaling submit --local" in told
+    assert "not validated: no SLURM here" in scaling("submit", study, "--dry-run", PATH=here)
+    assert "waiting" in scaling("status", study, PATH=here)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k"])
+    told = json.loads(scaling("submit", study, "--dry-run", "--json"))
+    assert list(told["scripts"]) == ["corpus", "train-0", "eval-0", "finish"] and told["validated"]
+    assert all(text.startswith("#!/bin/bash\n#SBATCH ") for text in told["scripts"].values())
+    shown = scaling("submit", study, "--dry-run", "--explain")
+    assert "SLURM accepts every script" in shown and "aftercorr train-0" in shown and "assumed by the profile" in shown
+    assert not queued(slurm) and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("write", [2, 3, 4])
+def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scaling, tmp_path, write):
+    """submission.json is written first of all, then before and after each sbatch: the kill comes around the first."""
+    study = study_file(tmp_path, ["6k"])
+    command = [sys.executable, "-m", "scaling.cli", "submit", str(study)]
+    environment = slurm.environment | {"KILL_AT_WRITE": f"submission:{write}"}
+    killed = subprocess.run(
+        command, cwd=ROOT, env=environment, start_new_session=True, capture_output=True, check=False
+    )
+    assert killed.returncode == -9
+    assert len(queued(slurm)) == (0 if write == 2 else 1)
+    told = submitted(scaling, study)
+    names = [line.split()[2] for line in queued(slurm)]
+    assert names.count(f"tiny-{Path(told['submission']).name}-train-0") == 1
+    assert sum("train-0" in name for name in names) == 1
+    corpora = [line for line in queued(slurm) if line.endswith("corpus")]
+    assert all(one.split()[0] in "".join(line.split()[1] for line in corpora) for one in corpora[:-1])
+
+
+def test_a_thousand_runs_are_submitted_in_ten_seconds(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "98k"], seeds=250, jobs={"cluster": CPUS | {"pack_minutes": 0}})
+    begun = time.monotonic()
+    told = submitted(scaling, study)
+    took = time.monotonic() - begun
+    assert sum(len(job["elements"]) for job in told["plan"]["jobs"] if job["kind"] == "train") == 1000
+    assert len(queued(slurm)) == 2 + 2 * 1000
+    assert took < 10
+    begun = time.monotonic()
+    assert len(json.loads(scaling("status", study, "--json"))["runs"]) == 1000
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("nodes", [8, 64])
+def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes):
+    profile = {"nodes": nodes, "cpus_per_node": 64, "gpus_per_node": 8, "memory_gb_per_node": 500, "gpu": "h200"}
+    (tmp_path / "big.yaml").write_text(yaml.safe_dump(profile))
+    gpus = 8 if os.getuid() == 0 else 0
+    if not gpus:
+        pytest.skip("GPUs of a test cluster are device files: only root can make them")
+    with cluster(nodes=nodes, gpus=8) as big:
+        command = ["submit", "paper", "--cluster", tmp_path / "big.yaml", "--dry-run", "--json", "--out", tmp_path]
+        done = subprocess.run(
+            [sys.executable, "-m", "scaling.cli", *map(str, command)],
+            cwd=ROOT,
+            env=big.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+    assert told["validated"]
+    assert sum(len(e) for job in told["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 24

@@ -1,0 +1,82 @@
+"""A process under srun, without SLURM: its place, its token, and what a batch script is told afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arch.errors import InputError
+from jobs import outcome
+from jobs.outcome import judge
+from jobs.task import place, token
+from scaling.owner import Claim, Superseded, Token
+from tests.scaling.small_runs import BATCH, make_run, train
+
+STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2"}
+
+
+def test_the_place_is_slurms() -> None:
+    found = place(STEP | {"MASTER_ADDR": "10.0.0.1"})
+    assert (found.rank, found.world, found.local, found.local_world, found.address) == (3, 4, 1, 2, "10.0.0.1")
+    gpus = STEP | {"MASTER_ADDR": "10.0.0.1", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert place(gpus).local == 1
+    assert place(gpus | {"CUDA_VISIBLE_DEVICES": "1"}).local == 0, "a task that sees its own GPU alone calls it 0"
+    assert place(STEP | {"SLURM_STEP_NUM_NODES": "1"}).address == "127.0.0.1"
+    with pytest.raises(InputError, match="MASTER_ADDR is missing"):
+        place(STEP)
+    with pytest.raises(InputError, match="SLURM_PROCID is missing: jobs"):
+        place({})
+
+
+def test_the_token_is_the_jobs_and_grows_with_its_restarts() -> None:
+    assert token({"SLURM_JOB_ID": "7"}, 2) == Token(2, 7, 0)
+    assert token({"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "3"}, 2) == Token(2, 7, 3)
+
+
+def test_outside_of_srun_it_says_so(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-m", "jobs.task", str(tmp_path)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is started by srun" in done.stderr
+
+
+def test_what_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    rundir = make_run(tmp_path)
+    run = rundir.path
+
+    def told(code: int, restart: int, most: int = 2) -> int:
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
+        return outcome.main([str(run), str(code), "--submission", "1", "--max-restarts", str(most)])
+
+    assert [told(137, 0), told(1, 1)] == [75, 75]
+    assert told(137, 2) == 137 and "given up after 3 attempts without a newer saved state" in capfd.readouterr().err
+    assert told(2, 3) == 2
+    rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 2"}))
+    assert told(3, 4) == 3 and "failed: loss is nan at step 2" in capfd.readouterr().err
+    rundir.status_json.unlink()
+    Claim(run, Token(1, 7, 9)).register()
+    assert told(1, 5) == 76
+    assert train(rundir)[0] == 0
+    assert told(137, 10) == 0, "what is on disk decides, not how the step ended"
+    assert outcome.main([str(tmp_path / "nowhere"), "1", "--max-restarts", "1"]) == 2
+
+
+def test_attempts_that_save_a_state_are_not_counted(tmp_path: Path) -> None:
+    """A run that is preempted every time but comes further goes on for ever; one that does not ends."""
+    rundir = make_run(tmp_path, n_steps=12, state_every_tokens=2 * BATCH)
+    assert train(rundir)[0] == 0
+    (rundir.checkpoint(12) / "manifest.json").unlink()  # not done, and states lie there
+    newest = rundir.states()[-1].step
+    for restart in range(6):
+        claim = Claim(rundir.path, Token(1, 7, restart))
+        claim.register()
+        record = claim.read() | {"step": newest - 6 + restart}
+        (rundir.path / "attempts" / f"{claim.token}.json").write_text(json.dumps(record))
+        assert judge(rundir, claim, 75, max_restarts=0)[0] == 75
+    claim = Claim(rundir.path, Token(1, 7, 6))
+    assert judge(rundir, claim, 143, max_restarts=0)[0] == 143
+    with pytest.raises(Superseded):
+        judge(rundir, Claim(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)
