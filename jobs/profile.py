@@ -42,7 +42,7 @@ pack_minutes: 15            # short runs share an array element up to so long; 0
 eval_elements: 100          # evaluations are spread over at most so many array elements
 # max_array_size: 1001      # default: SLURM is asked
 # max_running: 16           # array elements at once; default: no limit
-max_restarts: 20            # of one array element, beside those that its expected length needs
+max_restarts: 5             # of one array element, in a row and without a newer saved state
 signal_s: 180               # notice before the time limit, to save the state
 # templates: ~/templates    # your own batch templates, looked into first: jobs/README.md
 """

@@ -97,7 +97,7 @@ def job_ids(found: Iterable[Submission]) -> list[str]:
 
 
 def places(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator[Place]:
-    """Every element of the queue with the job it belongs to, in the order of the submissions."""
+    """Every element of the queue with the job it belongs to, by id and name, in the order of the submissions."""
     by_id: dict[str, list[Element]] = {}
     for element in elements:
         by_id.setdefault(element.job_id, []).append(element)
@@ -107,7 +107,8 @@ def places(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator
             continue
         for job in one.plan.jobs:
             for element in by_id.get(ids.get(job.name, ""), []):
-                yield Place(one, job, element)
+                if element.name == one.record["jobs"][job.name]["name"]:
+                    yield Place(one, job, element)
 
 
 def items(place: Place) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def render(setting: Setting, job: ArrayJob) -> str:
                 python=quote_all([*profile.container, profile.python or setting.python]),
                 environment=profile.environment,
                 signal_s=profile.signal_s,
-                max_restarts=profile.max_restarts + job.resources.expected_requeues,
+                max_restarts=profile.max_restarts,
                 retry=setting.retry,
                 study_arguments=setting.study_arguments,
                 only=list(setting.only),

@@ -38,7 +38,7 @@ ACTIVE = {
     "STOPPED",
     "SPECIAL_EXIT",
 }
-FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "TimeUsed", "TimeLeft", "RestartCnt")
+FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "Reason", "NodeList", "TimeUsed", "TimeLeft", "RestartCnt", "Name")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Element:
     used: str  # as SLURM writes times: [days-]hours:minutes:seconds
     left: str
     restarts: int
+    name: str  # of the job: ids of another cluster's queue may be the same
 
     @property
     def active(self) -> bool:
@@ -99,11 +100,27 @@ def submit(
             return found
 
 
-def check(script: str, where: str, folder: Path | None = None) -> None:
-    """Let sbatch judge a script without submitting it. Raises InputError with SLURM's message and `where`."""
-    done = _patiently(["sbatch", "--test-only"], cwd=folder, given=script)
-    if done.returncode:
-        raise InputError(f"{where}: sbatch: {_message(done)}")
+def check(script: str, where: str) -> str | None:
+    """Let sbatch judge a script without submitting it; returns a warning where it cannot, as long as nodes are down.
+
+    Raises InputError with SLURM's message and `where`.
+    """
+    done = _patiently(["sbatch", "--test-only"], given=script)
+    if done.returncode == 0:
+        return None
+    told = f"{where}: sbatch: {_message(done)}"
+    if "node configuration is not available" in told and (lost := _lost_nodes()):
+        return f"{told} (now: {lost} node(s) are down or drained; it is judged by the profile alone)"
+    raise InputError(told)
+
+
+def _lost_nodes() -> int:
+    """Nodes that no job can have now, whatever it asks for."""
+    states = _patiently(["sinfo", "-h", "-N", "-o", "%N %t"]).stdout.split("\n")
+    lost = ("down", "drain", "drng", "fail", "maint", "unk", "boot", "pow", "no_respond")
+    return len(
+        {line.split()[0] for line in states if line and (line.split()[1].startswith(lost) or line.endswith("*"))}
+    )
 
 
 def find(name: str) -> str | None:
@@ -131,7 +148,8 @@ def queue(job_ids: Iterable[str]) -> list[Element]:
 
 
 def _element(line: str) -> Element:
-    job, index, state, reason, nodes, used, left, restarts = (part.strip() for part in line.split("|")[: len(FIELDS)])
+    parts = [part.strip() for part in line.split("|")]
+    job, index, state, reason, nodes, used, left, restarts, name = parts[: len(FIELDS)]
     return Element(
         job,
         int(index) if index.isdigit() else None,
@@ -141,6 +159,7 @@ def _element(line: str) -> Element:
         used,
         left,
         int(restarts) if restarts.isdigit() else 0,
+        name,
     )
 
 
@@ -149,16 +168,16 @@ def accounted(job_ids: Iterable[str]) -> list[Element]:
     wanted = sorted(set(job_ids), key=int)
     if not wanted or shutil.which("sacct") is None:
         return []
-    done = _call(["sacct", "-X", "-n", "-P", "-j", ",".join(wanted), "-o", "JobID,State,NodeList,Elapsed"])
+    done = _call(["sacct", "-X", "-n", "-P", "-j", ",".join(wanted), "-o", "JobID,State,NodeList,Elapsed,JobName"])
     if done.returncode:
         return []
     found = []
     for line in done.stdout.splitlines():
-        name, state, nodes, used = [*line.split("|"), "", "", ""][:4]
-        match = re.fullmatch(r"(\d+)(?:_(\d+))?", name)
+        number, state, nodes, used, name = [*line.split("|"), "", "", "", ""][:5]
+        match = re.fullmatch(r"(\d+)(?:_(\d+))?", number)
         if match:
             index = int(match[2]) if match[2] else None
-            found.append(Element(match[1], index, state.split(" ")[0], "", nodes, used, "", 0))
+            found.append(Element(match[1], index, state.split(" ")[0], "", nodes, used, "", 0, name))
     return found
 
 
@@ -178,13 +197,11 @@ def max_array_size() -> int | None:
     return int(match[1]) if match else None
 
 
-def _patiently(
-    command: Sequence[str], cwd: Path | None = None, given: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def _patiently(command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
     """A command that changes nothing twice, tried until the controller answers."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        done = _call(command, cwd, given)
+        done = _call(command, given=given)
         if done.returncode == 0 or not BUSY.search(done.stderr) or time.monotonic() > deadline:
             return done
         time.sleep(1.0)

@@ -19,6 +19,7 @@ from scaling.spec import RunSpec
 from scaling.worklist import expected_work
 
 Cell = tuple[str, str]  # (arch, size)
+PLAUSIBLE = (0.002, 1.0)  # shares of the peak; others are of runs that trained on another kind of device
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ def units(world_size: int, run: RunSpec, profile: Cluster) -> int:
 
 def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[Cell, Measured]:
     """The shares that finished runs reached, by (arch, size): from the tokens per second of their last row and the
-    number of processes that wrote their last state. A run without a state tells nothing."""
+    number of processes that wrote their last state. Without a state, or with an implausible share, a run tells nothing.
+    """
     found: dict[Cell, Measured] = {}
     for run, rundir in done:
         row, states = rundir.last_row(), rundir.states(verify=False)
@@ -65,7 +67,7 @@ def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[C
         at_work = units(int(states[-1].manifest["world_size"]), run, profile)
         per_token = work(run, profile) / run.n_tokens
         share = row["tokens_per_s"] * per_token / (at_work * device_of(profile).peak_flops_per_s)
-        if share > 0 and math.isfinite(share):
+        if PLAUSIBLE[0] <= share <= PLAUSIBLE[1]:
             kind = Measured(count_params(run.config).non_embedding, [])
             found.setdefault((run.arch, run.size), kind).shares.append(share)
     return found

@@ -6,7 +6,6 @@ import getpass
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -74,11 +73,16 @@ def prepare(
     return Submission(paths.submission, record)
 
 
-def check(plan: JobPlan, setting: Setting, scripts_exist: bool) -> None:
-    """Let SLURM judge every script. Raises InputError with its message, and the script's path or job's name."""
+def check(plan: JobPlan, setting: Setting, scripts_exist: bool) -> list[str]:
+    """Let SLURM judge every script; returns warnings.
+
+    Raises InputError with its message, and the script's path or the job's name.
+    """
+    warnings = []
     for job in plan.jobs:
         where = str(setting.paths.script(job)) if scripts_exist else f"job {job.name}"
-        slurm.check(render(setting, job), where)
+        warnings.append(slurm.check(render(setting, job), where))
+    return [line for line in warnings if line is not None]
 
 
 def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping[str, Sequence[str]]) -> None:
@@ -86,7 +90,6 @@ def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping
 
     Raises InputError where SLURM refuses one: those before it are cancelled then.
     """
-    check(plan, setting, scripts_exist=True)
     submission.save()
     for job in plan.jobs:
         submission.note(job.name, SUBMITTING)
@@ -95,8 +98,8 @@ def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping
                 setting.paths.script(job), job_name(setting, job), _dependencies(job, submission, waits)
             )
         except InputError:
-            with suppress(InputError):
-                slurm.cancel(submission.ids.values())
+            submission.note(job.name, PLANNED)
+            slurm.cancel(submission.ids.values())  # where this fails too, the record stays for `scaling cancel`
             (submission.path / "submission.json").unlink()
             raise
         submission.note(job.name, SUBMITTED, job_id)

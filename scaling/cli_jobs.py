@@ -6,9 +6,12 @@ import contextlib
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from arch.errors import InputError
 
 from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
 
@@ -60,11 +63,13 @@ def submit(
 ) -> None:
     """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
-    from jobs.submit import prepare, send, setting_of, settle
+    from jobs.submit import check, prepare, send, setting_of, settle
 
     from .lock import study_lock
     from .submission import draft, settings_hash, spec_hashes
 
+    if local and cluster is not None:
+        raise InputError("--local and --cluster: give one of them")
     request, there = request_of(study, only, sets, out, as_json), slurm.available()
     if not (local or dry_run):
         slurm.require()
@@ -84,6 +89,7 @@ def submit(
         submission = prepare(made.study, made.plan, setting, hashes, settings, backend)
         if local:
             return _run_here(request, made, submission, setting, as_json)
+        _warn(check(made.plan, setting, scripts_exist=True))
         send(submission, made.plan, setting, made.state.waits())
     if as_json:
         return print_json(_result(made, submission))
@@ -109,8 +115,7 @@ def status(
     request = request_of(study, only, sets, out, as_json)
     while True:
         found = seen(request, status_rows(request.study, request.runs))
-        if found.warning:
-            print(f"warning: {found.warning}", file=sys.stderr)
+        _warn([found.warning] if found.warning else [])
         if as_json:
             told = {"study": request.study.name, "directory": str(request.study.directory)}
             print_json(told | {"runs": found.runs, "jobs": found.jobs})
@@ -185,7 +190,7 @@ def _dry_run(request: Request, made: Draft, setting: Setting, explain: bool, as_
 
     scripts = {job.name: render(setting, job) for job in made.plan.jobs}
     if judged:
-        check(made.plan, setting, scripts_exist=False)
+        _warn(check(made.plan, setting, scripts_exist=False))
     if as_json:
         return print_json(_result(made) | {"scripts": scripts, "validated": judged})
     for name, text in scripts.items():
@@ -193,6 +198,11 @@ def _dry_run(request: Request, made: Draft, setting: Setting, explain: bool, as_
     print(_describe(made, explain))
     validated = "SLURM accepts every script" if judged else "not validated: no SLURM here"
     print(f"{validated} (dry run: nothing was written or submitted)")
+
+
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
 
 
 def _describe(made: Draft, explain: bool) -> str:

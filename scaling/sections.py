@@ -157,7 +157,7 @@ class Cluster(Section):
     eval_elements: Count = 100  # evaluations are spread over at most so many
     max_array_size: Count | None = None  # null: asked of SLURM
     max_running: Count | None = None  # elements of one array at once; null: no limit
-    max_restarts: Index = 20  # of an array element, beside those that its expected length needs
+    max_restarts: Index = 5  # of an array element, in a row and without a newer saved state
     signal_s: Annotated[Count, Field(ge=30)] = 180  # notice before the time limit, to save the state
     templates: str | None = None  # a folder of your own batch templates, looked into first
 

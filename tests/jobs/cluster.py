@@ -294,7 +294,9 @@ def main() -> None:
     with cluster(int(sys.argv[1]) if len(sys.argv) > 1 else 2) as held:
         print(f"export SLURM_CONF={held.environment['SLURM_CONF']}\n(Ctrl-C ends it)", flush=True)
         with suppress(KeyboardInterrupt):
-            signal.pause()
+            while True:
+                time.sleep(1.0)
+                _reap(set())
 
 
 if __name__ == "__main__":

@@ -16,10 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from data.files import read_manifest
 from scaling.owner import attempts
 from scaling.rundir import RunDir
 from scaling.spec import load_study
+from scaling.trainer import Trainer
 from tests.scaling.small_runs import exact_rows, train
 
 from .cluster import Cluster, cluster, needs_slurm
@@ -173,10 +176,18 @@ def check(campaign: Campaign, tmp_path: Path) -> None:
         found, other = campaign.runs[run.run_id], RunDir(undisturbed.run_directory(run))
         other.path.mkdir(parents=True)
         other.run_json.write_bytes(found.run_json.read_bytes())
-        code, out, err = train(other, processes=2 if run.size == "25k" else 1)
-        assert code == 0, out + err
+        train_alone(other, processes=2 if run.size == "25k" else 1)
         assert [row["step"] for row in found.rows()] == list(range(1, N_STEPS + 1)), run.run_id
         assert exact_rows(found) == exact_rows(other), run.run_id
         for one, two in zip(found.checkpoints(), other.checkpoints(), strict=True):
             files = [read_manifest(snapshot.path)["files"]["model.safetensors"] for snapshot in (one, two)]
             assert files[0] == files[1], f"{run.run_id} at step {one.step}"
+
+
+def train_alone(rundir: RunDir, processes: int) -> None:
+    if processes > 1:
+        code, out, err = train(rundir, processes=processes)
+        assert code == 0, out + err
+    else:
+        torch.set_flush_denormal(True)
+        assert Trainer(rundir, torch.device("cpu"), time.perf_counter()).train() == 0

@@ -29,8 +29,9 @@ def submission(directory, number, ids, elements=(("a", "b"), ("c",)), hashes=Non
     return made
 
 
-def element(job, index, state, reason="", nodes="", restarts=0):
-    return Element(job, index, state, reason, nodes, "0:10", "9:50", restarts)
+def element(job, index, state, reason="", nodes="", restarts=0, name=None):
+    name = name or {"8": "eval-0"}.get(job, "train-0")
+    return Element(job, index, state, reason, nodes, "0:10", "9:50", restarts, name)
 
 
 def row(run, state="waiting", step=0, reason=None):
@@ -77,6 +78,11 @@ def test_where_runs_stand_in_the_queue(tmp_path):
     assert active_items(found, elements, "train") == {"a", "b"}
     assert active_items(found, elements, "eval") == {"c"}
     assert active_jobs(found, [element("7", 0, "RUNNING"), element("7", 1, "RUNNING")], "train") == ["7"]
+
+
+def test_another_clusters_job_of_the_same_id_is_not_ours(tmp_path):
+    found = [submission(tmp_path, 1, {"train-0": "7"})]
+    assert not list(places(found, [element("7", 0, "RUNNING", name="somebody's")]))
 
 
 def test_the_queue_and_the_directories_together(tmp_path):

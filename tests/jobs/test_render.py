@@ -181,4 +181,4 @@ def test_a_line_break_in_a_path_is_refused():
 
 
 def test_every_template_is_there():
-    assert {path.name for path in TEMPLATES.iterdir()} == {f"{name}.sbatch.j2" for name in ("head", *KINDS)}
+    assert {path.name for path in TEMPLATES.iterdir()} == {f"{name}.sbatch.j2" for name in ("head", "steps", *KINDS)}

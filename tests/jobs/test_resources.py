@@ -157,4 +157,6 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     run = study(tmp_path, ["6k"]).runs()[0]
     assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
     assert measured([(run, finished(tmp_path, run, 0.0, 1))], cluster()) == {}
+    on_a_cpu = finished(tmp_path / "cpu", run, 1e4, 1)
+    assert measured([(run, on_a_cpu)], cluster()) and not measured([(run, on_a_cpu)], gpus())
     assert speed_of(run, cluster(), {("hgrn2", "6k"): Measured(5000, [0.1])}).source == "assumed by the profile"

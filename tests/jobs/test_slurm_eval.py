@@ -1,4 +1,4 @@
-"""Evaluation jobs on a real SLURM: at the notice of the time limit they are queued again, and go on."""
+"""Evaluation jobs on a real SLURM: ended ahead of a time limit or by a preemption, they are queued again and go on."""
 
 import pytest
 
@@ -20,25 +20,47 @@ sleep 100
 """
 
 
-@pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])
-def test_an_evaluation_is_queued_again_before_its_time_limit(tmp_path, max_restarts, calls, state):
+def submit(slurm, tmp_path, max_restarts):
     submission = tmp_path / "out" / "jobs" / "0001"
     (submission / "logs").mkdir(parents=True)
     program = tmp_path / "python"
     program.write_text(PROGRAM)
     program.chmod(0o755)
     paths = Paths(submission, submission / "code", submission / "study.yaml", tmp_path / "out", tmp_path)
-    profile = Cluster(**CPUS | {"max_restarts": max_restarts})
-    setting, job = (
-        Setting("s", profile, paths, str(program)),
-        ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),)),
-    )
+    setting = Setting("s", Cluster(**CPUS | {"max_restarts": max_restarts}), paths, str(program))
+    job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),))
     paths.script(job).write_text(render(setting, job))
     paths.elements(job).write_text("a b\n")
+    number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
+    slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 30, "the first start")
+    return number, f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --worker --run a b"
+
+
+@pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])
+def test_an_evaluation_is_queued_again_before_its_time_limit(tmp_path, max_restarts, calls, state):
     with cluster(nodes=1) as slurm:
-        number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
-        slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 30, "the first start")
+        number, line = submit(slurm, tmp_path, max_restarts)
         slurm.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
         slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == [state], 60, state)
-    lines = (tmp_path / "called").read_text().splitlines()
-    assert lines == [f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --worker --run a b"] * calls
+    assert (tmp_path / "called").read_text().splitlines() == [line] * calls
+
+
+def test_a_preempted_evaluation_is_queued_again(tmp_path):
+    """Its step ends within the grace time: SLURM alone would take the job for one that failed."""
+    with cluster(nodes=1) as slurm:
+        number, line = submit(slurm, tmp_path, 3)
+        slurm.run("sbatch", "-p", "high", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
+
+        def ended(jobs):
+            return [one["job_state"] for one in jobs if str(one["array_job_id"]) == number] == ["COMPLETED"]
+
+        slurm.wait_for_jobs(ended, 60, "the end")
+    assert (tmp_path / "called").read_text().splitlines() == [line] * 2
+
+
+def test_a_cancelled_evaluation_stays_away(tmp_path):
+    with cluster(nodes=1) as slurm:
+        number, line = submit(slurm, tmp_path, 3)
+        slurm.run("scancel", number)
+        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == ["CANCELLED"], 60, "the end")
+    assert (tmp_path / "called").read_text().splitlines() == [line]

@@ -172,3 +172,28 @@ def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: P
     job.until(lambda: job.state == "FAILED", "the older one leaves")
     assert "has taken over from" in job.logs()
     same(newer, undisturbed)
+
+
+@SLOW
+def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_path: Path) -> None:
+    """SLURM's own notice, not ours: a job of one minute with a run of many."""
+    rundir = make_run(tmp_path, **SETTINGS | {"n_steps": 200_000, "checkpoint_tokens": [200_000 * BATCH]}, epochs=300.0)
+    job = submit(slurm, rundir, minutes=1)
+    job.until(lambda: job.info()["restart_cnt"] == 1, "queued again", 150)
+    stopped = rundir.status()
+    assert stopped["reason"].startswith("stopped by SIGUSR1 after step")
+    job.until(lambda: job.step() > stopped["step"], "on from there")
+    slurm.run("scancel", job.job_id)
+    job.until(lambda: not job.tasks(restart=1), "cancelled")
+    assert job.exit_codes()[0] == 75 and f"step {stopped['step']} of 200000" in job.logs()
+
+
+@SLOW
+def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
+    """And so addresses: each must meet its own other half."""
+    jobs = [submit(slurm, make_run(tmp_path, name=name, zero_stage=1, n_steps=20), nodes=2) for name in ("one", "two")]
+    for job in jobs:
+        job.finished()
+        assert [row["step"] for row in job.rundir.rows()] == list(range(1, 21))
+    assert len({job.info()["nodes"] for job in jobs}) == 1, "both were on the same nodes"
+    assert exact_rows(jobs[0].rundir) == exact_rows(jobs[1].rundir)

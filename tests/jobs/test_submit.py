@@ -207,6 +207,29 @@ def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scali
     assert all(one.split()[0] in "".join(line.split()[1] for line in corpora) for one in corpora[:-1])
 
 
+def test_while_nodes_are_drained_the_profile_alone_judges(slurm, scaling, tmp_path):
+    """sbatch --test-only refuses what would wait for them."""
+    study = study_file(tmp_path, ["6k"])
+    slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
+    try:
+        assert list(submitted(scaling, study)["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
+    finally:
+        slurm.run("scontrol", "update", "NodeName=n[1-2]", "State=RESUME")
+
+
+def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k"])
+    slurm.kill("slurmctld")
+    command = [sys.executable, "-m", "scaling.cli", "submit", str(study), "--json"]
+    with subprocess.Popen(command, cwd=ROOT, env=slurm.environment, stdout=subprocess.PIPE, text=True) as process:
+        time.sleep(4)
+        assert process.poll() is None
+        slurm.start_controller()
+        told = json.loads(process.communicate(timeout=60)[0])
+    assert list(told["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
+    assert len(queued(slurm)) == 4
+
+
 def test_a_thousand_runs_are_submitted_in_ten_seconds(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], seeds=250, jobs={"cluster": CPUS | {"pack_minutes": 0}})
     begun = time.monotonic()

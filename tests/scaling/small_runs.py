@@ -28,6 +28,7 @@ def make_run(
     source: str = "synthetic:0:200000",
     name: str = "study",
     init_std: float = 0.02,
+    epochs: float = 1.0,
     **training: Any,
 ) -> RunDir:
     """A run directory below tmp_path/name, ready for the trainer."""
@@ -41,7 +42,7 @@ def make_run(
         size=size,
         seed=0,
         model=model.to_dict(),
-        corpus=Corpus(source=[source]),
+        corpus=Corpus(source=[source], epochs=epochs),
         training=Training(**(settings | training)),
     )
     study = tmp_path / name
