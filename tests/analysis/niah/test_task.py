@@ -174,7 +174,7 @@ def test_settings_and_data_decide_the_key(place, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"last_length": 99_000}, "89,891 are missing"),
+        ({"last_length": 99_000}, "89,[0-9]{3} are missing"),
         ({"first_length": 100}, "leaves no room"),
         ({"haystack": "nowhere"}, "scaling eval fetch"),
         ({"n_depth": 3}, "did you mean 'n_depths'"),
