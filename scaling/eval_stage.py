@@ -113,13 +113,17 @@ def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
 
 
 def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]:
-    """Evaluate every pair without a valid result and write results/evals.parquet.
+    """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
 
     Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
     forward_tokens} of what was done now, in seconds of all workers together.
     """
+    from analysis.evals.claims import clear
+
     choice = choice or Choice()
     matrix = eval_matrix(request, choice)
+    for checkpoint, _ in matrix.checkpoints():
+        clear(checkpoint.results)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
     n_all = len(matrix.pairs) + matrix.n_refused
     tasks = list(dict.fromkeys([pair.task.name for pair in matrix.pairs] + list(matrix.refused)))
@@ -127,14 +131,15 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     failed: dict[str, list[str]] = {reason: [task] for task, reason in matrix.refused.items()}
     done = _run_workers(request, choice, missing, failed) if missing else []
     warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
-    n_rows = _write_table(request)
+    if not request.study.suffix:  # variants made with --set lie beside the study's own runs, which is shown
+        _show(request)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
     if done:
         request.say(
             f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
             f"{cost['forward_seconds']:.1f} s of them forward passes, {cost['setup_seconds']:.1f} s to open models and "
-            f"prepare; {n_rows} rows in {request.study.directory}/results/evals.parquet"
+            f"prepare ({(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} x)"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
@@ -175,16 +180,23 @@ def _run_workers(
     if progress.open:
         why = f"a worker ended before its time (exit codes {codes}); run it again to go on, see {log}"
         if EXIT_INPUT in codes:
-            why = log.read_text(errors="replace").rstrip().splitlines()[-1].removeprefix("error: ")
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("error: ")]
+            why = lines[-1].removeprefix("error: ")
         failed[why] = [pair.name for pair in progress.open]
     return list(progress.done.values())
 
 
-def _write_table(request: Request) -> int:
-    """results/evals.parquet of all the study's own runs; how many rows it has."""
+def _show(request: Request) -> None:
+    """results/evals.parquet and evals/index.html of all the study's own runs."""
+    from analysis.evals.page import write_page
     from analysis.evals.table import stored_results, tidy, write_table
 
-    runs = [run.run_id for run in request.study.runs()]
-    frame = tidy(stored_results(request.study.directory / "runs", runs))
-    write_table(request.study.directory / "results" / "evals.parquet", frame)
-    return len(frame)
+    directory = request.study.directory
+    results = stored_results(directory / "runs", [run.run_id for run in request.study.runs()])
+    if write_table(directory / "results" / "evals.parquet", tidy(results)):
+        request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
+    if all(result["task"] == "validation" for result in results):
+        return  # the report shows it
+    page = write_page(directory / "evals", request.study.name, results)
+    if page.fresh:
+        request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

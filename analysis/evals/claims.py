@@ -88,6 +88,15 @@ def progress_of(directory: Path, task: str) -> dict[str, Any] | None:
     return _read(held[1]) or {"share": 0.0, "text": ""}
 
 
+def clear(directory: Path) -> None:
+    """Remove what the dead left below `directory`, as one killed between storing its result and letting go."""
+    for task in {path.name.rpartition(".claim-")[0] for path in directory.glob("*.claim-*")}:
+        claim = take(directory, task)
+        if claim is not None:
+            with claim:
+                pass
+
+
 def is_alive(path: Path) -> bool:
     """Whether the owner of the claim at `path` still works."""
     record = _read(path)

@@ -127,7 +127,7 @@ def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
     """Mean loss of nats [windows, T] over ranges of positions, four an octave: first..last, 1-based, the tokens read
     when that one is predicted."""
     length = nats.shape[1]
-    edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)) + 1)}
+    edges = {1, length + 1} | {round(2 ** (k / BINS_PER_OCTAVE)) for k in range(int(4 * math.log2(length)))}
     ordered = sorted(edge for edge in edges if edge <= length + 1)
     rows = []
     for first, end in pairwise(ordered):

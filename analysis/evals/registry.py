@@ -6,7 +6,7 @@ A task from outside of this package is named "module:task": the module has `make
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from arch.errors import InputError, nearest
@@ -18,18 +18,21 @@ from .task import Place, Task
 @dataclass(frozen=True)
 class Entry:
     """module: below analysis.evals, with `make(name: str, place: Place) -> Task`; about: one line for people; needs:
-    what it reads below the data folder."""
+    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table."""
 
     module: str
     about: str
     needs: str = ""
+    plots: str = ""
 
 
 ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
     "perplexity": Entry("perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext-2"),
-    "extrapolate": Entry("extrapolate", "perplexity against context length up to 16 x training; loss by position"),
-    **{name: Entry("niah.task", variant.about, variant.data) for name, variant in VARIANTS.items()},
+    "extrapolate": Entry(
+        "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
+    ),
+    **{name: Entry("niah.task", one.about, one.data, "niah.plots") for name, one in VARIANTS.items()},
 }
 PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard")}
 
@@ -51,12 +54,10 @@ def expand(words: Iterable[str]) -> list[str]:
 def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
     """The tasks and presets named. Raises InputError: an unknown name, a module that cannot be imported, settings that
     cannot be or that belong to no task."""
-    tasks = [_make(name, place) for name in expand(words)]
-    known = [*ENTRIES, *(task.name for task in tasks if task.name not in ENTRIES)]
     for name in place.settings:
-        if name not in known:
-            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, known)}")
-    return tasks
+        if ":" not in name and name not in ENTRIES:
+            raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
+    return [_make(name, place) for name in expand(words)]
 
 
 def _make(name: str, place: Place) -> Task:
@@ -65,7 +66,8 @@ def _make(name: str, place: Place) -> Task:
         task: Task = import_module(f"analysis.evals.{ENTRIES[name].module}").make(name, place)
         return task
     try:
-        task = import_module(module).make(own, place)
+        mine = replace(place, settings={own: place.settings.get(name, {})})
+        task = import_module(module).make(own, mine)
     except (ImportError, AttributeError) as error:
         raise InputError(f"evaluation task {name!r}: cannot be made ({error}); write module:task") from None
     if task.name in ENTRIES:

@@ -34,6 +34,15 @@ def stored_results(runs_dir: Path, run_ids: Sequence[str]) -> list[dict[str, Any
     return found
 
 
+def newest_of_each_run(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of one task's results the last checkpoint's of each run, in the order the runs came."""
+    newest: dict[str, dict[str, Any]] = {}
+    for result in results:
+        if result["run_id"] not in newest or result["step"] > newest[result["run_id"]]["step"]:
+            newest[result["run_id"]] = result
+    return list(newest.values())
+
+
 def tidy(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
     """One row a number: run_id, step, n_tokens, task, metric, value (NaN for null)."""
     import pandas as pd

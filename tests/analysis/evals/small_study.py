@@ -1,23 +1,17 @@
-"""A study with checkpoints of untrained models, guarded like trained ones, in a second; and tiny tasks on them."""
+"""A study with checkpoints of untrained models, guarded like trained ones, in a second."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from analysis.evals.task import Loaded, Place, Say, Settings
-from arch.errors import InputError
 from arch.lm import build_model
 from data.corpus import CorpusSettings, open_corpus, prepare
-from data.tokenizer import Tokenizer
 from scaling.artifacts import probe_rows, write_artifact
 from scaling.spec import StudySpec, load_study
 
 CONTEXT = 32
-HERE = "tests.analysis.evals.small_study"  # its tasks are named HERE:slow
 
 
 def write_study(
@@ -50,43 +44,3 @@ def write_checkpoint(study: StudySpec, run_id: str, step: int, seed: int | None 
     probe = probe_rows(corpus.validation, CONTEXT)
     write_artifact(path, model, "fp32", probe, torch.device("cpu"), manifest, "bytes")
     return path
-
-
-class TinySettings(Settings):
-    seconds: float = 0.0
-    fail: str | None = None
-
-
-class Tiny:
-    """Reads one row; fails, or takes time, as it is told."""
-
-    version = 1
-
-    def __init__(self, name: str, place: Place) -> None:
-        self.name, self._settings = name, place.settings_of(name, TinySettings)
-
-    def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump()
-
-    def data_hash(self) -> str:
-        if self.name == "homeless":
-            raise InputError("homeless: no data: run `scaling eval fetch --tasks homeless DIR`")
-        return "none"
-
-    def prepare(self, tokenizer: Tokenizer) -> torch.Tensor:
-        return torch.tensor([tokenizer.encode(self.name)])
-
-    def evaluate(self, model: Loaded, prepared: torch.Tensor, say: Say) -> dict[str, Any]:
-        say(0.5, "half")
-        time.sleep(self._settings.seconds)
-        if self._settings.fail == "input":
-            raise InputError(f"{model.config.arch} cannot do this")
-        if self._settings.fail == model.config.arch:
-            raise RuntimeError("no good\nand more lines")
-        with model.reading():
-            logits = model.model(prepared).logits
-        return {"mean": float(logits.mean()), "top": int(logits[0, -1].argmax()), "whole": True, "none": None}
-
-
-def make(name: str, place: Place) -> Tiny:
-    return Tiny(name, place)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from analysis.evals import claims
-from analysis.evals.claims import progress_of, take
+from analysis.evals.claims import clear, progress_of, take
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = (
@@ -55,6 +55,18 @@ def test_a_living_owner_keeps_its_claim_and_a_killed_one_loses_it(tmp_path: Path
     with claim:
         assert take(tmp_path, "task") is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_dead_left_is_cleared(tmp_path: Path) -> None:
+    process = hold(tmp_path)
+    alive = take(tmp_path, "mine")
+    assert alive is not None
+    with alive:
+        process.kill()
+        process.wait()
+        clear(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.claim-0"]
+    clear(tmp_path / "absent")
 
 
 def test_a_process_number_used_again_does_not_keep_a_claim(tmp_path: Path) -> None:

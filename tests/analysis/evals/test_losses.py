@@ -206,13 +206,13 @@ def test_loss_by_position() -> None:
     nats = np.arange(1, 9, dtype=np.float32)[None].repeat(2, axis=0)
     rows = by_position(nats, context_length=4)
     assert [(row["first"], row["last"], row["loss"]) for row in rows] == [
-        *((n, n, float(n)) for n in (1, 2, 3, 4)),
-        (5, 5, 5.0),
-        (6, 6, 6.0),
-        (7, 7, 7.0),
-        (8, 8, 8.0),
+        *((n, n, float(n)) for n in (1, 2, 3, 4, 5, 6)),
+        (7, 8, 7.5),
     ]
-    assert [row["extrapolated"] for row in rows] == [False] * 4 + [True] * 4
+    assert [row["extrapolated"] for row in rows] == [False] * 4 + [True] * 3
+    long = by_position(np.zeros((1, 100_000), dtype=np.float32), 8192)
+    assert long[0]["first"] == 1 and long[-1]["last"] == 100_000
+    assert all(row["last"] - row["first"] > 8_000 for row in long[-4:])
 
 
 def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.spec import StudySpec
 
-from .small_study import HERE, Tiny, write_checkpoint, write_study
+from .small_study import write_checkpoint, write_study
+from .tiny_tasks import HERE, Tiny
 
 TWO = (f"{HERE}:one", f"{HERE}:two")
 
 
 def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", **settings: Any) -> Matrix:
-    place = Place(study.directory / "corpus", None, settings)
+    place = Place(study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()})
     return expand(study.directory / "runs", study.runs(), make_tasks(tasks, place), which)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.niah.plots import newest_results
 from analysis.evals.niah.settings import NiahSettings
 from analysis.evals.niah.task import make
 from analysis.evals.task import Place
@@ -57,11 +56,8 @@ def test_trained_models_find_needles(tmp_path):
     study = prepare(tmp_path)
     scaling("scaling", "train", study.path)
     scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
-    scaling("analysis.evals.niah.plots", str(study.directory))
-    found = {
-        (one["run_id"].partition("-")[0], one["task"]): one["values"]
-        for one in newest_results(study.directory).values()
-    }
+    results = stored_results(study.directory / "runs", [run.run_id for run in study.runs()])
+    found = {(one["run_id"].partition("-")[0], one["task"]): one["values"] for one in results}
     for (arch, task), values in found.items():
         shown = {name: round(values[name], 1) for name in ("acc_trained", "acc_extrapolated", "acc_shuffled")}
         print(f"\n{arch} {task}: {shown}")

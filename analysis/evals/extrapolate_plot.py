@@ -1,0 +1,154 @@
+"""Pictures of `extrapolate`: perplexity against context length and loss by position, hatched beyond the training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from analysis.axes import log_axis
+from analysis.palette import name_of
+from analysis.runs import RUN_ID
+
+from .table import newest_of_each_run
+
+NOTE = "Perplexity by context length, every length on the same tokens. * longer than the training."
+COLUMNS, PANEL = 4, 310
+HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
+
+
+def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """Rows as HGRN's table 14: a context length each, the last the mean over lengths; a column for each run's newest
+    checkpoint, perplexity. A star marks contexts beyond the run's training length."""
+    newest = newest_of_each_run(results)
+    cells: dict[int, dict[str, str]] = {}
+    for result in newest:
+        for row in result["values"]["by_length"]:
+            mark = "*" if row["extrapolated"] else ""
+            cells.setdefault(row["length"], {})[result["run_id"]] = _number(row["perplexity"]) + mark
+    runs = [result["run_id"] for result in newest]
+    rows = [
+        {"context length": f"{length:,}", **{run: cells[length].get(run, "-") for run in runs}}
+        for length in sorted(cells)
+    ]
+    means = {result["run_id"]: _number(result["values"]["perplexity_avg"]) for result in newest}
+    return [*rows, {"context length": "avg", **means}]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.2f}" if value < 1e5 else f"{value:.2e}"
+
+
+def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
+    """By file name; a panel for each architecture, a line for each run's newest checkpoint, coloured by size."""
+    newest = newest_of_each_run(results)
+    return {
+        "extrapolate": _figure(
+            newest,
+            lambda values: [(row["length"], row["perplexity"]) for row in values["by_length"] if row["perplexity"]],
+            "context length (tokens)",
+            "perplexity",
+        ),
+        "extrapolate_positions": _figure(
+            newest,
+            lambda values: [
+                (math.sqrt(row["first"] * row["last"]), row["loss"]) for row in values["by_position"] if row["loss"]
+            ],
+            "tokens read before",
+            "loss (nats/token)",
+            log_y=False,
+        ),
+    }
+
+
+def _figure(
+    newest: Sequence[dict[str, Any]],
+    points: Callable[[dict[str, Any]], list[tuple[float, float]]],
+    x_title: str,
+    y_title: str,
+    log_y: bool = True,
+) -> go.Figure:
+    named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
+    archs = list(dict.fromkeys(_arch(match, result) for match, result in named))
+    colors = _colors(newest)
+    columns = min(len(archs), COLUMNS)
+    rows = -(-len(archs) // columns)
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        shared_yaxes=True,
+        vertical_spacing=90 / (PANEL * rows),
+    )
+    lines = [(match, result, points(result["values"])) for match, result in named]
+    xs = [x for _, _, line in lines for x, _ in line] or [1, 2]
+    ys = [y for _, _, line in lines for _, y in line] or [1, 2]
+    low, high = min(ys) / 1.05, max(ys) * 1.05
+    figure.update_xaxes(log_axis(min(xs) / 1.2, max(xs) * 1.2, x_title, "si"))
+    figure.update_yaxes(log_axis(low, high, "") if log_y else {"range": [low, high]})
+    figure.update_yaxes(title_text=y_title, col=1)
+    for match, result, line in lines:
+        index = archs.index(_arch(match, result))
+        place = {"row": 1 + index // columns, "col": 1 + index % columns}
+        trained = result["values"]["context_length"]
+        if result is next(r for m, r in named if _arch(m, r) == archs[index]):
+            figure.add_trace(_hatched(trained, max(xs) * 1.2, low, high), **place)
+            figure.add_vline(trained, line={"dash": "dash", "width": 1.2, "color": "#666666"}, **place)
+        trace = go.Scatter(
+            x=[x for x, _ in line],
+            y=[y for _, y in line],
+            mode="lines+markers",
+            name=result["run_id"],
+            line={"color": colors[result["run_id"]], "width": 1.7},
+            marker={"size": 5},
+            hovertemplate=f"{result['run_id']}, step {result['step']}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
+        )
+        figure.add_trace(trace, **place)
+    figure.update_layout(
+        template="plotly_white",
+        width=max(560, 330 * columns + 240),
+        height=PANEL * rows + 90,
+        margin={"l": 70, "r": 210, "t": 50, "b": 60},
+        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": "#222222"},
+        legend={"title": {"text": "hatched: longer than the training"}, "x": 1.01, "y": 1, "font": {"size": 11}},
+    )
+    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside")
+    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside")
+    figure.update_annotations(font_size=13)
+    return figure
+
+
+def _hatched(start: float, end: float, low: float, high: float) -> go.Scatter:
+    return go.Scatter(
+        x=[start, end, end, start, start],
+        y=[low, low, high, high, low],
+        mode="lines",
+        line={"width": 0},
+        fill="toself",
+        fillpattern=HATCH,
+        hoverinfo="skip",
+        showlegend=False,
+    )
+
+
+def _arch(match: Any, result: dict[str, Any]) -> str:
+    return str(match[1]) if match else str(result["run_id"])
+
+
+def _colors(newest: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Of runs, by their place among the runs of their architecture: the study lists sizes in rising order."""
+    groups: dict[str, list[str]] = {}
+    for result in newest:
+        groups.setdefault(_arch(RUN_ID.match(result["run_id"]), result), []).append(result["run_id"])
+    found: dict[str, str] = {}
+    for runs in groups.values():
+        at = np.linspace(0.08, 0.93, len(runs)).tolist() if len(runs) > 1 else [0.5]
+        found |= dict(zip(runs, sample_colorscale("Viridis_r", at), strict=True))
+    return found

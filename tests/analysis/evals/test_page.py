@@ -1,0 +1,80 @@
+"""The page of a study's evaluations: every task has its table, extrapolation its figures; nothing is drawn twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import analysis.pictures
+from analysis.evals.extrapolate_plot import figures, table
+from analysis.evals.page import write_page
+
+
+@pytest.fixture
+def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are tested on their own; a browser takes seconds."""
+    monkeypatch.setattr(analysis.pictures, "write_pictures", lambda figures, directory: "not asked for")
+
+
+def result(task: str, run_id: str, step: int, **values: Any) -> dict[str, Any]:
+    return {"task": task, "run_id": run_id, "step": step, "n_tokens": step * 64, "values": values}
+
+
+def extrapolated(run_id: str, step: int, *perplexities: float | None) -> dict[str, Any]:
+    lengths = [64 * 2**i for i in range(len(perplexities))]
+    by_length = [
+        {"length": n, "perplexity": p, "loss": p, "extrapolated": n > 128}
+        for n, p in zip(lengths, perplexities, strict=True)
+    ]
+    by_position = [{"first": 1, "last": 128, "loss": 2.0, "extrapolated": False}]
+    return result(
+        "extrapolate",
+        run_id,
+        step,
+        context_length=128,
+        perplexity_avg=7.0,
+        by_length=by_length,
+        by_position=by_position,
+    )
+
+
+RESULTS = [
+    extrapolated("tnl-14k-c128-s0", 5, 99.0, 99.0, 99.0),
+    extrapolated("tnl-14k-c128-s0", 10, 9.0, 8.0, 7.0),
+    extrapolated("llama-14k-c128-s0", 10, 9.5, 8.5, 1.2e16, None),
+    result("validation", "tnl-14k-c128-s0", 10, loss=1.5, n_windows=2048, note="text", reason=None, whole=True),
+    result("mine", "tnl-14k-c128-s0", 10, score=0.25),
+]
+
+
+def test_the_table_has_a_row_for_each_length_and_the_mean() -> None:
+    rows = table(RESULTS[:3])
+    assert rows[0] == {"context length": "64", "tnl-14k-c128-s0": "9.00", "llama-14k-c128-s0": "9.50"}
+    assert rows[2] == {"context length": "256", "tnl-14k-c128-s0": "7.00*", "llama-14k-c128-s0": "1.20e+16*"}
+    assert rows[3] == {"context length": "512", "tnl-14k-c128-s0": "-", "llama-14k-c128-s0": "not finite*"}
+    assert rows[4]["context length"] == "avg" and rows[4]["tnl-14k-c128-s0"] == "7.00"
+
+
+def test_the_figures_hatch_what_is_longer_than_the_training() -> None:
+    drawn = figures(RESULTS[:3])
+    assert set(drawn) == {"extrapolate", "extrapolate_positions"}
+    traces = drawn["extrapolate"].data
+    lines = {trace.name: trace for trace in traces if trace.mode == "lines+markers"}
+    assert list(lines["tnl-14k-c128-s0"].y) == [9.0, 8.0, 7.0], "the newest checkpoint's"
+    assert list(lines["llama-14k-c128-s0"].x) == [64, 128, 256], "without what is not finite"
+    hatched = [trace for trace in traces if trace.fillpattern.shape]
+    assert len(hatched) == 2 and {min(trace.x) for trace in hatched} == {128}
+    assert {trace.xaxis for trace in hatched} == {trace.xaxis for trace in lines.values()}
+
+
+def test_the_page_is_drawn_once(tmp_path: Path, no_browser: None) -> None:
+    page = write_page(tmp_path / "evals", "a <study>", RESULTS)
+    assert page.fresh and page.no_pictures == "not asked for"
+    html = page.path.read_text()
+    for text in ("a &lt;study&gt;: evaluations", "2,048", "0.25", "1.20e+16*", "longer than the training", "plotly"):
+        assert text in html, text
+    assert "text</td>" not in html and "True" not in html
+    assert not write_page(tmp_path / "evals", "a <study>", RESULTS).fresh
+    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:]).fresh
+    (tmp_path / "evals" / "index.html").write_text("damaged")
+    assert write_page(tmp_path / "evals", "a <study>", RESULTS[1:]).fresh

@@ -1,0 +1,52 @@
+"""Tiny tasks from outside of the package, named HERE:anything: they read one row, fail or take time as told."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from analysis.evals.task import Loaded, Place, Say, Settings
+from arch.errors import InputError
+from data.tokenizer import Tokenizer
+
+HERE = "tests.analysis.evals.tiny_tasks"
+
+
+class TinySettings(Settings):
+    seconds: float = 0.0
+    fail: str | None = None
+
+
+class Tiny:
+    version = 1
+
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self._settings = name, place.settings_of(name, TinySettings)
+
+    def settings(self) -> dict[str, Any]:
+        return self._settings.model_dump()
+
+    def data_hash(self) -> str:
+        if self.name == "homeless":
+            raise InputError("homeless: no data: run `scaling eval fetch --tasks homeless DIR`")
+        return "none"
+
+    def prepare(self, tokenizer: Tokenizer) -> Any:
+        import torch
+
+        return torch.tensor([tokenizer.encode(self.name)])
+
+    def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
+        say(0.5, "half")
+        time.sleep(self._settings.seconds)
+        if self._settings.fail == "input":
+            raise InputError(f"{model.config.arch} cannot do this")
+        if self._settings.fail == model.config.arch:
+            raise RuntimeError("no good\nand more lines")
+        with model.reading():
+            logits = model.model(prepared).logits
+        return {"mean": float(logits.mean()), "top": int(logits[0, -1].argmax()), "whole": True, "none": None}
+
+
+def make(name: str, place: Place) -> Tiny:
+    return Tiny(name, place)
