@@ -9,6 +9,7 @@ import pytest
 
 from analysis.evals.niah.settings import NiahSettings
 from analysis.evals.niah.task import make
+from analysis.evals.table import stored_results
 from analysis.evals.task import Place
 from data.tokenizer import get_tokenizer
 from scaling.spec import StudySpec, load_study
