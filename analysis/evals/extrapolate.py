@@ -55,7 +55,7 @@ class Extrapolate:
 
     @cached_property
     def _path(self) -> Any:
-        return self._place.data_file(self.name, self._settings.file or "")
+        return self._place.data_file(self.name, self._settings.file or "", fetch="")
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()

@@ -1,14 +1,16 @@
-"""Perplexity of a text file (WikiText-2's test split by default): every token scored once, in fixed windows.
+"""Perplexity of a text (WikiText-2's test split by default): every token scored once, in fixed windows.
 
-The text is one stream, end-of-text before its first token. A window is `window` tokens long (the training length unless
-settings say otherwise) and begins `stride` tokens after the one before it (default: a window, so none overlaps); of
-each, only the tokens that no earlier window scored count. The last window is moved back to be whole. The sum of nats is
-divided by tokens (depends on the tokenizer), by bytes and by words of the text (do not). Words are runs of characters
-that are not white space. Raw text: lm-eval's `wikitext` cleans it and reads it by article, so the two differ.
+The text is one stream, end-of-text before its first token; the rows of a JSONL file follow each other. A window is
+`window` tokens long (the training length unless settings say otherwise) and begins `stride` tokens after the one before
+it (default: a window, so none overlaps); of each, only the tokens that no earlier window scored count. The last window
+is moved back to be whole. The sum of nats is divided by tokens (depends on the tokenizer), by bytes and by words of the
+text (do not). Words are runs of characters that are not white space. Raw text: lm-eval's `wikitext` cleans it and reads
+it by article, so the two differ.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,11 +29,15 @@ from .task import Loaded, Place, Say, Settings
 from .validation import exp_or_none, losses
 from .windows import token_nats
 
+WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
+
 
 class PerplexitySettings(Settings):
-    """file: below the data folder; window, stride: tokens, null for the training length and for the window."""
+    """file: below the data folder, plain text or .jsonl; text_key: of its rows; window, stride: tokens, null for the
+    training length and for the window."""
 
-    file: str = "wikitext-2/test.txt"
+    file: str = WIKITEXT
+    text_key: str = "page"
     window: PositiveInt | None = None
     stride: PositiveInt | None = None
     batch_rows: PositiveInt = 16
@@ -72,7 +78,8 @@ class Perplexity:
 
     @cached_property
     def _path(self) -> Path:
-        return self._place.data_file(self.name, self._settings.file)
+        file = self._settings.file
+        return self._place.data_file(self.name, file, "wikitext" if file == WIKITEXT else "")
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
@@ -81,16 +88,28 @@ class Perplexity:
         return sha256(self._path)
 
     def prepare(self, tokenizer: Tokenizer) -> Text:
+        text = self._text()
+        if not text.strip():
+            raise InputError(f"{self.name}: {self._path} holds no text; give another file")
+        ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
+        return Text(ids, len(text.encode()), len(text.split()))
+
+    def _text(self) -> str:
         try:
             text = self._path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{self.name}: {self._path} is no UTF-8 text ({error.reason}); give another file"
             ) from None
-        if not text.strip():
-            raise InputError(f"{self.name}: {self._path} holds no text; give another file")
-        ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
-        return Text(ids, len(text.encode()), len(text.split()))
+        if self._path.suffix != ".jsonl":
+            return text
+        key = self._settings.text_key
+        try:
+            return "".join(json.loads(line)[key] for line in text.splitlines() if line.strip())
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{self.name}: {self._path} is no JSONL with a text {key!r} in every row; see text_key"
+            ) from None
 
     def evaluate(self, model: Loaded, prepared: Text, say: Say) -> dict[str, Any]:
         window = self._settings.window or model.context_length

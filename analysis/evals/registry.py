@@ -28,7 +28,9 @@ class Entry:
 
 ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
-    "perplexity": Entry("perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext-2"),
+    "perplexity": Entry(
+        "perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext/test.jsonl"
+    ),
     "extrapolate": Entry(
         "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
     ),

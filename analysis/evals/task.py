@@ -92,17 +92,18 @@ class Place:
                 raise InputError(f"{told}unknown key {key!r}{nearest(key, list(kind.model_fields))}") from None
             raise InputError(f"{told}{key}: {found['msg']}, not {found['input']!r}") from None
 
-    def data_file(self, task: str, name: str) -> Path:
-        """A file of the data folder. Raises InputError where the folder is not named or does not have it."""
+    def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
+        """A file or folder below the data folder; fetch: what `scaling eval fetch` calls it (default: the task; "": it
+        does not have it). Raises InputError where no folder is named or it does not have the file."""
         if self.data is None:
             raise InputError(
                 f"{task}: needs {name}: name the data folder in the study file (evaluation.data: FOLDER, filled by "
                 f"`scaling eval fetch FOLDER`)"
             )
         if not (self.data / name).exists():
-            raise InputError(
-                f"{task}: {self.data / name} does not exist: run `scaling eval fetch --tasks {task} {self.data}`"
-            )
+            word = task if fetch is None else fetch
+            remedy = f"run `scaling eval fetch --tasks {word} {self.data}`" if word else "put it there"
+            raise InputError(f"{task}: {self.data / name} does not exist: {remedy}")
         return self.data / name
 
 

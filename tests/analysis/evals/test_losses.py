@@ -153,13 +153,24 @@ def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path
     def task(**settings: Any) -> Any:
         return make_tasks(["perplexity"], Place(study.directory / "corpus", tmp_path, {"perplexity": settings}))[0]
 
-    with pytest.raises(InputError, match="run `scaling eval fetch --tasks perplexity"):
+    with pytest.raises(InputError, match=r"test.jsonl does not exist: run `scaling eval fetch --tasks wikitext"):
         task().data_hash()
+    with pytest.raises(InputError, match=r"my.txt does not exist: put it there"):
+        task(file="my.txt").data_hash()
     with pytest.raises(InputError, match="name the data folder in the study file"):
         make_tasks(["perplexity"], Place(study.directory / "corpus"))[0].data_hash()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd")
+    tokenizer = open_corpus(study.directory / "corpus").tokenizer
     with pytest.raises(InputError, match="no UTF-8 text"):
-        task(file="bad.txt").prepare(open_corpus(study.directory / "corpus").tokenizer)
+        task(file="bad.txt").prepare(tokenizer)
+    (tmp_path / "empty.txt").write_text(" \n")
+    with pytest.raises(InputError, match="holds no text"):
+        task(file="empty.txt").prepare(tokenizer)
+    (tmp_path / "rows.jsonl").write_text('{"page": "one "}\n{"page": "two"}\n')
+    text = task(file="rows.jsonl").prepare(tokenizer)
+    assert bytes(text.ids[1:].tolist()) == b"one two" and text.n_words == 2
+    with pytest.raises(InputError, match="no JSONL with a text 'text'"):
+        task(file="rows.jsonl", text_key="text").prepare(tokenizer)
     with pytest.raises(InputError, match="stride 9 is larger than the window of 8"):
         task(window=8, stride=9)
 
