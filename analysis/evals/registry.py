@@ -35,7 +35,7 @@ ENTRIES: dict[str, Entry] = {
     "extrapolate": Entry(
         "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
     ),
-    **{name: Entry("niah.task", variant.about, variant.data) for name, variant in VARIANTS.items()},
+    **{name: Entry("niah.task", one.about, one.data, "niah.plots") for name, one in VARIANTS.items()},
     **{
         name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
         for name, task in lmeval.TASKS.items()

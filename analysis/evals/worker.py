@@ -15,9 +15,11 @@ from typing import Any
 
 from arch.errors import InputError
 
-from .claims import Claim, progress_of, take
+from .claims import Claim, take
 from .matrix import Checkpoint, Matrix, Pair
 from .task import Loaded
+
+MODEL = ".model"  # the claim of who has a checkpoint's model loaded, and so does all of its tasks
 
 
 class Worker:
@@ -34,32 +36,53 @@ class Worker:
 
     def work(self, matrix: Matrix) -> None:
         """Evaluate. Raises InputError where results cannot be written."""
-        for helping in (False, True):
-            for checkpoint, pairs in matrix.checkpoints():
-                names = [pair.task.name for pair in pairs]
-                if helping or not any(progress_of(checkpoint.results, name) for name in names):
-                    for pair in pairs:
-                        self._attempt_pair(pair)
+        left = list(matrix.checkpoints())
+        for visit in (self._visit_alone, self._visit):
+            left = [(checkpoint, pairs) for checkpoint, pairs in left if not visit(checkpoint, pairs)]
 
-    def _attempt_pair(self, pair: Pair) -> None:
-        if self._is_settled(pair):
-            return
+    def _visit_alone(self, checkpoint: Checkpoint, pairs: list[Pair]) -> bool:
+        """`_visit`, unless another worker has this model: False then."""
+        pairs = [pair for pair in pairs if not self._is_settled(pair)]
+        if not pairs:
+            return True
+        claim = self._take(checkpoint.results, MODEL)
+        if claim is None:
+            return False
+        with claim:
+            return self._visit(checkpoint, pairs)
+
+    def _visit(self, checkpoint: Checkpoint, pairs: list[Pair]) -> bool:
+        """Evaluate what nobody else is at; whether that was all."""
+        return all([self._attempt_pair(pair) for pair in pairs])
+
+    def _take(self, directory: Path, name: str) -> Claim | None:
         try:
-            claim = take(pair.checkpoint.results, pair.task.name)
-            if claim is None:
-                return
-            with claim:
-                if self._is_settled(pair):  # by whoever held the claim before
-                    return
+            return take(directory, name)
+        except OSError as error:
+            raise InputError(f"{directory}: cannot be written ({error.strerror}); see to it and run again") from None
+
+    def _attempt_pair(self, pair: Pair) -> bool:
+        """Evaluate the pair if nobody has and nobody does; False where somebody else is at it."""
+        if self._is_settled(pair):
+            return True
+        claim = self._take(pair.checkpoint.results, pair.task.name)
+        if claim is None:
+            return False
+        with claim:
+            if self._is_settled(pair):  # by whoever held the claim before
+                return True
+            try:
                 reason = self._evaluate(pair, claim)
                 if reason is not None:
                     pair.fail(self._attempt, reason)
-        except OSError as error:
-            raise InputError(f"{pair.path}: cannot be written ({error.strerror}); see to it and run again") from None
+            except OSError as error:
+                told = f"{pair.path}: cannot be written ({error.strerror}); see to it and run again"
+                raise InputError(told) from None
         self._since = time.perf_counter()
         self.n_done += reason is None
         self.n_failed += reason is not None
         self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
+        return True
 
     def _is_settled(self, pair: Pair) -> bool:
         return pair.stored() is not None or pair.failed(self._attempt) is not None

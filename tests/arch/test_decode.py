@@ -8,6 +8,7 @@ from arch.decode import choose, generate_tokens
 from arch.errors import InputError
 from arch.lm import build_model
 from arch.presets import preset
+from arch.state import DecodeState
 from flops.state import decode_state
 
 LONG = 2000
@@ -39,6 +40,30 @@ def test_greedy_is_the_argmax_of_full_passes(arch):
         with torch.no_grad():
             assert torch.equal(model(ids).logits[:, -1].argmax(-1), found[:, step])
         ids = torch.cat([ids, found[:, step : step + 1]], 1)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_decoding_goes_on_from_states_joined_to_a_batch(arch):
+    """Two rows that read their beginnings apart, joined, against both read whole."""
+    model, ids = model_of(arch), prompt(rows=2, length=20)
+    with torch.inference_mode():
+        apart = [model(row[None, :14], keep_state=True).state for row in ids]
+    joined = DecodeState.concat(apart)
+    for row, state in enumerate(apart):
+        for found, expected in zip(joined.select(torch.tensor([row])).tensors(), state.tensors(), strict=True):
+            assert torch.equal(found, expected)
+    assert torch.equal(generated(model, ids[:, 14:], 8, state=joined), generated(model, ids, 8))
+
+
+def test_states_that_are_no_batch():
+    model, other = model_of("llama"), model_of("tnl")
+    with torch.inference_mode():
+        short, long = (model(prompt(length=n), keep_state=True).state for n in (3, 4))
+        masked = model(prompt(), attention_mask=torch.tensor([[0] + [1] * 8]), keep_state=True).state
+        strange = other(prompt(), keep_state=True).state
+    for states, told in (([short, long], "3, 4"), ([masked, masked], "padding"), ([short, strange], "another model")):
+        with pytest.raises(InputError, match=told):
+            DecodeState.concat(states)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

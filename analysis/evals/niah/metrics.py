@@ -31,9 +31,11 @@ def accuracy_at(scores: np.ndarray, lengths: Sequence[int], target: int) -> floa
 
 
 def accuracy_up_to(scores: np.ndarray, lengths: Sequence[int], limit: int) -> float | None:
-    """Mean over all cells of at most `limit` tokens; None without any."""
-    chosen = shares(scores)[np.asarray(lengths) <= limit]
-    return 100 * float(chosen.mean()) if chosen.size else None
+    """Mean over all cells of at most `limit` tokens; None where the grid does not go there, as above."""
+    chosen = np.asarray(lengths) <= limit
+    if not chosen.any() or np.asarray(lengths)[chosen].max() < 0.9 * limit:
+        return None
+    return 100 * float(shares(scores)[chosen].mean())
 
 
 def weights(n_lengths: int, n_depths: int, alpha_c: float, alpha_d: float) -> np.ndarray:

@@ -1,33 +1,56 @@
-"""Heatmaps of needle-in-a-haystack results, as the paper's figures: length to the right, depth downwards.
+"""Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
-    python -m analysis.evals.niah.plots OUT/STUDY [--out DIR]
-
-draws each run's newest result of each task. Red is a score of 1, green 10; lengths beyond the training context are
-hatched.
+Red is a score of 1, green 10; lengths beyond the training context are hatched.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from analysis.axes import si
+from analysis.evals.table import newest_of_each_run
 from analysis.palette import name_of
-from analysis.pictures import add_pictures
 from analysis.plots import INK
-from arch.errors import InputError
-from data.files import read_json
 
+from .metrics import COLUMNS, CUTS
+
+NOTE = (
+    "In per cent, each run's newest checkpoint; @: at that length, <=: up to it (scaling law paper, tables 12 to 14). "
+    "trained, beyond: means over lengths inside and beyond the training context. shuffled: a control, the same answers "
+    "against another cell's number."
+)
+HEADINGS = {
+    **{f"acc_at_{name}": f"acc@{name}" for name in COLUMNS},
+    **{f"acc_le_{name}": f"acc<={name}" for name in CUTS},
+    **{"acc_avg": "avg", "weighted_avg_acc": "weighted", "niah_score": "NIAH score"},
+    **{"acc_trained": "trained", "acc_extrapolated": "beyond", "acc_shuffled": "shuffled"},
+}
 COLORS = ((0.0, "#f0496e"), (0.5, "#ebb839"), (1.0, "#0cd79f"))  # red, amber, green
 WIDTH, HEIGHT = 760, 420
 MAX_TICKS = 12
 HATCH = "rgba(34,34,34,0.55)"
+
+
+def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """A row for each run's newest checkpoint, the paper's columns and ours; "-" where the grid does not go."""
+    rows = []
+    for result in newest_of_each_run(results):
+        values, row = result["values"], {"run": result["run_id"], "tokens": si(result["n_tokens"])}
+        for name, heading in HEADINGS.items():
+            if name in values:
+                row[heading] = "-" if values[name] is None else f"{values[name]:.1f}"
+        rows.append(row)
+    return rows
+
+
+def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
+    """By file name: a heatmap of each run's newest checkpoint."""
+    newest = newest_of_each_run(results)
+    return {f"{one['task']}-{one['run_id']}": heatmap(one["values"], _title(one)) for one in newest}
 
 
 def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
@@ -78,21 +101,6 @@ def summary(result: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def newest_results(study: Path) -> dict[str, dict[str, Any]]:
-    """{run-task: result file} of each run's last step that has one. Raises InputError where there is none at all."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(study.glob("runs/*/evals/*/niah-*.json")):  # by run, then step: the last one stays
-        result = dict(read_json(path))
-        found[f"{result['run_id']}-{result['task']}"] = result
-    if not found:
-        raise InputError(f"{study}: no needle-in-a-haystack results here; run `scaling eval STUDY --tasks niah` first")
-    return found
-
-
-def figures(study: Path) -> dict[str, go.Figure]:
-    return {name: heatmap(result["values"], _title(result)) for name, result in newest_results(study).items()}
-
-
 def _title(result: Mapping[str, Any]) -> str:
     arch, _, rest = result["run_id"].partition("-")
     return f"{result['task']}: {name_of(arch)} {rest} after {si(result['n_tokens'])} tokens"
@@ -116,22 +124,3 @@ def _ticks(labels: list[str]) -> dict[str, Any]:
     every = -(-len(labels) // MAX_TICKS)
     shown = sorted(range(len(labels) - 1, -1, -every))
     return {"tickvals": shown, "ticktext": [labels[i] for i in shown]}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Heatmaps of a study's needle-in-a-haystack results.")
-    parser.add_argument("study", type=Path, help="OUT/STUDY")
-    parser.add_argument("--out", type=Path, help="default: OUT/STUDY/report/niah")
-    asked = parser.parse_args()
-    out = asked.out or asked.study / "report" / "niah"
-    try:
-        drawn = figures(asked.study)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    reason = add_pictures(drawn, out)
-    print(f"{len(drawn)} heatmaps in {out}" if reason is None else f"no pictures: {reason}")
-
-
-if __name__ == "__main__":
-    main()

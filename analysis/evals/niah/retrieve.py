@@ -90,23 +90,18 @@ def read(model: Loaded, ids: Tensor, state: DecodeState | None) -> DecodeState:
 
 
 def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_tokens: int) -> list[str]:
-    end = model.tokenizer.eot_id
-    steps: list[Tensor] = []
-    texts: list[str] = []
-    for ids in generate_tokens(model.model, questions, max_new_tokens, eos_id=end, state=state):
-        steps.append(ids)
-        texts = [_text(model, row) for row in torch.stack(steps, 1).tolist()]
-        if all("\n" in text for text in texts):
+    """First lines of the continuations, white space around them left out; stops when every row has its own."""
+    tokenizer = model.tokenizer
+    answers = [b""] * len(questions)
+    whole = [False] * len(questions)
+    for ids in generate_tokens(model.model, questions, max_new_tokens, eos_id=tokenizer.eot_id, state=state):
+        for row, token in enumerate(ids.tolist()):
+            if not whole[row]:
+                answers[row] = (answers[row] + tokenizer.decode_bytes([token])).lstrip()
+                whole[row] = token == tokenizer.eot_id or b"\n" in answers[row]
+        if all(whole):
             break
-    return [text.partition("\n")[0].strip() for text in texts]
-
-
-def _text(model: Loaded, ids: list[int]) -> str:
-    """Up to the end of the text, where the model says so; white space in front left out."""
-    end = model.tokenizer.eot_id
-    ended = end in ids
-    text = model.tokenizer.decode(ids[: ids.index(end)] if ended else ids).lstrip()
-    return f"{text}\n" if ended else text
+    return [text.partition(b"\n")[0].decode(errors="replace").strip() for text in answers]
 
 
 def _length(cell: Cell) -> int:

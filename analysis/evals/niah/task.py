@@ -38,11 +38,14 @@ class Niah:
     def folder(self) -> Path:
         """Of the haystack. Raises InputError where it is not there."""
         named = self.chosen.haystack
-        if named is None:
+        if named is None and self.variant.language == "en":
             return self.place.data_file(self.name, self.variant.data)
-        folder = Path(named) if Path(named).is_absolute() else self.place.data_file(self.name, named)
+        folder = (self.place.data or Path()) / (named or self.variant.data)  # an absolute one stands for itself
         if not folder.is_dir():
-            raise InputError(f"evaluation.settings.{self.name}: haystack: {folder} is no folder; name one with text")
+            raise InputError(
+                f"{self.name}: {folder} is no folder; put text into it (.txt), or name another one as "
+                f"evaluation.settings.{self.name}.haystack"
+            )
         return folder
 
     def data_hash(self) -> str:

@@ -15,7 +15,7 @@ from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names
 from analysis.evals.table import COLUMNS, stored_results, tidy, write_table
 from analysis.evals.task import Place
-from analysis.evals.worker import Worker
+from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
 from scaling.spec import StudySpec
 
@@ -143,13 +143,23 @@ def test_what_another_worker_is_at_is_left_to_it(tmp_path: Path) -> None:
     assert claim is not None
     with claim:
         _, told = work(study, matrix)
-    # first where nobody is, then the rest of the checkpoint somebody works on
     assert [line.split(":")[0] for line in told] == [
+        "tnl-14k-c32-s0/00000001 two",
         "tnl-14k-c32-s0/00000002 one",
         "tnl-14k-c32-s0/00000002 two",
-        "tnl-14k-c32-s0/00000001 two",
     ]
     assert missing(matrix) == ["tnl-14k-c32-s0/00000001 one"]
+
+
+def test_a_model_that_another_worker_has_comes_last(tmp_path: Path) -> None:
+    """Then the worker helps with the tasks that are left of it."""
+    study = write_study(tmp_path, archs="tnl")
+    matrix = matrix_of(study)
+    claim = take(matrix.pairs[0].checkpoint.results, MODEL)
+    assert claim is not None
+    with claim:
+        _, told = work(study, matrix)
+    assert [line.split()[0][-1] for line in told] == ["2", "2", "1", "1"] and missing(matrix) == []
 
 
 def test_results_that_cannot_be_written_stop_the_worker(tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from analysis.evals.niah.metrics import measures
-from analysis.evals.niah.plots import figures, heatmap, newest_results
-from arch.errors import InputError
-from data.files import read_json
+from analysis.evals.niah.plots import heatmap, table
+from analysis.evals.table import stored_results
 from tests.analysis.evals.small_study import write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}
@@ -49,30 +47,23 @@ def test_from_checkpoints_to_heatmaps(tmp_path):
     command = [sys.executable, "-m", "scaling", "eval", str(tmp_path / "small.yaml"), "--json"]
     command += ["--tasks", "niah-easy,niah-standard-facts", "--checkpoints", "last"]
     subprocess.run(command, capture_output=True, text=True, check=True)
-    results = newest_results(study.directory)
+    results = stored_results(study.directory / "runs", [run.run_id for run in study.runs()])
     assert len(results) == 4
-    for one in results.values():
+    for one in results:
         assert np.array(one["values"]["scores"]).shape == (2, 3)
         assert one["values"]["extrapolated"] is True and one["values"]["acc_trained"] is None
         assert one["forward_tokens"] < 2 * (3 * 256 + 3 * 512) * 0.6
-    assert len(figures(study.directory)) == 4
+    page = (study.directory / "evals/index.html").read_text()
+    assert all(one["run_id"] in page and one["task"] in page for one in results)
+    pictures = study.directory / "evals/figures"
+    made = {path.stem for path in pictures.glob("*.png")}
+    assert not pictures.exists() or made == {f"{one['task']}-{one['run_id']}" for one in results}
 
 
-def test_no_results_are_told(tmp_path):
-    with pytest.raises(InputError, match="scaling eval"):
-        newest_results(tmp_path)
-
-
-def test_the_command_draws_pictures(tmp_path):
-    folder = tmp_path / "study/runs/llama-14k-c256-s0/evals/00000002"
-    folder.mkdir(parents=True)
-    content = {"run_id": "llama-14k-c256-s0", "task": "niah-easy", "n_tokens": 512, "values": result()}
-    (folder / "niah-easy.json").write_text(json.dumps(content))
-    assert read_json(folder / "niah-easy.json")
-    (tmp_path / "pictures").mkdir()
-    (tmp_path / "pictures/mine.txt").write_text("stays")
-    command = [sys.executable, "-m", "analysis.evals.niah.plots", str(tmp_path / "study"), "--out"]
-    told = subprocess.run([*command, str(tmp_path / "pictures")], capture_output=True, text=True, check=True).stdout
-    assert (tmp_path / "pictures/mine.txt").read_text() == "stays"
-    made = (tmp_path / "pictures/llama-14k-c256-s0-niah-easy.png").exists()
-    assert made or "no pictures" in told
+def test_the_table_has_the_papers_columns():
+    scored = {"task": "niah-easy", "run_id": "llama-1b-c4096-s0", "step": 7, "n_tokens": 300_000, "values": result()}
+    older = scored | {"step": 3, "values": {}}
+    (row,) = table([older, scored])
+    assert row["run"] == "llama-1b-c4096-s0" and row["tokens"] == "300k"
+    assert row["acc@2k"] == f"{100 * (1 + 6 / 9) / 3:.1f}" and row["acc@16k"] == "-"
+    assert "shuffled" not in row
