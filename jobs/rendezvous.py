@@ -45,15 +45,15 @@ def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, addr
         message = _listen(claim)
     if "exit" in message:
         return int(message["exit"])
-    os.environ.update(
-        RANK=str(rank),
-        WORLD_SIZE=str(world),
-        LOCAL_RANK=str(local),
-        LOCAL_WORLD_SIZE=str(local_world),
-        MASTER_ADDR=message["address"],
-        MASTER_PORT=str(message["port"]),
-        TORCHELASTIC_USE_AGENT_STORE="True",  # the store is there already: no rank opens one
-    )
+    os.environ |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(local_world),
+        "MASTER_ADDR": str(message["address"]),
+        "MASTER_PORT": str(message["port"]),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is there already: no rank opens one
+    }
     return None
 
 

@@ -53,7 +53,7 @@ def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[d
             }
             row, element = rows.setdefault(place.job.name, told), place.element
             row["states"][element.state] = row["states"].get(element.state, 0) + 1
-            if element.reason and element.reason not in row["reasons"]:
+            if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
     return list(rows.values())
 

@@ -123,6 +123,8 @@ def test_the_newest_submission_counts(tmp_path):
     elements = [element("7", 1, "TIMEOUT"), element("9", 1, "PENDING", "Priority")]
     (told,) = merge([row("c")], found, elements)
     assert (told["job"], told["state"]) == ("9_1", "queued")
+    (told,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "PENDING")])
+    assert (told["job"], told["state"]) == ("9_1", "queued")
     (told,) = merge([row("c")], found, [element("7", 1, "RUNNING"), element("9", 1, "CANCELLED")])
     assert (told["job"], told["state"]) == ("7_1", "running")
 

@@ -115,7 +115,11 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     found = list(worlds(run, 8, 8))
     assert all(splits(run, nodes * tasks) for nodes, tasks in found)
     assert [pair for pair in found if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
-    assert all(tasks > 4 for nodes, tasks in found if nodes > 1)
+    many = list(worlds(run, 64, 8))
+    assert all(splits(run, nodes * tasks) and tasks > 4 for nodes, tasks in many if nodes > 1)
+    eight_rows = study(tmp_path, ["6k"]).runs()[0]
+    assert list(worlds(eight_rows, 4, 8)) == [(1, 1), (1, 2), (1, 4), (1, 8)], "no two nodes half used"
+    assert list(worlds(eight_rows, 4, 2)) == [(1, 1), (1, 2), (2, 2), (4, 2)]
 
 
 def test_an_evaluation_is_one_process(tmp_path):

@@ -1,0 +1,69 @@
+"""What SLURM's own commands answer, as jobs/slurm.py understands them."""
+
+import shutil
+
+import pytest
+
+from arch.errors import InputError
+from jobs import slurm
+from jobs.slurm import Element
+
+from .cluster import cluster, needs_slurm
+
+SCRIPT = "#!/bin/bash\n#SBATCH --output=/dev/null --time=1\nsleep 60\n"
+SACCT = """#!/bin/bash
+# stands for sacct, which needs a database: two elements that ended, and those that never began
+[ "$1 $2 $3 $4" = "-X -n -P -j" ] || exit 9
+printf '%s\\n' '7_0|TIMEOUT|n1|00:10:00|a' '7_1|CANCELLED by 0||00:00:00|a' '8|COMPLETED|n[1-2]|00:00:09|b'
+printf '%s\\n' '7_[2-9]|PENDING||00:00:00|a'
+"""
+
+
+def test_accounting_tells_of_jobs_that_left_the_queue(tmp_path, monkeypatch):
+    (tmp_path / "sacct").write_text(SACCT)
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert slurm.accounted(["7", "8"]) == [
+        Element("7", 0, "TIMEOUT", "", "n1", "00:10:00", "", 0, "a"),
+        Element("7", 1, "CANCELLED", "", "", "00:00:00", "", 0, "a"),
+        Element("8", None, "COMPLETED", "", "n[1-2]", "00:00:09", "", 0, "b"),
+    ]
+
+
+def test_without_accounting_nothing_is_told(tmp_path, monkeypatch):
+    (tmp_path / "sacct").write_text("#!/bin/bash\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
+    (tmp_path / "sacct").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert slurm.accounted(["7"]) == []
+    (tmp_path / "sacct").unlink()
+    if shutil.which("sacct") is None:
+        assert slurm.accounted(["7"]) == []
+
+
+@needs_slurm
+def test_a_jobs_life_in_the_queue(tmp_path, monkeypatch):
+    with cluster(nodes=1) as held:
+        for name in ("SLURM_CONF", "PATH"):
+            monkeypatch.setenv(name, held.environment[name])
+        assert slurm.max_array_size() == 1001
+        (tmp_path / "job.sbatch").write_text(SCRIPT + "#\n")
+        (tmp_path / "array.sbatch").write_text(SCRIPT.replace("--time=1", "--time=1 --array=0-2%1 --job-name=mine"))
+        array = slurm.submit(tmp_path / "array.sbatch", "mine")
+        single = slurm.submit(tmp_path / "job.sbatch", "job.sbatch", [("afterok", [array]), ("afterany", [array])])
+        assert slurm.find("mine") == array and slurm.find("nobody") is None
+        held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 30)
+        found = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
+        assert set(found) == {(array, 0), (array, 1), (array, 2), (single, None)}
+        running = found[array, 0]
+        assert (running.state, running.nodes, running.name, running.active) == ("RUNNING", "n1", "mine", True)
+        assert found[array, 1].reason == "JobArrayTaskLimit" and found[single, None].reason == "Dependency"
+        slurm.cancel([f"{array}_0", single])
+        held.wait_for_jobs(lambda jobs: sum(one["job_state"] == "CANCELLED" for one in jobs) == 2, 30)
+        ended = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
+        assert not ended[array, 0].active and not ended[single, None].active and ended[array, 2].active
+        slurm.cancel([array, single, "99999"])  # what has ended, or is unknown, is no error
+        assert slurm.queue(["99999"]) == [], "a job that the controller has forgotten"
+        assert slurm.queue([]) == []
+        (tmp_path / "bad.sbatch").write_text(SCRIPT.replace("--time=1", "--time=1 --partition=nowhere"))
+        with pytest.raises(InputError, match=r"bad\.sbatch: sbatch: invalid partition specified: nowhere"):
+            slurm.submit(tmp_path / "bad.sbatch", "bad")
