@@ -143,8 +143,10 @@ class Cluster:
         process.kill()
         process.wait()
 
-    def restart_controller(self) -> None:
+    def restart_controller(self, away_s: float = 0.0) -> None:
+        """End the controller in good order, start it `away_s` later, and wait until it answers."""
         self._end("slurmctld")
+        time.sleep(away_s)
         self.start_controller()
         self._wait(lambda: bool(self.run("scontrol", "ping", check=False).count("UP")), START_S, "slurmctld")
 

@@ -1,8 +1,7 @@
 """A whole study on a real cluster, from `scaling submit` to the report, while the cluster is taken apart under it.
 
 Six runs on nodes of their own, two of them over two nodes. One run is preempted, one gets USR1 as ahead of a time
-limit, a task of a two-node run is killed, a node is lost while its task hangs, and the controller is killed and started
-again. Every run ends with the rows of one that was left alone.
+limit, a task of a two-node run is killed, a node is lost while its task hangs, and the controller is started again. Every run ends with the rows of one that was left alone.
 """
 
 from __future__ import annotations
@@ -152,9 +151,7 @@ def disturb(campaign: Campaign) -> None:
         return not waiting
 
     campaign.until(all_disturbed, "all runs disturbed")
-    slurm.kill("slurmctld")
-    time.sleep(2.0)
-    slurm.start_controller()
+    slurm.restart_controller(away_s=2.0)
     assert len(campaign.status()) == 6  # while everything moves
     campaign.until(lambda: starts(campaign.runs["hgrn2-14k-c64-s0"]) == 2, "the lost node's run elsewhere")
     os.kill(frozen["task"], signal.SIGCONT)  # the hung task wakes up beside its successor
