@@ -1,7 +1,8 @@
 """A whole study on a real cluster, from `scaling submit` to the report, while the cluster is taken apart under it.
 
 Six runs on nodes of their own, two of them over two nodes. One run is preempted, one gets USR1 as ahead of a time
-limit, a task of a two-node run is killed, a node is lost while its task hangs, and the controller is started again. Every run ends with the rows of one that was left alone.
+limit, a task of a two-node run is killed, a node is lost while its task hangs, and the controller is started again.
+Every run ends with the rows of one that was left alone.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from tests.scaling.small_runs import exact_rows, train
 from .cluster import Cluster, cluster, needs_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
-N_STEPS = 400
+N_STEPS = 300
 STUDY = """
 name: campaign
 corpus: {source: "synthetic:0:600000", tokenizer: bytes, validation_fraction: 0.1}
 grid: {archs: [tnl, hgrn2], sizes: [14k, 25k, 38k]}
 model: {context_length: 64}
 training:
-  n_tokens: 204_800
+  n_tokens: 153_600
   batch_tokens: 512
   lr: 4e-3
   warmup_tokens: 4_000
