@@ -187,7 +187,10 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
         (["--checkpoints", "latest"], "write all, last, or steps"),
         (["--checkpoints", "77"], "no run has a checkpoint of such a step"),
         (["--set", "evaluation.tasks=[extrapolat]"], "did you mean 'extrapolate'?"),
-        (["--set", "evaluation.settings={extrapolate: {lenghts: [3]}}"], "did you mean 'lengths'?"),
+        (
+            ["--tasks", "extrapolate", "--set", "evaluation.settings={extrapolate: {lenghts: [3]}}"],
+            "did you mean 'lengths'?",
+        ),
         (["--set", "evaluation.settings={validation: {batch_rows: 3}}"], "write evaluation.validation_tokens"),
     ],
 )
