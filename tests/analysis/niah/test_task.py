@@ -1,6 +1,7 @@
 """The whole task: prompts as they should be, the shared reading equal to each prompt read whole, models that know."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from .oracle import copies_the_fact, reader, untrained
 
 BYTES = get_tokenizer("bytes")
 SMALL = {"first_length": 500, "last_length": 1100, "n_lengths": 3, "n_depths": 5, "max_new_tokens": 16}
+ESSAYS = Path(__file__).resolve().parents[4] / "shared/data"
 HAYSTACKS = {"needle": "The cat sat on mat {} and 3.14 was not a number. ", "needle-zh": "猫坐在垫子上。{}"}
 
 
@@ -209,3 +211,21 @@ def test_sentences_end_where_tokens_do(place):
     assert all(i == 0 or (text[:i].rstrip().endswith(".") and not text[i : i + 1].isdigit()) for i in ends.tolist())
     assert haystack.insert_at(1000, 50) == max(i for i in ends if i <= 500)
     assert "Not a part" not in text
+
+
+@pytest.mark.parametrize("name", ["niah-easy", "niah-standard-facts"])
+def test_the_papers_grid_on_essays(name):
+    """All 1,225 prompts: each of its length, none cut short, needles where they should be."""
+    if not (ESSAYS / "needle").is_dir():
+        pytest.skip(f"{ESSAYS}/needle is not there")
+    prompts = make(name, Place(ESSAYS, ESSAYS)).prepare(BYTES)
+    assert [len(column.cells) for column in prompts.columns] == [35] * 35
+    assert len(prompts.haystack) < 16_000
+    for column in prompts.columns:
+        places = [cell.insert_at for cell in column.cells]
+        assert places == sorted(places)
+        for cell in column.cells:
+            n_tokens = 1 + cell.n_haystack + len(cell.needle_ids) + len(cell.question_ids)
+            assert n_tokens + 50 == column.length
+            share = 100 * cell.insert_at / cell.n_haystack
+            assert share <= cell.depth_percent + 1e-9 and cell.n_haystack * (cell.depth_percent - share) / 100 < 700
