@@ -15,6 +15,7 @@ from typing import Any
 
 import triton
 
+MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 
@@ -93,37 +94,61 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
     return replace(rules, **_override)
 
 
-def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Knobs:
-    arch = _arch(exact, key_dim, value_dim)
+@dataclass(frozen=True)
+class DecayKnobs:
+    chunk: int
+    tile: int  # columns of a program of `decay_attend` whose outputs have the values' width
+    warps: int
+    stages: int
+    key_tile: int  # and the keys' width
+    key_warps: int
+    key_stages: int
+    sum_tile: tuple[int, int]  # [d_k, d_v] of `decay_sums`
+    sum_warps: int
+    sum_stages: int
+    segments: int  # 0: as many as fill the GPU best
+    arch: str | None  # as in Knobs
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return {} if self.arch is None else {"arch": self.arch}
+
+
+def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
+    """A program's state has 64 fp32 numbers a thread, the most that leaves room for the rest."""
+    inner = key_dim * (2 if turned else 1)
     if exact:
-        chunk, states, stages, output, backward = 32, (32, 32), 1, (32, 64), (32, 32)
-    elif arch is None and turned:
-        chunk, states, stages, output, backward = 64, (64, 64), 3, (32, 128), (32, 128)
-    elif arch is None:
-        chunk, states, stages, output, backward = 64, (128, 64), 3, (128, 128), (128, 64)
-    elif turned:
-        chunk, states, stages, output, backward = 32, (64, 64), 4, (64, 128), (64, 64)
+        rules = DecayKnobs(32, min(value_dim, 32), 4, 1, min(key_dim, 32), 4, 1, (32, 32), 4, 1, 0, "sm80")
+        rules = replace(rules, sum_tile=(min(key_dim, 32), min(value_dim, 32)))
     else:
-        chunk, states, stages, output, backward = 64, (32, 64), 4, (128, 128), (64, 64)
-
-    def fit(tile: tuple[int, int]) -> tuple[int, int]:
-        return min(key_dim, tile[0]), min(value_dim, tile[1])
-
-    rules = Knobs(
-        chunk=chunk,
-        state_tile=fit(states),
-        state_warps=4,
-        state_stages=stages,
-        output_tile=fit(output),
-        output_warps=4,
-        output_registers=168 if arch is None else None,
-        backward_tile=fit(backward),
-        backward_warps=4,
-        backward_registers=None,
-        segments=0,
-        arch=arch,
-    )
+        rules = DecayKnobs(
+            chunk=64,
+            tile=min(value_dim, 64),
+            warps=8 if inner > 128 else 4,
+            stages=2,
+            key_tile=min(key_dim, 64),
+            key_warps=8 if turned or value_dim > 128 else 4,
+            key_stages=2,
+            sum_tile=(min(key_dim, 128), min(value_dim, 64)),
+            sum_warps=4,
+            sum_stages=3,
+            segments=0,
+            arch=_arch(exact, key_dim, value_dim),
+        )
     return replace(rules, **_override)
+
+
+def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:
+    """(segments, chunks in each) of `rows` sequences times heads: the count with the least time, in units of a
+    sequence's: waves of programs over 132 multiprocessors, and what `decay_sums` reads again."""
+    count = knobs.segments
+    if not count:
+        slots = MULTIPROCESSORS * 8 // knobs.warps
+        programs = rows * (value_dim // knobs.tile)
+        costs = {n: -(-programs * n // slots) / n + 0.3 * (n - 1) / n for n in range(1, max(1, min(64, chunks // 8)) + 1)}
+        count = min(costs, key=lambda n: (costs[n], n))
+    length = -(-chunks // min(count, chunks))
+    return -(-chunks // length), length
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
