@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .decay_attend import decay_attend
-from .decay_kernels import decay_sums
+from .decay_kernels import decay_rows, decay_sums
 from .knobs import decay_knobs, decay_segments
 from .launch import interpreted, operand_dtype
 
@@ -31,8 +31,8 @@ def attend(
     if theta is not None and positions is not None:
         high, low = _turns(theta)
         positions = positions.to(torch.int32)
-    out, final, _, _ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions, initial, count, counted
+    out, final, *_ = _forward(
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions, initial, knobs.chunk, count, counted
     )
     return out, final
 
@@ -47,7 +47,7 @@ def _turns(theta: Tensor) -> tuple[Tensor, Tensor]:
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, decay: Tensor | None, turn: tuple[Tensor | None, ...], count: int):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, turn: tuple[Tensor | None, ...], count: int):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.turned = turn[0] is not None
@@ -56,14 +56,13 @@ class _Call:
         exact = q.dtype != torch.bfloat16
         self.knobs = decay_knobs(self.key_dim, self.value_dim, self.turned, exact)
         self.chunks = -(-self.length // self.knobs.chunk)
-        self.count, self.per_segment = count, -(-self.chunks // count)
+        self.count = count
         positions = turn[2]
         stride = self.length if positions is not None and positions.dim() == 2 else 0
-        self.around = (decay, *turn)
-        self.sizes = (self.length, self.heads, self.groups)
-        self.place = (count, self.per_segment, stride)
+        self.around = (table, *turn)
+        self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count), stride)
         self.flags = dict(
-            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, MODE=0 if decay is None else decay.dim() // 2 + 1,
+            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0,
             TURN=self.turned, EXACT=exact, FAST=not interpreted(), **self.knobs.target,
         )  # fmt: skip
 
@@ -76,7 +75,7 @@ class _Call:
             tile = self.knobs.sum_tile
             grid = (self.wide // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
             decay_sums[grid](
-                x, y, *self.around, sums, totals, *self.sizes, *self.place, BK=tile[0], BV=tile[1], REVERSE=reverse,
+                x, y, *self.around, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
                 num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
             )  # fmt: skip
         return sums, totals
@@ -93,7 +92,7 @@ class _Call:
         )
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
             a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
-            self.chunks, *self.place, TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
+            TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
             FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
 
@@ -101,19 +100,37 @@ class _Call:
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
-    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, count: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, and, of `count` > 1 segments, what each adds to the state and its decay.
+    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks.
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
-    q, k, v, decay, positions, initial = _contiguous(q, k, v, decay, positions, initial)
-    call = _Call(q, v, decay, (high, low, positions), count)
+    q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
+    table = _table(v, decay, chunk)
+    call = _Call(q, v, table, (high, low, positions), count)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
     final = v.new_empty(v.shape[0], call.heads, call.wide, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
-    return out, final, sums, totals
+    return out, final, sums, totals, table
+
+
+def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
+    """The decays inside chunks, see `decay_rows`; empty without."""
+    batch, length, heads = v.shape[:3]
+    chunks = -(-length // chunk)
+    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
+    if decay is not None:
+        decay_rows[(batch * heads, chunks)](
+            decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
+        )
+    return table
+
+
+def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
+    batch, length, heads = v.shape[:3]
+    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
 
 
 def _contiguous(*tensors: Any) -> tuple[Any, ...]:
@@ -122,8 +139,8 @@ def _contiguous(*tensors: Any) -> tuple[Any, ...]:
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
-      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, count: int,
-      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int,
+      count: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     wide = q.shape[-1] * (1 if theta is None else 2)
     shape = (batch * heads, count if count > 1 else 0)
@@ -132,19 +149,19 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | Non
         v.new_empty(batch, heads, wide, width, dtype=torch.float32),
         v.new_empty(*shape, wide, width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
+        v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, high: Tensor | None,
-    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, count: int,
-    counted: int, learned: bool,
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
+    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
+    count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays and theta (empty without), and the initial state."""
-    d_out, d_final, q, k, v, decay = _contiguous(d_out, d_final, q, k, v, decay)
-    positions, initial = _contiguous(positions, initial)
-    call = _Call(q, v, decay, (high, low, positions), count)
+    d_out, d_final, q, k, v, positions, initial = _contiguous(d_out, d_final, q, k, v, positions, initial)
+    call = _Call(q, v, table, (high, low, positions), count)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -172,10 +189,9 @@ def _backward(
 
 
 @_backward.register_fake
-def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None,
-      high: Tensor | None, low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor,
-      totals: Tensor, count: int, counted: int,
-      learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
+      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
+      count: int, counted: int, learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
@@ -188,17 +204,17 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, de
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, theta, high, low, positions, initial, ctx.count, ctx.counted = inputs
-    ctx.save_for_backward(q, k, v, decay, high, low, positions, initial, *output[2:])
+    q, k, v, decay, theta, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, decay, high, low, positions, initial, sums, totals = ctx.saved_tensors
+    q, k, v, high, low, positions, initial, sums, totals, table = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, decay, high, low, positions, initial, sums, totals, ctx.count, ctx.counted, learned
+        d_out, d_final, q, k, v, high, low, positions, initial, sums, totals, table, ctx.count, ctx.counted, learned
     )
     return (
         d_q,
@@ -210,6 +226,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
         None,
         None,
         None if initial is None else d_initial,
+        None,
         None,
         None,
     )
@@ -227,12 +244,12 @@ def _flops(q: torch.Size, v: torch.Size, theta: torch.Size | None, counted: int)
 
 
 @register_flop_formula(torch.ops.arch.decay_attention)
-def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, count: int,
-      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
+      count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return _flops(q, v, theta, counted)
 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, decay: Any, high: Any, low: Any, positions: Any, initial: Any,
-      sums: Any, totals: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any, sums: Any,
+      totals: Any, table: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, high, counted)

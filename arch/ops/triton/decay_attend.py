@@ -11,15 +11,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .decay_kernels import pair_decays, row_decays, waves
+from .decay_kernels import load_columns, pair_decays, waves
 from .tiles import load_rows, product, row_sums, store_rows
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def decay_attend(
-    a, b, c, own, decay, turn_high, turn_low, positions, initial, sums, totals, states, entering, out, final, d_turn,
+    a, b, c, own, table, turn_high, turn_low, positions, initial, sums, totals, states, entering, out, final, d_turn,
     d_decay, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, MODE: tl.constexpr, TURN: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, TURN: tl.constexpr,
     KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -74,23 +74,24 @@ def decay_attend(
             sines = tl.zeros([INNER, TILE], tl.float32)
     for step in range(0, SEGMENTS - 1 - segment if REVERSE else segment):
         other = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
-        whole = tl.exp2(tl.load(totals + other)) if MODE > 0 else 1.0
+        whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
         state = state * whole + tl.load(sums + other * size + block)
         if TURN:
             sines = sines * whole + tl.load(sums + other * size + second + block)
-    if MODE < 2:
-        constant = pair_decays(decay, 0, head, H, rows, T, 0.0, C, MODE, REVERSE, EXACT)
+    table_size = tl.num_programs(2).to(tl.int64) * N * C
     if OUTSIDE:
         angles = tl.zeros([C, TILE], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
-        length = T - chunk * C
-        inside = rows < length
+        inside = rows < T - chunk * C
         token = batch * T + chunk * C
         x = load_rows(a + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
-        y = load_rows(b + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
+        if INSIDE:
+            y = load_rows(b + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
+        else:
+            y = load_columns(b + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
         z = load_rows(
             c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
         )
@@ -100,17 +101,12 @@ def decay_attend(
             position, cos, sin = waves(
                 positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST
             )
-        if MODE == 2:
-            from_start, to_end, whole = row_decays(decay, token, head, H, rows, length, C, MODE, EXACT)
-            between = pair_decays(decay, token, head, H, rows, length, from_start, C, MODE, REVERSE, EXACT)
-        else:
-            between = constant
-            if MODE == 1:
-                from_start, to_end, whole = row_decays(decay, token, head, H, rows, length, C, MODE, EXACT)
-        if MODE > 0:
-            reach = tl.exp2(to_end if REVERSE else from_start)[:, None]
-            leave = tl.exp2(from_start if REVERSE else to_end)[:, None]
-            whole = tl.exp2(whole)
+        decays = table + (bh * N + chunk) * C
+        between = pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT)
+        if DECAY:
+            reach = tl.exp2(tl.load(decays + (2 if REVERSE else 1) * table_size + rows))[:, None]
+            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * table_size + rows))[:, None]
+            whole = tl.exp2(tl.load(decays + table_size + C - 1))
         if LEARNED:
             kept = states + ((bh * N + chunk) * DV + inner[:, None]) * WIDE + outer[None, :]
             if REVERSE:
@@ -123,16 +119,16 @@ def decay_attend(
                     tl.store(kept + DK, sines.to(states.dtype.element_ty))
         # across the chunk's start (REVERSE: end)
         if INSIDE:
-            x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, y * cos, y * sin
-            score = product(x_cos, tl.trans(y_cos), EXACT) + product(x_sin, tl.trans(y_sin), EXACT)
+            x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, tl.trans(y * cos), tl.trans(y * sin)
+            score = product(x_cos, y_cos, EXACT) + product(x_sin, y_sin, EXACT)
             result = product(x_cos, state, EXACT) + product(x_sin, sines, EXACT)
         else:
-            score = product(x, tl.trans(y), EXACT)
+            score = product(x, y, EXACT)
             result = product(x, state, EXACT)
         if OUTSIDE:
             z_cos, z_sin = z * cos, z * sin
             turned = product(x, sines, EXACT)
-        if MODE > 0:
+        if DECAY:
             result *= reach
             if OUTSIDE:
                 turned *= reach
@@ -168,24 +164,24 @@ def decay_attend(
             else:
                 tl.store(entering + place, crossing, mask=inside)
         # to the next chunk
-        if MODE > 0:
+        if DECAY:
             state *= whole
             if TURN:
                 sines *= whole
         if INSIDE:
-            if MODE > 0:
+            if DECAY:
                 z = z * leave
-            state += product(tl.trans(y_cos), z, EXACT)
-            sines += product(tl.trans(y_sin), z, EXACT)
+            state += product(y_cos, z, EXACT)
+            sines += product(y_sin, z, EXACT)
         elif OUTSIDE:
-            if MODE > 0:
+            if DECAY:
                 z_cos, z_sin = z_cos * leave, z_sin * leave
-            state += product(tl.trans(y), z_cos, EXACT)
-            sines += product(tl.trans(y), z_sin, EXACT)
+            state += product(y, z_cos, EXACT)
+            sines += product(y, z_sin, EXACT)
         else:
-            if MODE > 0:
+            if DECAY:
                 z = z * leave
-            state += product(tl.trans(y), z, EXACT)
+            state += product(y, z, EXACT)
     if OUTSIDE:
         tl.store(d_turn + (bh * SEGMENTS + segment) * DK + outer, tl.sum(angles, 0))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):

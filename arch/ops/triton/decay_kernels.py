@@ -1,8 +1,7 @@
 """The parts of `decay_attention`'s kernels: scalar decays inside a chunk, the doubling by angles, and the sum that a
 segment of chunks adds to the state.
 
-MODE is the kind of decay: 0 none, 1 constant per head [H], 2 per step [B, T, H], natural logarithms either way. REVERSE
-goes backwards in time, from the gradient of the last state.
+REVERSE goes backwards in time, from the gradient of the last state.
 """
 
 from __future__ import annotations
@@ -13,57 +12,61 @@ import triton.language as tl
 from .tiles import LOG2E, LOWEST, block_offsets, cosine, load_rows, product, turns
 
 
-@triton.jit
-def clamped(log_decay):
-    return tl.maximum(log_decay.to(tl.float32) * LOG2E, LOWEST)
-
-
-@triton.jit
-def row_decays(decay, token, head, H, rows, length, C: tl.constexpr, MODE: tl.constexpr, EXACT: tl.constexpr):
-    """log2 decays [C] from the chunk's start to each row, from each row to its end, and over the whole chunk."""
-    if MODE == 2:
-        pointers = decay + (token + rows) * H + head
-        own = tl.where(rows < length, clamped(tl.load(pointers, mask=rows < length, other=0.0)), 0.0)
-        whole, from_start = tl.sum(own, 0), tl.cumsum(own, 0)
-        if EXACT:
-            later = (rows < C - 1) & (rows + 1 < length)
-            after = tl.where(later, clamped(tl.load(pointers + H, mask=later, other=0.0)), 0.0)
-            to_end = tl.cumsum(after, 0, reverse=True)
-        else:
-            to_end = tl.minimum(whole - from_start, 0.0)
-        return from_start, to_end, whole
-    else:
-        rate = clamped(tl.load(decay + head))
-        whole = tl.minimum(length, C)
-        return (rows + 1) * rate, tl.maximum(whole - 1 - rows, 0) * rate, whole * rate
-
-
-@triton.jit
-def pair_decays(
-    decay, token, head, H, rows, length, from_start, C: tl.constexpr, MODE: tl.constexpr, REVERSE: tl.constexpr,
-    EXACT: tl.constexpr,
+@triton.jit(do_not_specialize=["T", "N"])
+def decay_rows(
+    decay, table, T, H, N, C: tl.constexpr, PER_STEP: tl.constexpr,
 ):  # fmt: skip
-    """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0."""
+    """table [3, BH, N, C]: log2 of every row's decay, at least LOWEST, and their sums from the chunk's start to each
+    row and behind each row to the chunk's end; 0 beyond T. decay: [B, T, H], or, not PER_STEP, [H]; natural logarithms.
+    """
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    rows = tl.arange(0, C)
+    inside = chunk * C + rows < T
+    if PER_STEP:
+        own = tl.load(decay + (bh // H * T + chunk * C + rows) * H + bh % H, mask=inside, other=0.0).to(tl.float32)
+    else:
+        own = tl.load(decay + bh % H).to(tl.float32) + tl.zeros([C], tl.float32)
+    own = tl.where(inside, tl.maximum(own * LOG2E, LOWEST), 0.0)
+    place = table + (bh * N + chunk) * C + rows
+    size = tl.num_programs(0).to(tl.int64) * N * C
+    tl.store(place, own)
+    tl.store(place + size, tl.cumsum(own, 0))
+    # outward from the row, not as a difference: the sum of the later rows, [r, s] with s behind r
+    after = tl.where(rows[None, :] > rows[:, None], own[None, :], 0.0)
+    tl.store(place + 2 * size, tl.sum(after, 1))
+
+
+@triton.jit
+def pair_decays(table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr):
+    """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0.
+
+    table: of `decay_rows`, at the chunk; with EXACT sums outward from each row, else differences of two sums.
+    """
+    rows = tl.arange(0, C)
     if REVERSE:
         later, earlier = rows[None, :], rows[:, None]
     else:
         later, earlier = rows[:, None], rows[None, :]
-    if MODE == 0:
+    if not DECAY:
         return tl.where(earlier <= later, 1.0, 0.0)
-    elif MODE == 1:
-        rate = clamped(tl.load(decay + head))
-        return tl.where(earlier <= later, tl.exp2(tl.maximum(later - earlier, 0) * rate), 0.0)
-    elif EXACT:  # sums outward from each row: no difference of two sums
-        own = clamped(tl.load(decay + (token + rows) * H + head, mask=rows < length, other=0.0))
+    elif EXACT:
         row, column = rows[:, None], rows[None, :]
-        sums = tl.cumsum(tl.where((column < row) & (row < length), own[:, None], 0.0), 0)
+        sums = tl.cumsum(tl.where(column < row, tl.load(table + rows)[:, None], 0.0), 0)
         return tl.where(earlier <= later, tl.exp2(tl.trans(sums) if REVERSE else sums), 0.0)
     else:
+        down, across = tl.load(table + size + rows)[:, None], tl.load(table + size + rows)[None, :]
         if REVERSE:
-            between = from_start[None, :] - from_start[:, None]
+            between = across - down
         else:
-            between = from_start[:, None] - from_start[None, :]
+            between = down - across
         return tl.where(earlier <= later, tl.exp2(tl.minimum(between, 0.0)), 0.0)
+
+
+@triton.jit
+def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
+    """`load_rows`, transposed: [WIDTH, C]. A tile that is an operand of two products is loaded as both take it."""
+    columns = first + tl.arange(0, WIDTH)
+    return tl.load(pointer + columns[:, None] + rows[None, :] * stride, mask=inside[None, :], other=0.0)
 
 
 @triton.jit
@@ -74,10 +77,10 @@ def waves(positions, inside, rows, high, low, FAST: tl.constexpr):
     return position, cosine(turn, FAST), cosine(turn - 0.25, FAST)
 
 
-@triton.jit(do_not_specialize=["T", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def decay_sums(
-    x, y, decay, turn_high, turn_low, positions, sums, totals, T, H, G, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, MODE: tl.constexpr,
+    x, y, table, turn_high, turn_low, positions, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     TURN: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
@@ -93,29 +96,33 @@ def decay_sums(
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
+    size = tl.num_programs(2).to(tl.int64) * N * C
     if TURN:
         channels = shared * DK + k0 % DK + tl.arange(0, BK)
         high, low = tl.load(turn_high + channels), tl.load(turn_low + channels)
     state = tl.zeros([BK, BV], tl.float32)
     total = 0.0
     first = segment * PER_SEGMENT
-    last = tl.minimum(first + PER_SEGMENT, tl.cdiv(T, C))
+    last = tl.minimum(first + PER_SEGMENT, N)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
-        length = T - chunk * C
-        inside = rows < length
+        inside = rows < T - chunk * C
         token = batch * T + chunk * C
-        key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0 % DK, BK)
         value = load_rows(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if TURN:
+            key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0 % DK, BK)
             _, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
-            key = key * tl.where(k0 < DK, cos, sin)
-        if MODE > 0:
-            from_start, to_end, whole = row_decays(decay, token, head, H, rows, length, C, MODE, EXACT)
-            value = value * tl.exp2(from_start if REVERSE else to_end)[:, None]
+            key = tl.trans(key * tl.where(k0 < DK, cos, sin))
+        else:
+            key = load_columns(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+        if DECAY:
+            decays = table + (bh * N + chunk) * C
+            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * size + rows))
+            whole = tl.load(decays + size + C - 1)
+            value = value * leave[:, None]
             total += whole
             state = state * tl.exp2(whole)
-        state += product(tl.trans(key), value, EXACT)
+        state += product(key, value, EXACT)
     tl.store(sums + (bh * SEGMENTS + segment) * WIDE * DV + block_offsets(k0, v0, DV, BK, BV), state)
     if tile == 0:
         tl.store(totals + bh * SEGMENTS + segment, total)
