@@ -87,26 +87,16 @@ def decay_attend(
         chunk = last - 1 - step if REVERSE else first + step
         inside = rows < T - chunk * C
         token = batch * T + chunk * C
-        x = load_rows(a + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
-        if INSIDE:
-            y = load_rows(b + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
-        else:
-            y = load_columns(b + (token * inner_heads + inner_head) * INNER, rows, inside, inner_heads * INNER, 0, INNER)
-        z = load_rows(
-            c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
-        )
-        if OUTSIDE or LEARNED:
+        # The order of the loads and the place of the store are for the compiler: operands that it reads from shared
+        # memory before a barrier would wait behind it in registers.
+        inner_rows = (token * inner_heads + inner_head) * INNER
+        x = load_rows(a + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+        if KEYS and (TURN or LEARNED):
             primal = load_rows(own + (token * G + shared) * DK, rows, inside, G * DK, first_column, TILE)
-        if TURN:
-            position, cos, sin = waves(
-                positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST
-            )
-        decays = table + (bh * N + chunk) * C
-        between = pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT)
-        if DECAY:
-            reach = tl.exp2(tl.load(decays + (2 if REVERSE else 1) * table_size + rows))[:, None]
-            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * table_size + rows))[:, None]
-            whole = tl.exp2(tl.load(decays + table_size + C - 1))
+        if INSIDE:
+            y = load_rows(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+            _, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
+            x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, tl.trans(y * cos), tl.trans(y * sin)
         if LEARNED:
             kept = states + ((bh * N + chunk) * DV + inner[:, None]) * WIDE + outer[None, :]
             if REVERSE:
@@ -119,34 +109,44 @@ def decay_attend(
                     tl.store(kept + DK, sines.to(states.dtype.element_ty))
         # across the chunk's start (REVERSE: end)
         if INSIDE:
-            x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, tl.trans(y * cos), tl.trans(y * sin)
-            score = product(x_cos, y_cos, EXACT) + product(x_sin, y_sin, EXACT)
-            result = product(x_cos, state, EXACT) + product(x_sin, sines, EXACT)
+            result = product(x_cos, state, EXACT)
+            score = product(x_cos, y_cos, EXACT)
+            result += product(x_sin, sines, EXACT)
+            score += product(x_sin, y_sin, EXACT)
         else:
-            score = product(x, y, EXACT)
             result = product(x, state, EXACT)
-        if OUTSIDE:
-            z_cos, z_sin = z * cos, z * sin
-            turned = product(x, sines, EXACT)
+            if OUTSIDE:
+                turned = product(x, sines, EXACT)
+            y = load_columns(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+            score = product(x, y, EXACT)
+        decays = table + (bh * N + chunk) * C
+        score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT)
         if DECAY:
+            reach = tl.exp2(tl.load(decays + (2 if REVERSE else 1) * table_size + rows))[:, None]
+            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * table_size + rows))[:, None]
+            whole = tl.exp2(tl.load(decays + table_size + C - 1))
             result *= reach
             if OUTSIDE:
                 turned *= reach
+        if OUTSIDE:
+            position, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
         if LEARNED:
             if OUTSIDE:
                 crossing = tl.sum(primal * (result * cos + turned * sin), 1)
             else:
                 crossing = tl.sum(primal * result, 1)
         # inside it
-        score *= between
+        z = load_rows(
+            c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
+        )
         if OUTSIDE:
+            z_cos, z_sin = z * cos, z * sin
             result += product(score, z_cos, EXACT)
             turned += product(score, z_sin, EXACT)
             angles += primal * (turned * cos - result * sin) * position
             result = result * cos + turned * sin
         else:
             result += product(score, z, EXACT)
-        store_rows(out + (token * H + head) * OUTER, result, rows, inside, H * OUTER, first_column, TILE)
         if LEARNED:
             place = ((tile * (tl.num_programs(2) // H) + batch) * T + chunk * C + rows) * H + head
             if REVERSE:
@@ -182,6 +182,7 @@ def decay_attend(
             if DECAY:
                 z = z * leave
             state += product(y, z, EXACT)
+        store_rows(out + (token * H + head) * OUTER, result, rows, inside, H * OUTER, first_column, TILE)
     if OUTSIDE:
         tl.store(d_turn + (bh * SEGMENTS + segment) * DK + outer, tl.sum(angles, 0))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):

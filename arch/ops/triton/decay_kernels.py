@@ -72,7 +72,9 @@ def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 @triton.jit
 def waves(positions, inside, rows, high, low, FAST: tl.constexpr):
     """Positions [C, 1] and the cosines and sines of their angles [C, BK]."""
-    position = tl.load(positions + rows, mask=inside, other=0)[:, None].to(tl.float32)
+    # where: with row numbers among their origins the waves are computed once, as the rows are loaded; else the
+    # compiler would compute them again for every product, by each of the threads that hold an operand
+    position = tl.where(inside, tl.load(positions + rows, mask=inside, other=0), 0)[:, None].to(tl.float32)
     turn = turns(position, high[None, :], low[None, :])
     return position, cosine(turn, FAST), cosine(turn - 0.25, FAST)
 
