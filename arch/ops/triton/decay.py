@@ -141,7 +141,7 @@ def _contiguous(*tensors: Any) -> tuple[Any, ...]:
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
       low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int,
       count: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    batch, length, heads, width = v.shape
+    batch, _, heads, width = v.shape
     wide = q.shape[-1] * (1 if theta is None else 2)
     shape = (batch * heads, count if count > 1 else 0)
     return (
@@ -204,7 +204,7 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, hi
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, theta, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
     ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 

@@ -152,7 +152,8 @@ def decay_attend(
             if REVERSE:
                 # pairs[s, t], s before t; ending[s, r]: those of s with r or later
                 if OUTSIDE:
-                    pairs = product(primal * cos, tl.trans(z_cos), EXACT) + product(primal * sin, tl.trans(z_sin), EXACT)
+                    pairs = product(primal * cos, tl.trans(z_cos), EXACT)
+                    pairs += product(primal * sin, tl.trans(z_sin), EXACT)
                 else:
                     pairs = product(primal, tl.trans(z), EXACT)
                 row, column = rows[:, None], rows[None, :]

@@ -145,8 +145,8 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
     if not count:
         slots = MULTIPROCESSORS * 8 // knobs.warps
         programs = rows * (value_dim // knobs.tile)
-        costs = {n: -(-programs * n // slots) / n + 0.3 * (n - 1) / n for n in range(1, max(1, min(64, chunks // 8)) + 1)}
-        count = min(costs, key=lambda n: (costs[n], n))
+        counts = range(1, max(1, min(64, chunks // 8)) + 1)
+        count = min(counts, key=lambda n: (-(-programs * n // slots) + 0.3 * (n - 1)) / n)
     length = -(-chunks // min(count, chunks))
     return -(-chunks // length), length
 
