@@ -93,7 +93,8 @@ class _Call:
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
             a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
             TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
-            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
+            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, maxnreg=knobs.registers,
+            **self.flags,
         )  # fmt: skip
 
 

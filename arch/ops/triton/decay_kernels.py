@@ -21,19 +21,25 @@ def decay_rows(
     """
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     rows = tl.arange(0, C)
-    inside = chunk * C + rows < T
-    if PER_STEP:
-        own = tl.load(decay + (bh // H * T + chunk * C + rows) * H + bh % H, mask=inside, other=0.0).to(tl.float32)
-    else:
-        own = tl.load(decay + bh % H).to(tl.float32) + tl.zeros([C], tl.float32)
-    own = tl.where(inside, tl.maximum(own * LOG2E, LOWEST), 0.0)
+    own = row_decays(decay, bh, chunk, 0, T, H, rows, C, PER_STEP)
     place = table + (bh * N + chunk) * C + rows
     size = tl.num_programs(0).to(tl.int64) * N * C
     tl.store(place, own)
     tl.store(place + size, tl.cumsum(own, 0))
-    # outward from the row, not as a difference: the sum of the later rows, [r, s] with s behind r
-    after = tl.where(rows[None, :] > rows[:, None], own[None, :], 0.0)
-    tl.store(place + 2 * size, tl.sum(after, 1))
+    behind = row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP)
+    tl.store(place + 2 * size, tl.cumsum(behind, 0, reverse=True))
+
+
+@triton.jit
+def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: tl.constexpr):
+    """log2 of the decays [C] of a chunk's rows, or of those `ahead` of them in the chunk; 0 beyond its end."""
+    index = chunk * C + rows + ahead
+    inside = (index < T) & (rows + ahead < C)
+    if PER_STEP:
+        own = tl.load(decay + (bh // H * T + index) * H + bh % H, mask=inside, other=0.0).to(tl.float32)
+    else:
+        own = tl.load(decay + bh % H).to(tl.float32)
+    return tl.where(inside, tl.maximum(own * LOG2E, LOWEST), 0.0)
 
 
 @triton.jit

@@ -107,6 +107,7 @@ class DecayKnobs:
     sum_warps: int
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
+    registers: int | None
     arch: str | None  # as in Knobs
 
     @property
@@ -118,7 +119,7 @@ def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Deca
     """A program's state has 64 fp32 numbers a thread, the most that leaves room for the rest."""
     inner = key_dim * (2 if turned else 1)
     if exact:
-        rules = DecayKnobs(32, min(value_dim, 32), 4, 1, min(key_dim, 32), 4, 1, (32, 32), 4, 1, 0, "sm80")
+        rules = DecayKnobs(32, min(value_dim, 32), 4, 1, min(key_dim, 32), 4, 1, (32, 32), 4, 1, 0, None, "sm80")
         rules = replace(rules, sum_tile=(min(key_dim, 32), min(value_dim, 32)))
     else:
         rules = DecayKnobs(
@@ -133,6 +134,7 @@ def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Deca
             sum_warps=4,
             sum_stages=3,
             segments=0,
+            registers=None,
             arch=_arch(exact, key_dim, value_dim),
         )
     return replace(rules, **_override)
