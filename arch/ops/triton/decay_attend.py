@@ -11,8 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .decay_kernels import load_columns, pair_decays, waves
-from .tiles import load_rows, product, row_sums, store_rows
+from .decay_kernels import anchored, load_columns, pair_decays, waves
+from .tiles import load_rows, power, product, store_rows
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -32,9 +32,10 @@ def decay_attend(
     the last one is written to final [BH, d_k, DV]. d_turn [BH, SEGMENTS, DK], with TURN and KEYS: this kernel's part of
     the angles' gradient, summed over rows.
     LEARNED, with KEYS: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels. That of a_t
-    is the sum over all pairs of a row t or later with a row before t, inside the chunk, across its ends, and over the
-    whole of it: sums alone, no differences. Pairs that enter the chunk are summed by dq's run, which leaves them in
-    `entering`, and the states before every chunk, [BH, N, DV, d_k], in `states`; the rest by dk's.
+    is the sum over all pairs of a row t or later with a row before t. Nothing is carried from chunk to chunk: pairs
+    that enter a chunk, that leave it and that span it are summed from the states, those inside it are counted where
+    they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H] and the states
+    before every chunk in `states` [BH, N, DV, d_k]; dk's does the rest.
     """
     WIDE: tl.constexpr = 2 * DK if TURN else DK
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
@@ -83,8 +84,16 @@ def decay_attend(
         angles = tl.zeros([C, TILE], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
+    # small vectors are loaded a chunk ahead, so that nothing waits for them
+    ahead = last - 1 if REVERSE else first
+    if DECAY:
+        next_whole = tl.load(table + table_size + (bh * N + ahead) * C + C - 1)
+    if TURN:
+        positions += batch * POSITION_STRIDE + rows
+        next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
+        ahead = tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)
         inside = rows < T - chunk * C
         token = batch * T + chunk * C
         # The order of the loads and the place of the store are for the compiler: operands that it reads from shared
@@ -95,7 +104,9 @@ def decay_attend(
             primal = load_rows(own + (token * G + shared) * DK, rows, inside, G * DK, first_column, TILE)
         if INSIDE:
             y = load_rows(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
-            _, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
+            _, cos, sin = waves(next_position, high, low, FAST)
+            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
+            x, y = anchored(x, inside), anchored(y, inside)
             x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, tl.trans(y * cos), tl.trans(y * sin)
         if LEARNED:
             kept = states + ((bh * N + chunk) * DV + inner[:, None]) * WIDE + outer[None, :]
@@ -120,16 +131,23 @@ def decay_attend(
             y = load_columns(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
             score = product(x, y, EXACT)
         decays = table + (bh * N + chunk) * C
-        score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT)
+        score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
         if DECAY:
-            reach = tl.exp2(tl.load(decays + (2 if REVERSE else 1) * table_size + rows))[:, None]
-            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * table_size + rows))[:, None]
-            whole = tl.exp2(tl.load(decays + table_size + C - 1))
+            whole = next_whole
+            next_whole = tl.load(table + table_size + (bh * N + ahead) * C + C - 1)
+            if EXACT or not REVERSE:
+                reach = tl.load(decays + (2 if REVERSE else 1) * table_size + rows)
+            else:
+                reach = tl.minimum(whole - tl.load(decays + table_size + rows), 0.0)
+            reach = power(reach, FAST)[:, None]
+            leave = power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)
+            whole = tl.exp2(whole)
             result *= reach
             if OUTSIDE:
                 turned *= reach
         if OUTSIDE:
-            position, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
+            position, cos, sin = waves(next_position, high, low, FAST)
+            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
         if LEARNED:
             if OUTSIDE:
                 crossing = tl.sum(primal * (result * cos + turned * sin), 1)
@@ -140,6 +158,7 @@ def decay_attend(
             c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
         )
         if OUTSIDE:
+            z = anchored(z, inside)
             z_cos, z_sin = z * cos, z * sin
             result += product(score, z_cos, EXACT)
             turned += product(score, z_sin, EXACT)
@@ -150,18 +169,16 @@ def decay_attend(
         if LEARNED:
             place = ((tile * (tl.num_programs(2) // H) + batch) * T + chunk * C + rows) * H + head
             if REVERSE:
-                # pairs[s, t], s before t; ending[s, r]: those of s with r or later
                 if OUTSIDE:
                     pairs = product(primal * cos, tl.trans(z_cos), EXACT)
                     pairs += product(primal * sin, tl.trans(z_sin), EXACT)
                 else:
                     pairs = product(primal, tl.trans(z), EXACT)
-                row, column = rows[:, None], rows[None, :]
-                pairs = tl.where(row < column, pairs * score, 0.0)
-                ending = row_sums_right(pairs, tl.where(row >= column, 1.0, 0.0), EXACT)
+                pairs = tl.where(rows[:, None] < rows[None, :], pairs * score, 0.0)  # [s, t], s before t
+                opened = tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing  # pairs that begin at a row, less those that end
                 before = tl.load(entering + place, mask=inside, other=0.0)
-                gradient = tl.sum(tl.where(row < column, ending + crossing[:, None], before[:, None]), 0)
-                tl.store(d_decay + place, gradient + through * whole, mask=inside)
+                gradient = tl.cumsum(opened, 0) - opened + tl.cumsum(before, 0, reverse=True) + through * whole
+                tl.store(d_decay + place, gradient, mask=inside)
             else:
                 tl.store(entering + place, crossing, mask=inside)
         # to the next chunk
@@ -171,18 +188,17 @@ def decay_attend(
                 sines *= whole
         if INSIDE:
             if DECAY:
-                z = z * leave
+                z = z * leave[:, None]
             state += product(y_cos, z, EXACT)
             sines += product(y_sin, z, EXACT)
-        elif OUTSIDE:
-            if DECAY:
-                z_cos, z_sin = z_cos * leave, z_sin * leave
-            state += product(y, z_cos, EXACT)
-            sines += product(y, z_sin, EXACT)
         else:
             if DECAY:
-                z = z * leave
-            state += product(y, z, EXACT)
+                y = y * leave[None, :]
+            if OUTSIDE:
+                state += product(y, z_cos, EXACT)
+                sines += product(y, z_sin, EXACT)
+            else:
+                state += product(y, z, EXACT)
         store_rows(out + (token * H + head) * OUTER, result, rows, inside, H * OUTER, first_column, TILE)
     if OUTSIDE:
         tl.store(d_turn + (bh * SEGMENTS + segment) * DK + outer, tl.sum(angles, 0))
@@ -191,8 +207,3 @@ def decay_attend(
         if TURN:
             tl.store(final + bh * size + second + block, sines)
 
-
-@triton.jit
-def row_sums_right(x, which, EXACT: tl.constexpr):
-    """x @ which for a matrix of 0 and 1 (see `row_sums`)."""
-    return tl.trans(row_sums(tl.trans(which).to(tl.float32 if EXACT else tl.bfloat16), tl.trans(x), EXACT))

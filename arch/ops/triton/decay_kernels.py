@@ -9,7 +9,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, LOWEST, block_offsets, cosine, load_rows, product, turns
+from .tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product
+
+ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
+TWO_PI = tl.constexpr(6.283185307179586)
 
 
 @triton.jit(do_not_specialize=["T", "N"])
@@ -43,7 +46,9 @@ def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: t
 
 
 @triton.jit
-def pair_decays(table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr):
+def pair_decays(
+    table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr
+):  # fmt: skip
     """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0.
 
     table: of `decay_rows`, at the chunk; with EXACT sums outward from each row, else differences of two sums.
@@ -58,14 +63,14 @@ def pair_decays(table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.c
     elif EXACT:
         row, column = rows[:, None], rows[None, :]
         sums = tl.cumsum(tl.where(column < row, tl.load(table + rows)[:, None], 0.0), 0)
-        return tl.where(earlier <= later, tl.exp2(tl.trans(sums) if REVERSE else sums), 0.0)
+        return tl.where(earlier <= later, power(tl.trans(sums) if REVERSE else sums, FAST), 0.0)
     else:
         down, across = tl.load(table + size + rows)[:, None], tl.load(table + size + rows)[None, :]
         if REVERSE:
             between = across - down
         else:
             between = down - across
-        return tl.where(earlier <= later, tl.exp2(tl.minimum(between, 0.0)), 0.0)
+        return power(tl.where(earlier <= later, between, -float("inf")), FAST)
 
 
 @triton.jit
@@ -76,13 +81,35 @@ def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def waves(positions, inside, rows, high, low, FAST: tl.constexpr):
-    """Positions [C, 1] and the cosines and sines of their angles [C, BK]."""
-    # where: with row numbers among their origins the waves are computed once, as the rows are loaded; else the
-    # compiler would compute them again for every product, by each of the threads that hold an operand
-    position = tl.where(inside, tl.load(positions + rows, mask=inside, other=0), 0)[:, None].to(tl.float32)
-    turn = turns(position, high[None, :], low[None, :])
-    return position, cosine(turn, FAST), cosine(turn - 0.25, FAST)
+def anchored(x, inside):
+    """x [C, BK], of rows `inside`. What is computed from it stays in the layout it was loaded in: this mask's origin,
+    row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
+    hold a copy of the operand."""
+    return tl.where(inside[:, None], x, 0.0)
+
+
+@triton.jit
+def waves(positions, high, low, FAST: tl.constexpr):
+    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
+
+    high + low is theta / 2 pi. The rounding error of their product with a position is recovered by a fused
+    multiply-add, and whole turns are dropped before the sum: exact to 2^-20 at up to 2^22 turns.
+    """
+    position = positions.to(tl.float32)[:, None]
+    turn = position * high[None, :]
+    rest = tl.fma(position, high[None, :], -turn) + position * low[None, :]
+    whole = (turn + ROUNDER) - ROUNDER
+    angle = ((turn - whole) + rest) * TWO_PI
+    if FAST:
+        cos = tl.inline_asm_elementwise(
+            "cos.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+        sin = tl.inline_asm_elementwise(
+            "sin.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        cos, sin = tl.cos(angle), tl.sin(angle)
+    return position, cos, sin
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -100,27 +127,34 @@ def decay_sums(
     WIDE: tl.constexpr = 2 * DK if TURN else DK
     tile, bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
     segment = tl.program_id(1) + (1 if REVERSE else 0)
-    k0, v0 = tile % (WIDE // BK) * BK, tile // (WIDE // BK) * BV
+    k0, v0 = tile % (DK // BK) * BK, tile // (WIDE // BK) * BV
+    half = tile // (DK // BK) % (WIDE // DK)  # 1: the sines'
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
     size = tl.num_programs(2).to(tl.int64) * N * C
     if TURN:
-        channels = shared * DK + k0 % DK + tl.arange(0, BK)
+        channels = shared * DK + k0 + tl.arange(0, BK)
         high, low = tl.load(turn_high + channels), tl.load(turn_low + channels)
     state = tl.zeros([BK, BV], tl.float32)
     total = 0.0
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
+    if TURN:
+        positions += batch * POSITION_STRIDE + rows
+        chunk = last - 1 if REVERSE else first
+        next_position = tl.load(positions + chunk * C, mask=rows < T - chunk * C, other=0)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         inside = rows < T - chunk * C
         token = batch * T + chunk * C
         value = load_rows(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if TURN:
-            key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0 % DK, BK)
-            _, cos, sin = waves(positions + batch * POSITION_STRIDE + chunk * C, inside, rows, high, low, FAST)
-            key = tl.trans(key * tl.where(k0 < DK, cos, sin))
+            key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+            _, cos, sin = waves(next_position, high, low, FAST)
+            ahead = tl.maximum(chunk - 1, 0) if REVERSE else chunk + 1
+            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
+            key = tl.trans(anchored(key, inside) * tl.where(half == 0, cos, sin))
         else:
             key = load_columns(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
         if DECAY:
@@ -131,6 +165,6 @@ def decay_sums(
             total += whole
             state = state * tl.exp2(whole)
         state += product(key, value, EXACT)
-    tl.store(sums + (bh * SEGMENTS + segment) * WIDE * DV + block_offsets(k0, v0, DV, BK, BV), state)
+    tl.store(sums + (bh * SEGMENTS + segment) * WIDE * DV + block_offsets(half * DK + k0, v0, DV, BK, BV), state)
     if tile == 0:
         tl.store(totals + bh * SEGMENTS + segment, total)
