@@ -26,7 +26,7 @@ def attend(
     dtype = operand_dtype(q, k, v)
     knobs = decay_knobs(q.shape[-1], v.shape[-1], theta is not None, dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)
-    count, _ = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
+    count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     high = low = None
     if theta is not None and positions is not None:
         high, low = _turns(theta)
@@ -87,14 +87,15 @@ class _Call:
         d_decay: Tensor | None = None,
     ) -> None:  # fmt: skip
         knobs, keys = self.knobs, own is not None
-        tile, warps, stages = (
-            (knobs.key_tile, knobs.key_warps, knobs.key_stages) if keys else (knobs.tile, knobs.warps, knobs.stages)
-        )
+        if keys:
+            stages = knobs.key_stages if states is None else knobs.learned_stages
+            tile, warps = knobs.key_tile, knobs.key_warps
+        else:
+            tile, warps, stages = knobs.tile, knobs.warps, knobs.stages
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
             a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
             TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
-            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, maxnreg=knobs.registers,
-            **self.flags,
+            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
 
 

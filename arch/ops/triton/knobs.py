@@ -103,11 +103,11 @@ class DecayKnobs:
     key_tile: int  # and the keys' width
     key_warps: int
     key_stages: int
+    learned_stages: int  # the same, where log-decays have gradients
     sum_tile: tuple[int, int]  # [d_k, d_v] of `decay_sums`
     sum_warps: int
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
-    registers: int | None
     arch: str | None  # as in Knobs
 
     @property
@@ -116,33 +116,37 @@ class DecayKnobs:
 
 
 def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
-    """A program's state has 64 fp32 numbers a thread, the most that leaves room for the rest."""
+    rules = _decay_rules(key_dim, value_dim, turned, exact)
+    return replace(rules, **_override) if _override else rules
+
+
+@lru_cache
+def _decay_rules(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
+    """The state of a program has at most 64 fp32 numbers a thread: more leaves no room for the rest."""
     inner = key_dim * (2 if turned else 1)
-    if exact:
-        rules = DecayKnobs(32, min(value_dim, 32), 4, 1, min(key_dim, 32), 4, 1, (32, 32), 4, 1, 0, None, "sm80")
-        rules = replace(rules, sum_tile=(min(key_dim, 32), min(value_dim, 32)))
-    else:
-        rules = DecayKnobs(
-            chunk=64,
-            tile=min(value_dim, 64),
-            warps=8 if inner > 128 else 4,
-            stages=2 if inner > 128 else 3,
-            key_tile=min(key_dim, 32 if turned else 64),
-            key_warps=8 if value_dim > 128 else 4,
-            key_stages=2,
-            sum_tile=(min(key_dim, 128), min(value_dim, 64)),
-            sum_warps=4,
-            sum_stages=3,
-            segments=0,
-            registers=None,
-            arch=_arch(exact, key_dim, value_dim),
-        )
-    return replace(rules, **_override)
+    high, wide = (32, 32) if exact else (64, 128) if turned else (128, 64)
+    column = 32 if exact else 64
+    return DecayKnobs(
+        chunk=32 if exact else 64,
+        tile=min(value_dim, column),
+        warps=8 if inner > 128 and not exact else 4,
+        stages=1 if exact else 2 if inner > 128 else 3,
+        key_tile=min(key_dim, 32 if turned else column),
+        key_warps=8 if value_dim > 128 and not exact else 4,
+        key_stages=1 if exact else 2 if value_dim > 128 else 3,
+        learned_stages=1 if exact else 2,
+        sum_tile=(min(key_dim, high), min(value_dim, wide)),
+        sum_warps=4,
+        sum_stages=1 if exact else 2 if turned else 3,
+        segments=0,
+        arch="sm80",
+    )
 
 
-def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> tuple[int, int]:
-    """(segments, chunks in each) of `rows` sequences times heads: the count with the least time, in units of a
-    sequence's: waves of programs over 132 multiprocessors, and what `decay_sums` reads again."""
+@lru_cache(maxsize=256)
+def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
+    """Segments of a sequence, for `rows` sequences times heads: the count with the least time, in units of a whole
+    sequence's: waves of programs over the multiprocessors, and 0.3 of what `decay_sums` reads again."""
     count = knobs.segments
     if not count:
         slots = MULTIPROCESSORS * 8 // knobs.warps
@@ -150,7 +154,7 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
         counts = range(1, max(1, min(64, chunks // 8)) + 1)
         count = min(counts, key=lambda n: (-(-programs * n // slots) + 0.3 * (n - 1)) / n)
     length = -(-chunks // min(count, chunks))
-    return -(-chunks // length), length
+    return -(-chunks // length)
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
