@@ -175,7 +175,9 @@ def decay_attend(
                 else:
                     pairs = product(primal, tl.trans(z), EXACT)
                 pairs = tl.where(rows[:, None] < rows[None, :], pairs * score, 0.0)  # [s, t], s before t
-                opened = tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing  # pairs that begin at a row, less those that end
+                opened = (
+                    tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing
+                )  # pairs that begin at a row, less those that end
                 before = tl.load(entering + place, mask=inside, other=0.0)
                 gradient = tl.cumsum(opened, 0) - opened + tl.cumsum(before, 0, reverse=True) + through * whole
                 tl.store(d_decay + place, gradient, mask=inside)
@@ -206,4 +208,3 @@ def decay_attend(
         tl.store(final + bh * size + block, state)
         if TURN:
             tl.store(final + bh * size + second + block, sines)
-

@@ -145,14 +145,14 @@ def _decay_rules(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Dec
 
 @lru_cache(maxsize=256)
 def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
-    """Segments of a sequence, for `rows` sequences times heads: the count with the least time, in units of a whole
-    sequence's: waves of programs over the multiprocessors, and 0.3 of what `decay_sums` reads again."""
+    """Segments of a sequence, for `rows` sequences times heads: the count with the least time, in units of a program's
+    over a whole sequence: waves of programs, and `decay_sums` over all segments but one, at 0.3 of a program's time."""
     count = knobs.segments
     if not count:
         slots = MULTIPROCESSORS * 8 // knobs.warps
         programs = rows * (value_dim // knobs.tile)
         counts = range(1, max(1, min(64, chunks // 8)) + 1)
-        count = min(counts, key=lambda n: (-(-programs * n // slots) + 0.3 * (n - 1)) / n)
+        count = min(counts, key=lambda n: (-(-programs * n // slots) + 0.3 * programs / slots * (n - 1)) / n)
     length = -(-chunks // min(count, chunks))
     return -(-chunks // length)
 
