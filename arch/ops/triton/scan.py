@@ -13,14 +13,13 @@ from .launch import interpreted
 from .scan_backward import scan_backward
 from .scan_kernels import scan_forward
 
-ROWS = 8  # of a piece; the forward stores a state for each
-
 
 @dataclass(frozen=True)
 class Tiles:
-    """A program's channels, and the pieces of `ROWS` rows it holds at a time, forward and backward."""
+    """Of a program: its channels, and the pieces of `rows` rows that it holds at a time, forward and backward."""
 
     channels: int
+    rows: int  # the forward stores a state for each piece of as many
     pieces: tuple[int, int]
     per_thread: int  # channels of a thread
 
@@ -32,7 +31,7 @@ def tiles(batch: int, width: int, parts: int) -> Tiles:
     """Wide tiles where they fill 132 processors (with 32 numbers and more a row is whole sectors of memory)."""
     channels = 64 if batch * width >= 128 * 64 and parts == 1 else 32
     per_thread = 2 if parts == 1 else 1
-    return Tiles(channels, (16, 8) if batch * width // channels < 200 else (8, 8), per_thread)
+    return Tiles(channels, 16, (8, 8) if batch * width // channels < 200 else (4, 4), per_thread)
 
 
 def recur(
@@ -55,7 +54,7 @@ class _Call:
         self.parts = 1 if theta is None else 2
         self.tiles = tiles(self.batch, self.width, self.parts)
         pieces = self.tiles.pieces[direction]
-        rows = pieces * ROWS
+        rows = pieces * self.tiles.rows
         self.count = -(-self.length // rows)
         self.turn = 0 if theta is None else 1 if theta.dim() == 1 else 2
         cos = sin = None
@@ -65,7 +64,7 @@ class _Call:
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         channels = self.tiles.channels
         self.flags = dict(
-            D=self.width, BD=channels, W=pieces, R=ROWS, PARTS=self.parts, TURN=self.turn, LOGITS=bound is not None,
+            D=self.width, BD=channels, W=pieces, R=self.tiles.rows, PARTS=self.parts, TURN=self.turn, LOGITS=bound is not None,
             RESET=reset is not None, EVEN=self.length % rows == 0 and self.width % channels == 0,
             FAST=not interpreted(), num_warps=self.tiles.warps(direction), num_stages=1,
         )  # fmt: skip
@@ -73,8 +72,9 @@ class _Call:
 
 
 def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, int, int, int]:
-    rows = ROWS * tiles(batch, width, parts).pieces[0]
-    return batch, -(-length // rows) * (rows // ROWS), parts, width
+    size = tiles(batch, width, parts)
+    pieces = size.pieces[0]
+    return batch, -(-length // (pieces * size.rows)) * pieces, parts, width
 
 
 @torch.library.custom_op("arch::scan", mutates_args=())

@@ -10,27 +10,37 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, TWO_PI, cosine, power, sigmoids
+from .tiles import LOG2E, TWO_PI, cosine, inverse, power
 
 
 @triton.jit
-def rows_of(pointer, offsets, inside, R: tl.constexpr, STRIDE: tl.constexpr, EVEN: tl.constexpr):
-    """R tensors: rows `offsets` + r STRIDE; inside [R] is a tuple of masks, of no effect with EVEN."""
+def rows_of(pointer, offsets, row, column, T, R: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr):
+    """R tensors: the R rows from `row` on of a matrix [T, WIDTH], 0 outside it (with EVEN there is no outside)."""
     rows = ()
     for r in tl.static_range(R):
         if EVEN:
-            rows = rows + (tl.load(pointer + offsets + r * STRIDE),)
+            rows = rows + (tl.load(pointer + offsets + r * WIDTH),)
         else:
-            rows = rows + (tl.load(pointer + offsets + r * STRIDE, mask=inside[r], other=0.0),)
+            mask = (row + r < T) & (column < WIDTH)
+            rows = rows + (tl.load(pointer + offsets + r * WIDTH, mask=mask, other=0.0),)
     return rows
 
 
 @triton.jit
+def parts_of(channel, PARTS: tl.constexpr):
+    """Columns of the numbers of consecutive channels [1, BD]."""
+    if PARTS == 2:
+        return 2 * tl.min(channel, 1)[:, None] + tl.arange(0, 2 * channel.shape[1])[None, :]
+    else:
+        return channel
+
+
+@triton.jit
 def both(x, PARTS: tl.constexpr):
-    """re and im of [W, BD, 2], or x and x again where numbers are real."""
+    """re and im of [W, 2 BD], or x and x again where numbers are real."""
     x = x.to(tl.float32)
     if PARTS == 2:
-        return tl.split(x)
+        return tl.split(x.reshape([x.shape[0], x.shape[1] // 2, 2]))
     else:
         return x, x
 
@@ -64,14 +74,14 @@ def _join_complex(ar1, ai1, hr1, hi1, br1, bi1, sr1, si1, ar2, ai2, hr2, hi2, br
 
 
 @triton.jit
-def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.constexpr, REVERSE: tl.constexpr):
-    """From the factors a and values h of W pieces [W, BD] and the state s before them (after them with REVERSE): the
-    state each piece starts from, and the one behind all of them in every row."""
+def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.constexpr):
+    """From the factors a and values h of W pieces [W, BD] and the state s before them: the state each piece starts
+    from, and the one behind all of them in every row."""
     one, zero = tl.full(a_re.shape, 1.0, tl.float32), tl.zeros(a_re.shape, tl.float32)
-    last = tl.arange(0, W)[:, None] == (0 if REVERSE else W - 1)
+    last = tl.arange(0, W)[:, None] == W - 1
     if PARTS == 2:
         a_re, a_im, h_re, h_im, b_re, b_im, z_re, z_im = tl.associative_scan(
-            (a_re, a_im, h_re, h_im, one, zero, zero, zero), 0, _join_complex, reverse=REVERSE
+            (a_re, a_im, h_re, h_im, one, zero, zero, zero), 0, _join_complex
         )
         end_re, end_im = turned(s_re, s_im, a_re, a_im, PARTS)
         end_re = tl.sum(tl.where(last, end_re + h_re, 0.0), 0)[None, :] + zero
@@ -79,7 +89,7 @@ def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.conste
         s_re, s_im = turned(s_re, s_im, b_re, b_im, PARTS)
         return s_re + z_re, s_im + z_im, end_re, end_im
     else:
-        a_re, h_re, b_re, z_re = tl.associative_scan((a_re, h_re, one, zero), 0, _join_real, reverse=REVERSE)
+        a_re, h_re, b_re, z_re = tl.associative_scan((a_re, h_re, one, zero), 0, _join_real)
         end = tl.sum(tl.where(last, a_re * s_re + h_re, 0.0), 0)[None, :] + zero
         start = b_re * s_re + z_re
         return start, start, end, end
@@ -87,11 +97,12 @@ def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.conste
 
 @triton.jit
 def gate_of(x, lower, LOGITS: tl.constexpr, FAST: tl.constexpr):
-    """lam, and sigmoid(x) and sigmoid(-x) of logits x; lam alone, three times, of a logarithm x."""
+    """lam, sigmoid(x) and 1 - lam of logits x; lam alone, three times, of a logarithm x."""
     x = x.to(tl.float32)
     if LOGITS:
-        up, down = sigmoids(x, FAST)
-        return lower + (1.0 - lower) * up, up, down
+        e = power(tl.minimum(x * -LOG2E, 120.0), FAST)
+        up = inverse(1.0 + e, FAST)
+        return lower + (1.0 - lower) * up, up, (1.0 - lower) * (e * up)
     else:
         lam = power(x * LOG2E, FAST)
         return lam, lam, lam
@@ -124,23 +135,15 @@ def load_tile(
 ):  # fmt: skip
     """The rows of a tile, a tuple a tensor: gates, inputs, gradients (GRAD), angles (TURN 2), resets (RESET); what is
     not there is the gates again. first: the sequence's first row, row [W, 1]: of each piece in the sequence."""
-    inside = ()
-    for r in tl.static_range(R):
-        inside = inside + ((row + r < T) & (channel < D),)
-    offsets = first * D + row * D + channel
-    gates = rows_of(gate, offsets, inside, R, D, EVEN)
-    wide, masks = offsets, inside
-    if PARTS == 2:
-        wide = (2 * offsets)[:, :, None] + tl.arange(0, 2)[None, None, :]
-        masks = ()
-        for r in tl.static_range(R):
-            masks = masks + (inside[r][:, :, None] & (tl.arange(0, 2)[None, None, :] >= 0),)
-    inputs = rows_of(x, wide, masks, R, PARTS * D, EVEN)
+    offsets, wide = first * D + row * D + channel, parts_of(channel, PARTS)
+    wide_offsets = PARTS * (first * D + row * D) + wide
+    gates = rows_of(gate, offsets, row, channel, T, R, D, EVEN)
+    inputs = rows_of(x, wide_offsets, row, wide, T, R, PARTS * D, EVEN)
     grads, angles, resets = gates, gates, gates
     if GRAD:
-        grads = rows_of(grad, wide, masks, R, PARTS * D, EVEN)
+        grads = rows_of(grad, wide_offsets, row, wide, T, R, PARTS * D, EVEN)
     if TURN == 2:
-        angles = rows_of(theta, offsets, inside, R, D, EVEN)
+        angles = rows_of(theta, offsets, row, channel, T, R, D, EVEN)
     if RESET:
         resets = ()
         for r in tl.static_range(R):
@@ -149,18 +152,18 @@ def load_tile(
 
 
 @triton.jit
-def store_number(pointer, re, im, offsets, inside, PARTS: tl.constexpr, EVEN: tl.constexpr):
-    """At `offsets` counted in numbers."""
-    value, mask = re, inside
+def store_row(
+    pointer, re, im, offsets, row, column, r: tl.constexpr, T, D: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr
+):  # fmt: skip
+    """Row `row` + r of a matrix of T rows of D numbers; column as `parts_of` gives it, offsets those of `row`."""
+    value = re
     if PARTS == 2:
-        value = tl.join(re, im)
-        parts = tl.arange(0, 2)[None, None, :]
-        mask = inside[:, :, None] & (parts >= 0)
-        offsets = (2 * offsets)[:, :, None] + parts
+        value = tl.join(re, im).reshape([re.shape[0], 2 * re.shape[1]])
+    pointer += offsets + r * PARTS * D
     if EVEN:
-        tl.store(pointer + offsets, value.to(pointer.dtype.element_ty))
+        tl.store(pointer, value.to(pointer.dtype.element_ty))
     else:
-        tl.store(pointer + offsets, value.to(pointer.dtype.element_ty), mask=mask)
+        tl.store(pointer, value.to(pointer.dtype.element_ty), mask=(row + r < T) & (column < PARTS * D))
 
 
 @triton.jit(do_not_specialize=["T", "N"])
@@ -178,7 +181,7 @@ def scan_forward(
     batch = tl.program_id(1).to(tl.int64)
     piece = tl.arange(0, W)[:, None]
     channel = tl.program_id(0) * BD + tl.arange(0, BD)[None, :]
-    known = channel < D
+    wide, known = parts_of(channel, PARTS), channel < D
     lower = tl.zeros([1, BD], tl.float32)
     if LOGITS:
         lower = tl.load(bound + channel, mask=known, other=0.0)
@@ -205,10 +208,10 @@ def scan_forward(
         factors, updates, turns = (), (), ()
         whole, angle, h_re, h_im = zero + 1.0, zero, zero, zero
         for r in tl.static_range(R):
-            lam, _, down = gate_of(gates[r], lower, LOGITS, FAST)
+            lam, _, opening = gate_of(gates[r], lower, LOGITS, FAST)
             u_re, u_im = both(inputs[r], PARTS)
             if LOGITS:
-                u_re, u_im = (1.0 - lower) * down * u_re, (1.0 - lower) * down * u_im
+                u_re, u_im = opening * u_re, opening * u_im
             if RESET:
                 lam = tl.where(resets[r], 0.0, lam)
             if TURN == 2:
@@ -221,8 +224,9 @@ def scan_forward(
         if TURN == 2:
             c_all, s_all = angle_of(angle, FAST)
         re, im, state_re, state_im = joined(
-            whole * c_all if PARTS == 2 else whole, whole * s_all, h_re, h_im, state_re, state_im, PARTS, W, False
+            whole * c_all if PARTS == 2 else whole, whole * s_all, h_re, h_im, state_re, state_im, PARTS, W
         )  # fmt: skip
+        place = PARTS * D * (first + row) + wide
         store = ((batch * N * W + n * W + piece) * PARTS) * D + channel
         tl.store(starts + store, re, mask=known & (piece >= 0))
         if PARTS == 2:
@@ -230,10 +234,12 @@ def scan_forward(
         for r in tl.static_range(R):
             re, im = turned(re, im, turns[r][0], turns[r][1], PARTS)
             re, im = factors[r] * re + updates[r][0], factors[r] * im + updates[r][1]
-            inside = (row + r < T) & known
-            store_number(out, re, im, (first + row + r) * D + channel, inside, PARTS, EVEN)
-            end_re, end_im = tl.where(row + r == T - 1, re, end_re), tl.where(row + r == T - 1, im, end_im)
+            store_row(out, re, im, place, row, wide, r, T, D, PARTS, EVEN)
+            if not EVEN:
+                end_re, end_im = tl.where(row + r == T - 1, re, end_re), tl.where(row + r == T - 1, im, end_im)
         tile = ahead
+    if EVEN:
+        end_re, end_im = tl.where(piece == 0, state_re, 0.0), tl.where(piece == 0, state_im, 0.0)
     tl.store(final + batch * PARTS * D + channel, tl.sum(end_re, 0)[None, :], mask=known)
     if PARTS == 2:
         tl.store(final + (batch * PARTS + 1) * D + channel, tl.sum(end_im, 0)[None, :], mask=known)
