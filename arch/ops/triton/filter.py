@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .filter_kernels import filter_carry, filter_output, filter_states, filter_weights
+from .filter_near import filter_lags, filter_near
 from .launch import interpreted, operand_dtype
 
 ROWS = 16  # of a chunk, inside which lags are summed one by one
@@ -23,8 +24,8 @@ STATE_ROWS = 64  # of a chunk where no outputs are wanted
 class Tiles:
     length: int  # rows of a segment
     channels: int
-    weights_channels: int
-    warps: int = 4
+    warps: int
+    near: tuple[int, int] = (64, 4)  # channels and chunks of `filter_near` and `filter_lags`, two numbers a thread
 
 
 def tiles(batch: int, length: int, width: int, poles: int) -> Tiles:
@@ -33,7 +34,7 @@ def tiles(batch: int, length: int, width: int, poles: int) -> Tiles:
     size = 512
     while size > STATE_ROWS and batch * -(-length // size) * -(-width // channels) < 512:
         size //= 2
-    return Tiles(size, channels, 32)
+    return Tiles(size, channels, 8)
 
 
 def filtered(
@@ -87,8 +88,13 @@ class _Call:
     def outputs(self, x: Tensor, starts: Tensor, reverse: bool) -> Tensor:
         out = torch.empty_like(x)
         kernel = (self.powers()[:, None] * self.mix).sum(-1)
+        channels, chunks = self.tiles.near
+        filter_near[(-(-self.width // channels), -(-self.length // (chunks * ROWS)), self.batch)](
+            x, self.rank, kernel, out, self.length, D=self.width, BD=channels, W=chunks, C=ROWS,
+            RESET=self.rank is not None, REVERSE=reverse, num_warps=chunks * channels // 64,
+        )  # fmt: skip
         filter_output[self.grid(self.tiles.channels)](
-            x, self.rank, self.mix, kernel, self.log_decay, starts, out, *self.sizes, BD=self.tiles.channels, C=ROWS,
+            x, self.rank, self.mix, self.log_decay, starts, out, *self.sizes, BD=self.tiles.channels, C=ROWS,
             REVERSE=reverse, num_warps=self.tiles.warps, **self.flags,
         )  # fmt: skip
         return out
@@ -98,10 +104,14 @@ class _Call:
         starts, _ = self.states(x, None, False, False)
         d_mix = torch.empty_like(starts)
         d_kernel = starts.new_empty(self.batch, self.segments, ROWS, self.width)
-        channels = self.tiles.weights_channels
-        filter_weights[self.grid(channels)](
-            x, d_out, self.rank, self.log_decay, starts, d_mix, d_kernel, *self.sizes, BD=channels, C=ROWS,
+        filter_weights[self.grid(self.tiles.channels)](
+            x, d_out, self.rank, self.log_decay, starts, d_mix, *self.sizes, BD=self.tiles.channels, C=ROWS,
             num_warps=self.tiles.warps, **self.flags,
+        )  # fmt: skip
+        channels, chunks = self.tiles.near
+        filter_lags[self.grid(channels)](
+            x, d_out, self.rank, d_kernel, *self.sizes, D=self.width, BD=channels, W=chunks, C=ROWS,
+            RESET=self.rank is not None, num_warps=chunks * channels // 64,
         )  # fmt: skip
         inside = d_kernel.sum((0, 1))[..., None] * self.powers()[:, None]
         return d_mix.sum((0, 1)).t() + inside.sum(0)

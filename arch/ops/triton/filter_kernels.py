@@ -122,11 +122,11 @@ def filter_carry(
 
 @triton.jit(do_not_specialize=["T", "LENGTH"])
 def filter_output(
-    x, rank, mix, kernel, log_decay, starts, out, T, LENGTH,
+    x, rank, mix, log_decay, starts, out, T, LENGTH,
     D: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr, BD: tl.constexpr, C: tl.constexpr, RESET: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of a segment: what its start's state gives, and inside a chunk the kernel [C, D], lag by lag."""
+    """To `out`, which holds what `filter_near` found, the outputs of a segment from the states before its chunks."""
     segment, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(0) * BD + tl.arange(0, BD))[None, :]
     pole = tl.arange(0, WIDE)[:, None]
@@ -147,19 +147,12 @@ def filter_output(
         memory = first + (T - 1 - place if REVERSE else place)
         inside = (rows[:, None] < count) & (channel < D)
         y = product(read, state * weight if REVERSE else state, EXACT)
-        ranks = rows[:, None]
         if RESET:
             ranks = tl.load(rank + memory, mask=rows[:, None] < count, other=-1)
             y = tl.where(ranks == before_of(rank, first, start, T, REVERSE), y, 0.0)
-        near = tl.zeros([C, BD], tl.float32)
-        for lag in tl.static_range(C):
-            seen = inside & (rows[:, None] >= lag)
-            other = memory + lag if REVERSE else memory - lag
-            if RESET:
-                seen = seen & (tl.load(rank + other, mask=(rows[:, None] >= lag) & (rows[:, None] < count), other=-2) == ranks)
-            values = tl.load(x + other * D + channel, mask=seen, other=0.0).to(tl.float32)
-            near += values * tl.load(kernel + lag * D + channel, mask=channel < D, other=0.0)
-        tl.store(out + memory * D + channel, (y + near).to(out.dtype.element_ty), mask=inside)
+        place = out + memory * D + channel
+        y += tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        tl.store(place, y.to(out.dtype.element_ty), mask=inside)
         state = updated(
             state, x, rank, weight, rates, first, start, count, channel, T, D, C, RESET, REVERSE, EXACT, FAST
         )  # fmt: skip
@@ -167,12 +160,11 @@ def filter_output(
 
 @triton.jit(do_not_specialize=["T", "LENGTH"])
 def filter_weights(
-    x, d_out, rank, log_decay, starts, d_mix, d_kernel, T, LENGTH,
+    x, d_out, rank, log_decay, starts, d_mix, T, LENGTH,
     D: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr, BD: tl.constexpr, C: tl.constexpr, RESET: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """By segment, sum of d_out_t times the unweighted state before t's chunk, decayed to t: d_mix [B, segments, E, D],
-    and the sums of d_out_t x_{t - lag} inside chunks: d_kernel [B, segments, C, D]."""
+    """By segment, sum of d_out_t times the unweighted state before t's chunk, decayed to t: d_mix [B, segments, E, D]."""
     segment, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(0) * BD + tl.arange(0, BD))[None, :]
     pole = tl.arange(0, WIDE)[:, None]
@@ -182,9 +174,6 @@ def filter_weights(
     state = tl.load(starts + cell * E * D + pole * D + channel, mask=known, other=0.0)
     one = tl.full([WIDE, BD], 1.0, tl.float32)
     total = tl.zeros([WIDE, BD], tl.float32)
-    lags = ()
-    for _ in tl.static_range(C):
-        lags = lags + (tl.zeros([C, BD], tl.float32),)
     rows = tl.arange(0, C)
     read = power(rates[:, None] * (rows + 1)[None, :].to(tl.float32), FAST)
     first = batch * T
@@ -194,22 +183,11 @@ def filter_weights(
         memory = first + start + rows[:, None]
         inside = (rows[:, None] < count) & (channel < D)
         grad = tl.load(d_out + memory * D + channel, mask=inside, other=0.0)
-        reached, ranks = grad, rows[:, None]
         if RESET:
             ranks = tl.load(rank + memory, mask=rows[:, None] < count, other=-1)
-            reached = tl.where(ranks == before_of(rank, first, start, T, False), grad, 0.0)
-        total += state * product(read, reached, EXACT)
-        sums = ()
-        for lag in tl.static_range(C):
-            seen = inside & (rows[:, None] >= lag)
-            if RESET:
-                seen = seen & (tl.load(rank + memory - lag, mask=(rows[:, None] >= lag) & (rows[:, None] < count), other=-2) == ranks)
-            values = tl.load(x + (memory - lag) * D + channel, mask=seen, other=0.0).to(tl.float32)
-            sums = sums + (lags[lag] + values * grad.to(tl.float32),)
-        lags = sums
+            grad = tl.where(ranks == before_of(rank, first, start, T, False), grad, 0.0)
+        total += state * product(read, grad, EXACT)
         state = updated(
             state, x, rank, one, rates, first, start, count, channel, T, D, C, RESET, False, EXACT, FAST
         )  # fmt: skip
     tl.store(d_mix + cell * E * D + pole * D + channel, total, mask=known)
-    for lag in tl.static_range(C):
-        tl.store(d_kernel + (cell * C + lag) * D + channel, tl.sum(lags[lag], 0)[None, :], mask=channel < D)
