@@ -48,10 +48,10 @@ def scan(
     """All h_t, shaped as b and in b's dtype, and the final state in fp32 (fp64 for fp64 inputs).
 
     log_a: [B, T, D], log lam, <= 0, or a pair (logits [B, T, D], bound [D]): lam = bound + (1 - bound) sigmoid(logits),
-    and b is then the input before its gate, so that (1 - lam) b enters (see `forget_gate`); theta: None for the real recurrence, else angles in radians, [D] or [B, T, D];
-    b: [B, T, D], with theta [B, T, D, 2]; initial_state: b without its time axis, or None for zeros; chunk_size: a
-    power of two; reset: bool [B, T], True where the state is set to zero before the token. Raises InputError where a
-    dtype or a shape does not fit.
+    and b is the input before its gate, so that (1 - lam) b enters (see `forget_gate`); theta: None for the real
+    recurrence, else angles in radians, [D] or [B, T, D]; b: [B, T, D], with theta [B, T, D, 2]; initial_state: b
+    without its time axis, or None for zeros; chunk_size: a power of two; reset: bool [B, T], True where the state is
+    set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
     parts = "" if theta is None else "2"
     gate, bound = log_a if isinstance(log_a, tuple) else (log_a, None)
@@ -105,8 +105,8 @@ def step(
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: h_t and the new state (`scan` without the time axis).
 
-    log_a: [B, D], or logits [B, D] and a bound; b: [B, D], with theta [B, D, 2]; theta: None, [D] or [B, D]; state: as b, or None for zeros;
-    reset: bool [B].
+    log_a: [B, D], or a pair of logits [B, D] and their bound [D]; b: [B, D], with theta [B, D, 2]; theta: None, [D] or
+    [B, D]; state: as b, or None for zeros; reset: bool [B].
     """
     if theta is not None and theta.dim() == 2:
         theta = theta[:, None]

@@ -164,7 +164,7 @@ def filter_weights(
     D: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr, BD: tl.constexpr, C: tl.constexpr, RESET: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """By segment, sum of d_out_t times the unweighted state before t's chunk, decayed to t: d_mix [B, segments, E, D]."""
+    """By segment the sum of d_out_t times the unweighted state before t's chunk, decayed to t: [B, segments, E, D]."""
     segment, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(0) * BD + tl.arange(0, BD))[None, :]
     pole = tl.arange(0, WIDE)[:, None]

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF005 (tuples are added: Triton does not know the star)
 """The part of `causal_filter` inside chunks of C rows, which no state carries: sums lag by lag.
 
 A thread holds whole chunks of its channels, so that nothing crosses threads: [W, BD] tensors, one for each row of W

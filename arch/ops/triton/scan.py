@@ -28,10 +28,11 @@ class Tiles:
 
 
 def tiles(batch: int, width: int, parts: int) -> Tiles:
-    """Wide tiles where they fill 132 processors (with 32 numbers and more a row is whole sectors of memory)."""
-    channels = 64 if batch * width >= 128 * 64 and parts == 1 else 32
-    per_thread = 2 if parts == 1 else 1
-    return Tiles(channels, 16, (8, 8) if batch * width // channels < 200 else (4, 4), per_thread)
+    """As measured on an H200 (NOTES_SCANS.md): many programs hold short tiles, few hold long ones."""
+    many = batch * width >= 128 * 64
+    if parts == 1:
+        return Tiles(64, 16, (4, 8), 2) if many else Tiles(16, 16, (16, 16), 2)
+    return Tiles(32, 8, (4, 4), 1) if many else Tiles(32, 16, (8, 8), 1)
 
 
 def recur(
@@ -64,14 +65,15 @@ class _Call:
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         channels = self.tiles.channels
         self.flags = dict(
-            D=self.width, BD=channels, W=pieces, R=self.tiles.rows, PARTS=self.parts, TURN=self.turn, LOGITS=bound is not None,
-            RESET=reset is not None, EVEN=self.length % rows == 0 and self.width % channels == 0,
-            FAST=not interpreted(), num_warps=self.tiles.warps(direction), num_stages=1,
+            D=self.width, BD=channels, W=pieces, R=self.tiles.rows, PARTS=self.parts, TURN=self.turn,
+            LOGITS=bound is not None, RESET=reset is not None,
+            EVEN=self.length % rows == 0 and self.width % channels == 0, FAST=not interpreted(),
+            num_warps=self.tiles.warps(direction), num_stages=1,
         )  # fmt: skip
         self.grid = (-(-self.width // channels), self.batch)
 
 
-def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, int, int, int]:
+def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, ...]:
     size = tiles(batch, width, parts)
     pieces = size.pieces[0]
     return batch, -(-length // (pieces * size.rows)) * pieces, parts, width
@@ -87,7 +89,7 @@ def _forward(
     call = _Call(gate, bound, x, theta, reset, 0)
     out = torch.empty_like(x)
     final = x.new_empty(call.batch, call.parts, call.width, dtype=torch.float32)
-    starts = x.new_empty(_starts(*gate.shape, call.parts), dtype=torch.float32)
+    starts = x.new_empty(_starts(call.batch, call.length, call.width, call.parts), dtype=torch.float32)
     scan_forward[call.grid](
         gate, bound, x, *call.angles, call.reset, initial, out, starts, final, call.length, call.count,
         START=initial is not None, **call.flags,
@@ -98,11 +100,12 @@ def _forward(
 @_forward.register_fake
 def _(gate: Tensor, bound: Tensor | None, x: Tensor, theta: Tensor | None, initial: Tensor | None,
       reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    batch, length, width = gate.shape
     parts = 1 if theta is None else 2
     return (
         x.new_empty(x.shape),
-        x.new_empty(gate.shape[0], parts, gate.shape[2], dtype=torch.float32),
-        x.new_empty(_starts(*gate.shape, parts), dtype=torch.float32),
+        x.new_empty(batch, parts, width, dtype=torch.float32),
+        x.new_empty(_starts(batch, length, width, parts), dtype=torch.float32),
     )
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF005 (tuples are added: Triton does not know the star)
 """The gradients of `scan`: states again from those before every piece, then the recurrence backwards in time."""
 
 from __future__ import annotations

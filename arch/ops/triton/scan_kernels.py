@@ -1,3 +1,4 @@
+# ruff: noqa: RUF005 (tuples are added: Triton does not know the star)
 """The kernels of `scan`: one program a tile of channels and a sequence, W pieces of R rows at a time.
 
 A thread holds whole pieces of its channels, row by row in registers: the recurrence inside a piece crosses no threads.

@@ -1,7 +1,8 @@
+# ruff: noqa: RUF005 (tuples are added: Triton does not know the star)
 """The kernels of `selective_scan`: the states of a tile of channels in registers, [BD, N], row by row.
 
-A warp holds 8 channels, 4 lanes for the N states of each (the layout in which states are loaded), so that the sum over N
-is nearly all inside a thread. R rows are unrolled, and the next R are loaded while these are computed. The forward
+A warp holds 8 channels, 4 lanes for the N states of each (the layout in which states are loaded): the sum over N is
+nearly all inside a thread. R rows are unrolled, and the next R are loaded while these are computed. The forward
 stores the states before every R rows, from which the backward runs them again.
 """
 
