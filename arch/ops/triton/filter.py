@@ -24,7 +24,7 @@ STATE_ROWS = 64  # of a chunk where no outputs are wanted
 class Tiles:
     length: int  # rows of a segment
     channels: int
-    warps: int
+    warps: int = 4
     near: tuple[int, int] = (64, 4)  # channels and chunks of `filter_near` and `filter_lags`, two numbers a thread
 
 
@@ -34,7 +34,7 @@ def tiles(batch: int, length: int, width: int, poles: int) -> Tiles:
     size = 512
     while size > STATE_ROWS and batch * -(-length // size) * -(-width // channels) < 512:
         size //= 2
-    return Tiles(size, channels, 8)
+    return Tiles(size, channels)
 
 
 def filtered(
@@ -179,13 +179,14 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 def _flops(x: torch.Size, poles: int, counted: int, packed: bool, backward: bool) -> int:
     """The chunk form's: the kernel, then by chunk the states' update and reading and, of whole documents, the Toeplitz
-    product, whose two operands have gradients, where the others' powers have none."""
+    product. Only that one has two operands with gradients; the state read by a lone first chunk has none."""
     batch, length, width = x
     total = 0
     for rows, count in ((counted, length // counted), (length % counted, 1)):
         if rows and count:
             inside = 0 if packed else rows * rows * (2 if backward else 1)
-            total += 2 * width * rows * poles + count * batch * 2 * width * (2 * rows * poles + inside)
+            states = 1 if backward and not total and count == 1 else 2
+            total += 2 * width * rows * poles + count * batch * 2 * width * (states * rows * poles + inside)
     return total
 
 

@@ -18,8 +18,8 @@ class Tiles:
     """Channels and warps of a program, forward and backward; rows at a time; every how many of these a state is
     stored."""
 
-    channels: tuple[int, int] = (32, 32)
-    warps: tuple[int, int] = (4, 4)
+    channels: tuple[int, int] = (16, 32)
+    warps: tuple[int, int] = (2, 2)
     rows: int = 8
     stored: int = 2
 
