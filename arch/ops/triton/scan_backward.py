@@ -56,12 +56,13 @@ def scan_backward(
         ups, openings, turns, kept, ends = (), (), (), (), ()
         for r in tl.static_range(R):
             lam, up, opening = gate_of(gates[r], lower, LOGITS, FAST)
+            turn = (c, s)
             if TURN == 2:
-                c, s = angle_of(angles[r], FAST)
-            h_re, h_im = turned(h_re, h_im, c, s, PARTS)
+                turn = angle_of(angles[r], FAST)
+            h_re, h_im = turned(h_re, h_im, turn[0], turn[1], PARTS)
             if RESET:
                 h_re, h_im = tl.where(resets[r], 0.0, h_re), tl.where(resets[r], 0.0, h_im)
-            ups, openings, turns, kept = ups + (up,), openings + (opening,), turns + ((c, s),), kept + ((h_re, h_im),)
+            ups, openings, turns, kept = ups + (up,), openings + (opening,), turns + (turn,), kept + ((h_re, h_im),)
             u_re, u_im = both(inputs[r], PARTS)
             if LOGITS:
                 u_re, u_im = opening * u_re, opening * u_im
@@ -80,10 +81,11 @@ def scan_backward(
             if TURN == 2:
                 angle += angles[r].to(tl.float32)
             e_re, e_im = turned(lam * (ends[r][0] + e_re), lam * (ends[r][1] + e_im), turns[r][0], -turns[r][1], PARTS)
+        turn = (c_all, s_all)
         if TURN == 2:
-            c_all, s_all = angle_of(angle, FAST)
+            turn = angle_of(angle, FAST)
         e_re, e_im, later_re, later_im = joined(
-            whole * c_all if PARTS == 2 else whole, -whole * s_all, e_re, e_im, later_re, later_im, PARTS, W
+            whole * turn[0] if PARTS == 2 else whole, -whole * turn[1], e_re, e_im, later_re, later_im, PARTS, W
         )  # fmt: skip
         for r in tl.static_range(R - 1, -1, -1):
             g_re, g_im = ends[r][0] + e_re, ends[r][1] + e_im
@@ -106,8 +108,8 @@ def scan_backward(
             if TURN == 1:
                 turn_sum += lam * (g_im * k_re - g_re * k_im)
             if TURN == 2:
-                turn = lam * (g_im * k_re - g_re * k_im)
-                store_row(d_theta, turn, turn, place, row, channel, r, T, D, 1, EVEN)
+                across = lam * (g_im * k_re - g_re * k_im)
+                store_row(d_theta, across, across, place, row, channel, r, T, D, 1, EVEN)
             if RESET:
                 lam = tl.where(resets[r], 0.0, lam)
             e_re, e_im = turned(lam * g_re, lam * g_im, turns[r][0], -turns[r][1], PARTS)

@@ -215,17 +215,19 @@ def scan_forward(
                 u_re, u_im = opening * u_re, opening * u_im
             if RESET:
                 lam = tl.where(resets[r], 0.0, lam)
+            turn = (c, s)
             if TURN == 2:
-                c, s = angle_of(angles[r], FAST)
+                turn = angle_of(angles[r], FAST)
                 angle += angles[r].to(tl.float32)
-            h_re, h_im = turned(h_re, h_im, c, s, PARTS)
+            h_re, h_im = turned(h_re, h_im, turn[0], turn[1], PARTS)
             h_re, h_im = lam * h_re + u_re, lam * h_im + u_im
             whole *= lam
-            factors, updates, turns = factors + (lam,), updates + ((u_re, u_im),), turns + ((c, s),)
+            factors, updates, turns = factors + (lam,), updates + ((u_re, u_im),), turns + (turn,)
+        turn = (c_all, s_all)
         if TURN == 2:
-            c_all, s_all = angle_of(angle, FAST)
+            turn = angle_of(angle, FAST)
         re, im, state_re, state_im = joined(
-            whole * c_all if PARTS == 2 else whole, whole * s_all, h_re, h_im, state_re, state_im, PARTS, W
+            whole * turn[0] if PARTS == 2 else whole, whole * turn[1], h_re, h_im, state_re, state_im, PARTS, W
         )  # fmt: skip
         place = PARTS * D * (first + row) + wide
         store = ((batch * N * W + n * W + piece) * PARTS) * D + channel
