@@ -1,0 +1,173 @@
+"""Whole training steps on one GPU: `python -m arch.bench --model llama,tnl,hgrn2,cosformer2`.
+
+    --size 410m --batch 4 --context-length 8192      a preset, rows and tokens a row; vocabulary and widths are its own
+    --form triton                                    of the sequence operations (default: what a training run takes)
+    --compile                                        the model under torch.compile
+    --profile                                        also the kernels that a step spends its time in
+
+A step is forward and loss under bf16 autocast, backward, and AdamW (fused) on fp32 parameters: what the trainer does on
+one GPU without clipping. Tokens are random, so the loss stays near log(vocabulary).
+
+tokens/s come from the wall clock over all timed steps, the parts from CUDA events (medians). MFU counts 6 N FLOPs a
+token, N being all parameters with the tied embedding once, against the bf16 peak of H100 and H200 (989 TFLOP/s, dense).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import torch
+
+from .bench import failed, table
+from .config import ARCHS
+from .errors import InputError
+from .lm import LanguageModel
+from .ops.common import FORMS
+from .presets import preset
+
+PEAK = 989e12  # FLOP/s
+PARTS = ("forward", "backward", "optimizer")
+# What a kernel's name must contain, first match first
+KINDS = (
+    ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
+    ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
+    ("optimizer", ("adam",)),
+    ("sequence kernels", ("gated_", "decay_", "carry", "scan", "selective", "filter")),
+)
+
+
+class Training:
+    """A model with its optimizer and one batch of random tokens on the GPU."""
+
+    def __init__(self, arch: str, options: argparse.Namespace) -> None:
+        config = preset(arch, options.size, context_length=options.context_length)
+        generator = torch.Generator("cuda").manual_seed(0)
+        with torch.device("cuda"):
+            self.model = LanguageModel(config).train()
+            self.model.decoder.reset_parameters(generator)
+            shape = (options.batch, options.context_length + 1)
+            self.tokens = torch.randint(config.vocab_size, shape, generator=generator)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
+        self.call = torch.compile(self.model) if options.compile else self.model
+        self.form = options.form
+        self.n_params = sum(parameter.numel() for parameter in self.model.parameters())
+
+    def step(self, mark: Any = lambda: None) -> torch.Tensor:
+        """One step; `mark` is called before it and after each of its parts."""
+        mark()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = self.call(input_ids=self.tokens[:, :-1], targets=self.tokens[:, 1:], form=self.form).loss
+        mark()
+        loss.backward()
+        mark()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        mark()
+        return loss.detach()
+
+
+def measure(training: Training, steps: int) -> dict[str, Any]:
+    """tokens/s, ms a step and by part, MFU, peak memory in GiB, seconds of the first step, ms of the host a step."""
+    torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    training.step()
+    torch.cuda.synchronize()
+    row: dict[str, Any] = {"first_step_s": round(time.perf_counter() - begin, 2)}
+    for _ in range(2):
+        training.step()
+    marks: list[torch.cuda.Event] = []
+
+    def mark() -> None:
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(steps):
+        loss = training.step(mark)
+    issued = time.perf_counter() - begin
+    torch.cuda.synchronize()
+    elapsed = time.perf_counter() - begin
+    tokens = training.tokens[:, 1:].numel()
+    speed = steps * tokens / elapsed
+    row |= {"tokens_per_s": round(speed), "mfu_6nd": round(6 * training.n_params * speed / PEAK, 4)}
+    row["step_ms"] = round(1e3 * elapsed / steps, 1)
+    for index, name in enumerate(PARTS):
+        times = [marks[at + index].elapsed_time(marks[at + index + 1]) for at in range(0, len(marks), len(PARTS) + 1)]
+        row[f"{name}_ms"] = round(statistics.median(times), 1)
+    row["host_ms"] = round(1e3 * issued / steps, 1)
+    row["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)
+    return row | {"n_params": training.n_params, "loss": round(loss.item(), 4)}
+
+
+def profile(training: Training, rows: int) -> list[dict[str, Any]]:
+    """The kernels of one step, longest first: ms, share of all kernels' time, number of calls, kind."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiler
+
+    torch.cuda.synchronize()
+    with profiler(activities=[ProfilerActivity.CUDA]) as recorded:
+        training.step()
+        torch.cuda.synchronize()
+    found = [x for x in recorded.key_averages() if x.device_type == torch.autograd.DeviceType.CUDA]
+    total = sum(x.self_device_time_total for x in found)
+    kernels = [
+        {
+            "ms": round(x.self_device_time_total / 1e3, 3),
+            "share": round(x.self_device_time_total / total, 4),
+            "calls": x.count,
+            "kind": next((kind for kind, words in KINDS if any(word in x.key.lower() for word in words)), "other"),
+            "kernel": x.key[:110],
+        }
+        for x in sorted(found, key=lambda x: -x.self_device_time_total)
+    ]
+    kinds: dict[str, float] = {}
+    for kernel in kernels:
+        kinds[kernel["kind"]] = kinds.get(kernel["kind"], 0.0) + kernel["ms"]
+    print(f"{total / 1e3:.1f} ms of kernels:", ", ".join(f"{kind} {ms:.1f}" for kind, ms in kinds.items()))
+    print(table(kernels[:rows]), flush=True)
+    return kernels
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+    parser.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
+    parser.add_argument("--size", default="410m")
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--context-length", type=int, default=8192)
+    parser.add_argument("--form", choices=FORMS)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
+    parser.add_argument("--steps", type=int, default=10, help="timed ones, after three")
+    parser.add_argument("--json", help="also write all rows to this file")
+    options = parser.parse_args(arguments)
+    archs = options.model.split(",")
+    for arch in archs:
+        preset(arch, options.size)
+    if not torch.cuda.is_available():
+        raise InputError("arch.bench --model needs a GPU and found none")
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    rows: list[dict[str, Any]] = []
+    for arch in archs:
+        row: dict[str, Any] = {"model": f"{arch}-{options.size}", "batch": options.batch}
+        row |= {"context_length": options.context_length, "form": options.form or "", "compile": options.compile}
+        rows.append(row)
+        try:
+            training = Training(arch, options)
+            row |= measure(training, options.steps)
+            print(row, flush=True)
+            if options.profile:
+                row["kernels"] = profile(training, options.profile)
+        except Exception as error:
+            row |= failed(f"{arch} step", error)
+        training = None  # type: ignore[assignment]
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    print(table([{name: value for name, value in row.items() if name != "kernels"} for row in rows]))
