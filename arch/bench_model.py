@@ -53,14 +53,14 @@ class Training:
             self.tokens = torch.randint(config.vocab_size, shape, generator=generator)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
         self.call = torch.compile(self.model) if options.compile else self.model
-        self.form = options.form
+        self.arguments = {"form": options.form, "loss_only": True}
         self.n_params = sum(parameter.numel() for parameter in self.model.parameters())
 
     def step(self, mark: Any = lambda: None) -> torch.Tensor:
         """One step; `mark` is called before it and after each of its parts."""
         mark()
         with torch.autocast("cuda", torch.bfloat16):
-            loss = self.call(input_ids=self.tokens[:, :-1], targets=self.tokens[:, 1:], form=self.form).loss
+            loss = self.call(input_ids=self.tokens[:, :-1], targets=self.tokens[:, 1:], **self.arguments).loss
         mark()
         loss.backward()
         mark()

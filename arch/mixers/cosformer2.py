@@ -62,7 +62,7 @@ class CosFormer2Mixer(Mixer):
         value = self.heads(self.project["value"](x))
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
         mixed, state = self._mix(x, value, stream, past)
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+        return self.out(self.norm(mixed.flatten(2), self.gate(x))), {"state": state}
 
     def _mix(self, x: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
         """The linear attention of q' and k' over value [B, T, H, any width], and its state."""

@@ -53,7 +53,7 @@ class TNLMixer(Mixer):
         value = self.heads(self.project["value"](x))
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, past)
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+        return self.out(self.norm(mixed.flatten(2), self.gate(x))), {"state": state}
 
     def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
         query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
@@ -74,7 +74,8 @@ class TNLMixer(Mixer):
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
         """[H], or [B, T, H] where there is padding."""
-        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
+        # from unlocked memory the copy is staged at once: neither host nor device waits for the other
+        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device="cpu").to(x.device, non_blocking=True)
         return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
