@@ -41,9 +41,9 @@ def norm_forward(
         tl.store(total + at, s, mask=mask)
         s = s.to(tl.float32)
     y = s * tl.rsqrt(tl.sum(s * s, 1) / D + eps)[:, None]
-    columns = tl.arange(0, BLOCK)
     if WEIGHT:
-        y *= tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)[None, :]
+        columns = tl.arange(0, BLOCK)[None, :]
+        y *= _load(weight, columns, columns < D)
     if GATE:
         y *= tl.sigmoid(_load(gate, at, mask))
     _store(out, at, y, mask)
@@ -56,10 +56,10 @@ def norm_backward(
 ):  # fmt: skip
     """Gradients of norm_forward: of s (with TOTAL that of `total` is added), of the gate, and one share of the weight's
     a program [programs, D]. Programs take tiles in turn."""
-    columns = tl.arange(0, BLOCK)
+    columns = tl.arange(0, BLOCK)[None, :]
     shares = tl.zeros([R, BLOCK], tl.float32)
     if WEIGHT:
-        scale = tl.load(weight + columns, mask=columns < D, other=0.0).to(tl.float32)[None, :]
+        scale = _load(weight, columns, columns < D)
     for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
         at, mask = _tile(tile, N, D, R, BLOCK)
         d_y, n = _load(d_out, at, mask), _load(s, at, mask)
@@ -80,7 +80,7 @@ def norm_backward(
             d_s += _load(d_total, at, mask)
         _store(d_x, at, d_s, mask)
     if WEIGHT:
-        tl.store(d_weight + tl.program_id(0) * D + columns, tl.sum(shares, 0), mask=columns < D)
+        tl.store(d_weight + tl.program_id(0) * D + columns, tl.sum(shares, 0)[None, :], mask=columns < D)
 
 
 @triton.jit

@@ -21,7 +21,7 @@ def _tiles(x: Tensor) -> tuple[int, int, dict[str, int]]:
     width = x.shape[-1]
     block = triton.next_power_of_2(width)
     rows, count = max(1, TILE // block), x.numel() // width
-    return count, triton.cdiv(count, rows), {"R": rows, "BLOCK": block, "num_warps": 4 if block <= 2 * TILE else 8}
+    return count, triton.cdiv(count, rows), {"R": rows, "BLOCK": block, "num_warps": 4 if block <= TILE else 8}
 
 
 def _norm(x: Tensor, branch: Tensor | None, gate: Tensor | None, weight: Tensor | None, eps: float) -> list[Tensor]:
