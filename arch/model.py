@@ -15,6 +15,7 @@ from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
 from .mixers.gates import lower_bounds, reset_gamma
 from .norms import Norm
+from .ops.linear import linears
 from .ops.pointwise import gated_product
 from .state import DecodeState, State
 
@@ -30,7 +31,8 @@ class ChannelMixer(nn.Module):
         self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.down(gated_product(self.up(x), self.gate(x), self.silu))
+        up, gate = linears(x, self.up, self.gate)
+        return linears(gated_product(up, gate, self.silu), self.down)[0]
 
 
 class Layer(nn.Module):

@@ -9,6 +9,7 @@ import torch
 from arch.lm import build_model
 from arch.norms import Norm, normalise
 from arch.ops.cross_entropy import linear_cross_entropy
+from arch.ops.linear import _Linears, linears
 from arch.ops.pointwise import gated_product
 from arch.positions import rotate_pairs, rotation
 from arch.presets import preset
@@ -167,3 +168,31 @@ def test_a_loss_alone_is_the_loss():
     ids = torch.randint(0, 257, (2, 9), generator=torch.Generator().manual_seed(0))
     whole, alone = (model(input_ids=ids, targets=ids.roll(-1, 1), loss_only=only) for only in (False, True))
     assert torch.equal(whole.loss, alone.loss) and alone.logits.shape == (2, 0, 257)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_several_linear_maps_are_one_node(dtype):
+    """Outputs and gradients of the GPU's form, as those of the maps one by one; in bf16 the weights' are not rounded."""
+    weights = inputs((5, 12), (7, 12), (1, 12))
+
+    def together(x, *weights):
+        return [y.float() for y in _Linears.apply(x, dtype, *weights)]
+
+    def apart(x, *weights):
+        return [x @ weight.T for weight in weights]
+
+    if dtype == torch.float32:
+        both(together, apart, *inputs((2, 3, 12)), *weights)
+        return
+    leaves = [x.requires_grad_() for x in (*inputs((2, 3, 12)), *weights)]
+    found = torch.autograd.grad(sum(y.square().sum() for y in together(*leaves)), leaves)
+    expected = torch.autograd.grad(sum(y.square().sum() for y in apart(*leaves)), leaves)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == torch.float32 and (a - b).norm() < 0.01 * b.norm()
+
+
+def test_linear_maps_of_modules():
+    modules = [torch.nn.Linear(12, width, bias=False) for width in (5, 7)]
+    (x,) = inputs((2, 3, 12))
+    for found, module in zip(linears(x, *modules), modules, strict=True):
+        assert torch.equal(found, module(x))

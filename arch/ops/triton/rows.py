@@ -3,6 +3,7 @@ compiler fuses the plain forms itself, and a custom op's dispatch would cost mor
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, turn
 
 TILE = 4096  # numbers of a program
+BLOCK, WARPS = 8192, 8  # logits a program reads at a time
 SHARES = 1024  # programs at most that add up a weight's gradient
 
 
@@ -25,8 +27,7 @@ def _tiles(x: Tensor) -> tuple[int, int, dict[str, int]]:
 
 
 def _norm(x: Tensor, branch: Tensor | None, gate: Tensor | None, weight: Tensor | None, eps: float) -> list[Tensor]:
-    x, branch, gate = (None if t is None else t.contiguous() for t in (x, branch, gate))
-    assert x is not None
+    x, (branch, gate) = x.contiguous(), (None if t is None else t.contiguous() for t in (branch, gate))
     out, total = torch.empty_like(x), x if branch is None else torch.empty_like(x)
     count, tiles, constants = _tiles(x)
     norm_forward[(tiles,)](
@@ -137,15 +138,17 @@ class Turn(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _turned(grads[0], *ctx.saved_tensors, True), None, None
+        cos, sin = ctx.saved_tensors
+        return _turned(grads[0], cos, sin, True), None, None
 
 
 def loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
     """Losses [N] in nats, 0 where the target is negative, of logits [N, V]; with a scale (a scalar, fp32) the logits
     are overwritten by it times the losses' gradient."""
-    losses = logits.new_empty(len(logits), dtype=torch.float32)
+    losses, width = logits.new_empty(len(logits), dtype=torch.float32), logits.shape[1]
+    piece = math.gcd(width, 16)
     cross_entropy[(len(logits),)](
-        logits, targets, losses, scale, logits.shape[1], BLOCK=min(8192, triton.next_power_of_2(logits.shape[1])),
-        GRADIENT=scale is not None, num_warps=8,
+        logits, targets, losses, scale, width // piece, PIECE=piece,
+        BLOCK=min(BLOCK, triton.next_power_of_2(width)), GRADIENT=scale is not None, num_warps=WARPS,
     )  # fmt: skip
     return losses
