@@ -121,7 +121,7 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
     for event in events:
         found.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3 / PROFILED)
     total = sum(map(sum, found.values()))
-    kernels = [
+    kernels: list[dict[str, Any]] = [
         {
             "ms": round(sum(times), 3),
             "share": round(sum(times) / total, 4),
@@ -134,10 +134,8 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
     kinds: dict[str, float] = {}
     for kernel in kernels:
         kinds[kernel["kind"]] = kinds.get(kernel["kind"], 0.0) + kernel["ms"]
-    print(
-        f"{total:.1f} ms of kernels in {span / 1e3 / PROFILED:.1f} ms:",
-        ", ".join(f"{kind} {ms:.1f}" for kind, ms in kinds.items()),
-    )
+    shares = ", ".join(f"{kind} {ms:.1f}" for kind, ms in kinds.items())
+    print(f"{total:.1f} ms of kernels in {span / 1e3 / PROFILED:.1f} ms: {shares}")
     print(table(kernels[:rows]), flush=True)
     return kernels
 

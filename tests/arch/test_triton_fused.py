@@ -172,7 +172,7 @@ def test_a_loss_alone_is_the_loss():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_several_linear_maps_are_one_node(dtype):
-    """Outputs and gradients of the GPU's form, as those of the maps one by one; in bf16 the weights' are not rounded."""
+    """Outputs and gradients of the GPU's form, as those of the maps one by one; the weights' are not rounded."""
     weights = inputs((5, 12), (7, 12), (1, 12))
 
     def together(x, *weights):
