@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 LOWEST = tl.constexpr(-1e30)
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -128,37 +129,43 @@ def turn(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl
 
 @triton.jit
 def cross_entropy(
-    logits, targets, losses, scale, PIECES, PIECE: tl.constexpr, BLOCK: tl.constexpr, GRADIENT: tl.constexpr
-):
+    logits, targets, losses, scale, PIECES, PIECE: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
+    GRADIENT: tl.constexpr,
+):  # fmt: skip
     """One row a program: -log softmax(logits)[target] in nats, 0 where the target is negative; with GRADIENT the logits
-    are overwritten by scale times the loss's gradient. V = PIECES PIECE."""
+    are overwritten by scale times the loss's gradient. V = PIECES PIECE.
+
+    G W logits at a time, in G groups that keep maximum and sum of their own: nothing crosses threads before the end.
+    """
     row = tl.program_id(0)
     V = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
     logits += row.to(tl.int64) * V
     target = tl.load(targets + row)
-    columns = tl.arange(0, BLOCK)
+    columns = tl.arange(0, G)[:, None] * W + tl.arange(0, W)[None, :]
     if target < 0:
         tl.store(losses + row, 0.0)
         if GRADIENT:
-            for start in range(0, V, BLOCK):
+            for start in range(0, V, G * W):
                 at = start + columns
-                tl.store(logits + at, tl.zeros([BLOCK], logits.dtype.element_ty), mask=at < V)
+                tl.store(logits + at, tl.zeros([G, W], logits.dtype.element_ty), mask=at < V)
     else:
         # read before the reductions, whose barriers stand between it and the stores below
         chosen = tl.load(logits + target).to(tl.float32)
-        high, total = tl.full([], LOWEST, tl.float32), tl.full([], 0.0, tl.float32)
-        for start in range(0, V, BLOCK):
+        highs, totals = tl.full([G], LOWEST, tl.float32), tl.zeros([G], tl.float32)
+        for start in range(0, V, G * W):
             at = start + columns
-            x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32)
-            higher = tl.maximum(high, tl.max(x, 0))
-            total = total * tl.exp(high - higher) + tl.sum(tl.exp(x - higher), 0)
-            high = higher
-        tl.store(losses + row, tl.log(total) - (chosen - high))
+            x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32) * LOG2E
+            higher = tl.maximum(highs, tl.max(x, 1))
+            totals = totals * tl.exp2(highs - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
+            highs = higher
+        high = tl.max(highs, 0)
+        total = tl.sum(totals * tl.exp2(highs - high), 0)
+        tl.store(losses + row, tl.log(total) - (chosen - high / LOG2E))
         if GRADIENT:
             factor = tl.load(scale)
             share = factor / total
-            for start in range(0, V, BLOCK):
+            for start in range(0, V, G * W):
                 at = start + columns
                 x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32)
-                x = tl.exp(x - high) * share - tl.where(at == target, factor, 0.0)
+                x = tl.exp2(x * LOG2E - high) * share - tl.where(at == target, factor, 0.0)
                 tl.store(logits + at, x.to(logits.dtype.element_ty), mask=at < V)

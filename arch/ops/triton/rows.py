@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, turn
 
 TILE = 4096  # numbers of a program
-BLOCK, WARPS = 8192, 8  # logits a program reads at a time
+BLOCK = 16_384  # logits a program reads at a time
 SHARES = 1024  # programs at most that add up a weight's gradient
 
 
@@ -146,9 +146,10 @@ def loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tenso
     """Losses [N] in nats, 0 where the target is negative, of logits [N, V]; with a scale (a scalar, fp32) the logits
     are overwritten by it times the losses' gradient."""
     losses, width = logits.new_empty(len(logits), dtype=torch.float32), logits.shape[1]
-    piece = math.gcd(width, 16)
+    piece, block = math.gcd(width, 16), min(BLOCK, triton.next_power_of_2(width))
+    group = min(block, 16)
     cross_entropy[(len(logits),)](
-        logits, targets, losses, scale, width // piece, PIECE=piece,
-        BLOCK=min(BLOCK, triton.next_power_of_2(width)), GRADIENT=scale is not None, num_warps=WARPS,
+        logits, targets, losses, scale, width // piece, PIECE=piece, G=block // group, W=group,
+        GRADIENT=scale is not None, num_warps=16 if block == BLOCK else 4,
     )  # fmt: skip
     return losses
