@@ -22,8 +22,8 @@ def uses_kernels(x: Tensor) -> bool:
 
 
 def gated_product(a: Tensor, b: Tensor, silu: bool) -> Tensor:
-    """a * b, or a * silu(b): tensors of one shape and dtype."""
-    if uses_kernels(a):
+    """a * b, or a * silu(b), of one shape."""
+    if uses_kernels(a) and torch.promote_types(a.dtype, b.dtype) == a.dtype:
         from .triton.rows import Product
 
         return Product.apply(a, b, silu)

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from arch.lm import build_model
+from arch.mixers.base import Stream
+from arch.mixers.ssm import causal_conv
 from arch.norms import Norm, normalise
 from arch.ops.cross_entropy import linear_cross_entropy
 from arch.ops.linear import _Linears, linears
@@ -14,12 +16,12 @@ from arch.ops.pointwise import gated_product
 from arch.positions import rotate_pairs, rotation
 from arch.presets import preset
 
-from .compare import randn
+from .compare import assert_close, randn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WITH_TRITON = importlib.util.find_spec("triton") is not None
 kernels = pytest.mark.skipif(not WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
-CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+TOLERANCE = 2e-6  # of fp32: relative error of a tensor's norm
 EPS = 1e-6
 
 
@@ -32,8 +34,8 @@ def both(function, reference, *inputs):
         outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs.reshape(-1)]
         total = sum((out * randn(*out.shape, dtype=dtype, seed=i).to(device)).sum() for i, out in enumerate(outputs))
         results.append([*outputs, *torch.autograd.grad(total, leaves)])
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found.detach().cpu(), expected.detach().float(), **CLOSE)
+    found, expected = ([x.detach().cpu().double() for x in tensors] for tensors in results)
+    assert_close(found, expected, TOLERANCE)
 
 
 def inputs(*shapes):
@@ -113,6 +115,31 @@ def test_rotary_turns(own, half):
         return rotate_pairs(x, cos.double(), sin.double())
 
     both(lambda x: Turn.apply(x, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs((2, 6, 3, 2 * half)))
+
+
+@kernels
+@pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
+def test_short_convolution(case):
+    """The widths of tiles and of what a program adds up do not divide the sizes."""
+    from arch.ops.triton.conv import ShortConv
+
+    taps = 1 if case == "one tap" else 4
+    reset = torch.zeros(2, 300, dtype=torch.bool)
+    reset[0, [1, 2, 260]] = True
+    steps = torch.arange(300)
+    positions = steps - torch.where(reset, steps, 0).cummax(1).values
+    stream = Stream(positions, reset=reset if case == "packed" else None)
+    (past,) = inputs((2, taps - 1, 140)) if case == "after others" else [torch.zeros(2, taps - 1, 140)]
+
+    def by_kernel(x, w, b):
+        before = past.to(DEVICE) if case == "after others" else None
+        ages = positions.to(DEVICE) if case == "packed" else None
+        return ShortConv.apply(x[..., 3:143], before, w, b, ages)
+
+    def reference(x, w, b):
+        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:143]], 1), w, b, stream))
+
+    both(by_kernel, reference, *inputs((2, 300, 150), (140, taps), (140,)))
 
 
 @pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
