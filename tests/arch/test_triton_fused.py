@@ -124,9 +124,9 @@ def test_short_convolution(case):
     from arch.ops.triton.conv import ShortConv
 
     taps = 1 if case == "one tap" else 4
-    reset = torch.zeros(2, 300, dtype=torch.bool)
-    reset[0, [1, 2, 260]] = True
-    steps = torch.arange(300)
+    reset = torch.zeros(2, 150, dtype=torch.bool)
+    reset[0, [1, 2, 130]] = True
+    steps = torch.arange(150)
     positions = steps - torch.where(reset, steps, 0).cummax(1).values
     stream = Stream(positions, reset=reset if case == "packed" else None)
     (past,) = inputs((2, taps - 1, 140)) if case == "after others" else [torch.zeros(2, taps - 1, 140)]
@@ -139,7 +139,7 @@ def test_short_convolution(case):
     def reference(x, w, b):
         return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:143]], 1), w, b, stream))
 
-    both(by_kernel, reference, *inputs((2, 300, 150), (140, taps), (140,)))
+    both(by_kernel, reference, *inputs((2, 150, 150), (140, taps), (140,)))
 
 
 @pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])

@@ -11,13 +11,14 @@ from torch.autograd.function import once_differentiable
 
 from .conv_kernels import conv_backward, conv_forward, conv_gradients
 
-ROWS, CHANNELS = 16, 128  # of a program's tile
+TAPS = 4  # at most
+ROWS, CHANNELS = 8, 128  # of a program's tile
 TILES = 16  # of a program that adds up the gradients of the taps
 
 
 class ShortConv(torch.autograd.Function):
-    """silu(bias + sum over taps) [B, T, C] of x [B, T, C], weight [C, W], bias [C]; past [B, W - 1, C] without
-    gradient, or None; ages: int [B, T] or [T], each token's index in its document, or None where there is one."""
+    """silu(bias + sum over taps) [B, T, C] of x [B, T, C], weight [C, W], W <= TAPS, bias [C]; past [B, W - 1, C]
+    without gradient, or None; ages: int [B, T] or [T], each token's index in its document, or None where there is one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, past: Tensor | None, weight: Tensor, bias: Tensor, ages: Tensor | None) -> Tensor:
@@ -36,16 +37,16 @@ class ShortConv(torch.autograd.Function):
         width, sizes = weight.shape[1], _sizes(x, ages)
         d_out, d_x = grads[0].contiguous(), x.new_empty(x.shape)
         d_z = x.new_empty(x.shape, dtype=torch.float32)
-        grid, sums = _grid(x, ROWS * TILES), triton.next_power_of_2(width + 1)
-        shares = d_z.new_empty(grid[2] * grid[0], sums, x.shape[2])
+        grid = _grid(x, ROWS * TILES)
+        shares = d_z.new_empty(grid[2] * grid[0], 8, x.shape[2])
         conv_gradients[grid](
-            d_out, x, past, weight, bias, ages, d_z, shares, *sizes, TILES, SUMS=sums, **_constants(weight, past, ages)
+            d_out, x, past, weight, bias, ages, d_z, shares, *sizes, TILES, **_constants(weight, past, ages)
         )
         conv_backward[_grid(x, ROWS)](
             d_z, weight, ages, d_x, *sizes[:2], sizes[-1], W=width, R=ROWS, BLOCK=CHANNELS, AGES=ages is not None
         )
         total = shares.sum(0)
-        return d_x, None, total[:width].T.to(weight.dtype), total[width].to(bias.dtype), None
+        return d_x, None, total[:width].flip(0).T.to(weight.dtype), total[TAPS].to(bias.dtype), None
 
 
 def _grid(x: Tensor, rows: int) -> tuple[int, int, int]:

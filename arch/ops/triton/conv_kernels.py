@@ -56,28 +56,47 @@ def conv_forward(
 
 
 @triton.jit
+def _gathered(sums, number: tl.constexpr, total):
+    """sums [SUMS, BLOCK] with the sum over rows of total [R, BLOCK] in row `number`."""
+    rows = tl.arange(0, sums.shape[0])[:, None]
+    return tl.where(rows == number, tl.sum(total, 0)[None, :], sums)
+
+
+@triton.jit
 def conv_gradients(
     d_out, x, past, weight, bias, ages, d_z, shares, T, C, XB, XS, AB, TILES,
-    W: tl.constexpr, SUMS: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr, PAST: tl.constexpr, AGES: tl.constexpr,
+    W: tl.constexpr, R: tl.constexpr, BLOCK: tl.constexpr, PAST: tl.constexpr, AGES: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of what silu read, in fp32, and a share of the taps' and the bias's [SUMS, C], SUMS > W,
-    for TILES tiles."""
+    """The gradient of what silu read, in fp32, and a share of the taps' and the bias's [8, C] for TILES tiles: of the
+    tap that meets the token itself, those before, and, fifth, the bias. W is at most 4."""
     batch, columns = tl.program_id(2), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    number = tl.arange(0, SUMS)[:, None]
-    sums = tl.zeros([SUMS, BLOCK], tl.float32)
+    s0, s1, s2 = tl.zeros([R, BLOCK], tl.float32), tl.zeros([R, BLOCK], tl.float32), tl.zeros([R, BLOCK], tl.float32)
+    s3, own = tl.zeros([R, BLOCK], tl.float32), tl.zeros([R, BLOCK], tl.float32)
     for tile in range(TILES):
         rows = (tl.program_id(0) * TILES + tile) * R + tl.arange(0, R)
         mask = (rows[:, None] < T) & (columns[None, :] < C)
         at = (batch.to(tl.int64) * T + rows[:, None]) * C + columns[None, :]
-        z = _convolved(x, past, weight, bias, ages, batch, rows, columns, T, C, XB, XS, AB, W, PAST, AGES)
+        x0 = _back(x, past, ages, batch, rows, columns, T, C, XB, XS, AB, 0, W, PAST, AGES)
+        x1, x2, x3 = x0, x0, x0
+        z = tl.load(bias + columns, mask=columns < C, other=0.0).to(tl.float32)[None, :]
+        z += _tap(weight, columns, C, W - 1, W) * x0
+        if W > 1:
+            x1 = _back(x, past, ages, batch, rows, columns, T, C, XB, XS, AB, 1, W, PAST, AGES)
+            z += _tap(weight, columns, C, W - 2, W) * x1
+        if W > 2:
+            x2 = _back(x, past, ages, batch, rows, columns, T, C, XB, XS, AB, 2, W, PAST, AGES)
+            z += _tap(weight, columns, C, W - 3, W) * x2
+        if W > 3:
+            x3 = _back(x, past, ages, batch, rows, columns, T, C, XB, XS, AB, 3, W, PAST, AGES)
+            z += _tap(weight, columns, C, W - 4, W) * x3
         opened = tl.sigmoid(z)
         d = tl.load(d_out + at, mask=mask, other=0.0).to(tl.float32) * opened * (1 + z * (1 - opened))
         tl.store(d_z + at, d, mask=mask)
-        for i in tl.static_range(W):
-            found = _back(x, past, ages, batch, rows, columns, T, C, XB, XS, AB, W - 1 - i, W, PAST, AGES)
-            sums += tl.where(number == i, tl.sum(d * found, 0)[None, :], 0.0)
-        sums += tl.where(number == W, tl.sum(d, 0)[None, :], 0.0)
-    share = ((batch * tl.num_programs(0) + tl.program_id(0)) * SUMS + number) * C + columns[None, :]
+        s0, s1, s2, s3, own = s0 + d * x0, s1 + d * x1, s2 + d * x2, s3 + d * x3, own + d
+    sums = tl.zeros([8, BLOCK], tl.float32)
+    sums = _gathered(_gathered(_gathered(_gathered(_gathered(sums, 0, s0), 1, s1), 2, s2), 3, s3), 4, own)
+    number = tl.arange(0, 8)[:, None]
+    share = ((batch * tl.num_programs(0) + tl.program_id(0)) * 8 + number) * C + columns[None, :]
     tl.store(shares + share, sums, mask=columns[None, :] < C)
 
 
