@@ -18,7 +18,7 @@ TILES = 16  # of a program that adds up the gradients of the taps
 
 class ShortConv(torch.autograd.Function):
     """silu(bias + sum over taps) [B, T, C] of x [B, T, C], weight [C, W], W <= TAPS, bias [C]; past [B, W - 1, C]
-    without gradient, or None; ages: int [B, T] or [T], each token's index in its document, or None where there is one."""
+    without gradient, or None; ages: int [B, T] or [T], a token's index in its document, or None: there is one."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, past: Tensor | None, weight: Tensor, bias: Tensor, ages: Tensor | None) -> Tensor:
