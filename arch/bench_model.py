@@ -105,6 +105,10 @@ def measure(training: Training, steps: int) -> dict[str, Any]:
     return row | {"n_params": training.n_params, "loss": round(loss.item(), 4)}
 
 
+def kind_of(kernel: str) -> str:
+    return next((kind for kind, words in KINDS if any(word in kernel.lower() for word in words)), "other")
+
+
 def profile(training: Training, rows: int) -> list[dict[str, Any]]:
     """The kernels of a step, mean of a few, longest first: ms, share of all kernels' time, number of calls, kind."""
     from torch.profiler import ProfilerActivity
@@ -126,7 +130,7 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
             "ms": round(sum(times), 3),
             "share": round(sum(times) / total, 4),
             "calls": len(times) // PROFILED,
-            "kind": next((kind for kind, words in KINDS if any(word in name.lower() for word in words)), "other"),
+            "kind": kind_of(name),
             "kernel": name[:110],
         }
         for name, times in sorted(found.items(), key=lambda x: -sum(x[1]))
@@ -140,18 +144,22 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
     return kernels
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+    found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
+    found.add_argument("--size", default="410m")
+    found.add_argument("--batch", type=int, default=4)
+    found.add_argument("--context-length", type=int, default=8192)
+    found.add_argument("--form", choices=FORMS)
+    found.add_argument("--compile", action="store_true")
+    found.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
+    found.add_argument("--steps", type=int, default=10, help="timed ones, after three")
+    found.add_argument("--json", help="also write all rows to this file")
+    return found
+
+
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
-    parser.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
-    parser.add_argument("--size", default="410m")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--context-length", type=int, default=8192)
-    parser.add_argument("--form", choices=FORMS)
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
-    parser.add_argument("--steps", type=int, default=10, help="timed ones, after three")
-    parser.add_argument("--json", help="also write all rows to this file")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     archs = options.model.split(",")
     for arch in archs:
         preset(arch, options.size)
