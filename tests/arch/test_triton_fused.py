@@ -6,6 +6,7 @@ import importlib.util
 import pytest
 import torch
 
+from arch.config import ARCHS
 from arch.lm import build_model
 from arch.mixers.base import Stream
 from arch.mixers.ssm import causal_conv
@@ -223,3 +224,23 @@ def test_linear_maps_of_modules():
     (x,) = inputs((2, 3, 12))
     for found, module in zip(linears(x, *modules), modules, strict=True):
         assert torch.equal(found, module(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):
+    """In fp32, with all that runs around the sequence operations; on the GPU layers are computed twice."""
+    config = preset(arch, "98k", norm="rms") if arch == "hgrn2" else preset(arch, "98k")
+    ids = torch.randint(0, 257, (2, 97), generator=torch.Generator().manual_seed(0))
+    documents = (torch.arange(96) >= 50).long().expand(2, -1) if packed else None
+    results = []
+    for device in ("cpu", "cuda"):
+        model = build_model(config, 0).to(device)
+        model.decoder.gradient_checkpointing = device == "cuda"
+        own = None if documents is None else documents.to(device)
+        moved = ids.to(device)
+        loss = model(input_ids=moved[:, :-1], targets=moved[:, 1:], documents=own, loss_only=True).loss
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        results.append([x.detach().cpu().double() for x in (loss, *gradients)])
+    assert_close(results[1], results[0], 1e-4)
