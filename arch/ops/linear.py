@@ -19,7 +19,7 @@ def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     module), and those of the weights come from the products in the weights' own dtype, where autocast would add, round
     and copy in passes of their own.
     """
-    if not uses_kernels(x):
+    if not uses_kernels(x) or not torch.is_grad_enabled():  # without gradients autocast's cast weights serve again
         return tuple(module(x) for module in modules)
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
