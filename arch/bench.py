@@ -3,6 +3,7 @@
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
     python -m arch.bench --sweep              sizes of tiles, kernel by kernel
+    python -m arch.bench --model llama,tnl    whole training steps instead: see bench_model.py
 
 Times are medians of CUDA events around work queued behind a pause, so the host is never waited for, with the L2 cache
 overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
@@ -146,6 +147,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    if any(word.startswith("--model") for word in arguments or sys.argv[1:]):
+        from .bench_model import main as whole_steps
+
+        return whole_steps(arguments)
     parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
@@ -155,6 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--sweep", action="store_true", help="time kernels over sizes of tiles instead")
     parser.add_argument("--processes", type=int, default=12, help="that compile before a sweep")
     parser.add_argument("--json", help="also write all rows to this file")
+    parser.add_argument("--model", help="whole training steps of these architectures instead; has its own --help")
     options = parser.parse_args(arguments)
     chosen, forms = options.only.split(","), options.forms.split(",")
     for name, valid in [(x, CASES) for x in chosen] + [(x, FORMS) for x in forms]:
