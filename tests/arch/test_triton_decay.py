@@ -61,3 +61,19 @@ def test_segments_by_the_rules(turned):
         for chunks in (1, 7, 16, 100, 1000):
             count = decay_segments(knobs, rows, 128, chunks)
             assert (count - 1) * -(-chunks // count) < chunks
+
+
+def test_compiled_for_any_length():
+    """One graph, whose operators' sizes follow from symbolic shapes."""
+    torch._dynamo.reset()
+
+    def run(*x):
+        return decay_attention(*x, form="triton")[0]
+
+    def gradients(function, inputs):
+        return torch.autograd.grad(function(*inputs).square().sum(), inputs)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    q, k, v, decays = (randn(1, 20, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE) for seed in range(4))
+    inputs = [x.requires_grad_() for x in (q, k, v, -decays[..., 0].abs())]
+    assert all(torch.equal(a, b) for a, b in zip(gradients(compiled, inputs), gradients(run, inputs), strict=True))

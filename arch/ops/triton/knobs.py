@@ -116,17 +116,11 @@ class DecayKnobs:
 
 
 def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
-    rules = _decay_rules(key_dim, value_dim, turned, exact)
-    return replace(rules, **_override) if _override else rules
-
-
-@lru_cache
-def _decay_rules(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
     """The state of a program has at most 64 fp32 numbers a thread: more leaves no room for the rest."""
     inner = key_dim * (2 if turned else 1)
     high, wide = (32, 32) if exact else (64, 128) if turned else (128, 64)
     column = 32 if exact else 64
-    return DecayKnobs(
+    rules = DecayKnobs(
         chunk=32 if exact else 64,
         tile=min(value_dim, column),
         warps=8 if inner > 128 and not exact else 4,
@@ -141,18 +135,22 @@ def _decay_rules(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Dec
         segments=0,
         arch="sm80",
     )
+    return replace(rules, **_override) if _override else rules
 
 
-@lru_cache(maxsize=256)
 def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
-    """Segments of a sequence, for `rows` sequences times heads: the count with the least time, in units of a program's
-    over a whole sequence: waves of programs, and `decay_sums` over all segments but one, at 0.3 of a program's time."""
+    """Segments of a sequence, for `rows` sequences times heads: the most that 1, 2 or 3 waves of programs hold,
+    whichever takes the least time, in units of a program's over a whole sequence. `decay_sums`, over all segments but
+    one, takes 0.3 of a program's time. (Nothing here that torch.compile cannot trace.)"""
+    slots, programs = MULTIPROCESSORS * 8 // knobs.warps, rows * (value_dim // knobs.tile)
     count = knobs.segments
     if not count:
-        slots = MULTIPROCESSORS * 8 // knobs.warps
-        programs = rows * (value_dim // knobs.tile)
-        counts = range(1, max(1, min(64, chunks // 8)) + 1)
-        count = min(counts, key=lambda n: (-(-programs * n // slots) + 0.3 * programs / slots * (n - 1)) / n)
+        count, least = 1, float(-(-programs // slots))
+        for waves in (1, 2, 3):
+            segments = max(1, min(waves * slots // programs, chunks // 8))
+            cost = (-(-programs * segments // slots) + 0.3 * programs / slots * (segments - 1)) / segments
+            if cost < least:
+                count, least = segments, cost
     length = -(-chunks // min(count, chunks))
     return -(-chunks // length)
 
