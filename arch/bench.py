@@ -4,6 +4,7 @@
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
     python -m arch.bench --sweep              sizes of tiles, kernel by kernel
     python -m arch.bench --lra                whole small models, steps a second at 1K to 5K tokens: bench_lra.py
+    python -m arch.bench --model llama,tnl    whole training steps instead: see bench_model.py
 
 Times are medians of CUDA events around work queued behind a pause, so the host is never waited for, with the L2 cache
 overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
@@ -87,12 +88,17 @@ def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict
     gradients(run_it, inputs, weight)
     torch.cuda.synchronize()
     row: dict[str, Any] = {"first_s": round(time.perf_counter() - begin, 2)}
+    host = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        gradients(run_it, inputs, weight)
+        host.append(time.perf_counter() - begin)
+        torch.cuda.synchronize()
+    row["host_ms"] = round(1e3 * statistics.median(host), 2)  # the allocator's cache filled, as in training
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    begin = time.perf_counter()
     gradients(run_it, inputs, weight)
-    row["host_ms"] = round(1e3 * (time.perf_counter() - begin), 2)
     row["peak_mib"] = round((torch.cuda.max_memory_allocated() - before) / 2**20)
     with torch.no_grad():
         row["forward_ms"] = round(median_ms(lambda: run_it(inputs), repeats), 4)
@@ -142,6 +148,10 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    if any(word.startswith("--model") for word in arguments or sys.argv[1:]):
+        from .bench_model import main as whole_steps
+
+        return whole_steps(arguments)
     parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
@@ -153,6 +163,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lra", action="store_true", help="HGRN's speed table instead; --only names architectures")
     parser.add_argument("--batch", type=int, default=1, help="rows of --lra")
     parser.add_argument("--json", help="also write all rows to this file")
+    parser.add_argument("--model", help="whole training steps of these architectures instead; has its own --help")
     options = parser.parse_args(arguments)
     if options.lra:
         return _lra(options)

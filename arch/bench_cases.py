@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from .bench_scans import SCANS
 from .mixers.tnl import log_decays
 from .ops import decay_attention, gated_attention
 from .positions import cosine_pairs, rotation
@@ -25,6 +26,7 @@ class Case:
     names: tuple[str, ...]  # of the inputs, all differentiated
     make: Callable[..., list[Tensor]]  # of (B, T, H, D, a random tensor's maker)
     runs: dict[str, Callable[..., Run]]  # by form; of (B, T, H, D)
+    activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
 
     def inputs(self, *shape: int, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor]:
         """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32."""
@@ -37,10 +39,10 @@ class Case:
         inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
         return inputs, normal(*shape).to(dtype)
 
-    def floor_bytes(self, *shape: int) -> tuple[int, int]:
+    def floor_bytes(self, *shape: int) -> tuple[float, float]:
         """Every bf16 activation once: read and written by the forward, and by forward and backward together."""
         one = 2 * shape[0] * shape[1] * shape[2] * shape[3]
-        return 4 * one, 11 * one
+        return self.activations[0] * one, self.activations[1] * one
 
 
 def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callable[..., Run]]:
@@ -185,3 +187,4 @@ CASES = {
         Case("llama", ("q", "k", "v"), _qkv, _attention),
     )
 }
+CASES |= {name: Case(name, names, make, _own(call) | peer, moved) for name, names, make, call, peer, moved in SCANS}

@@ -37,6 +37,29 @@ def trial(chunk: int, states: tuple[int, ...], output: tuple[Any, ...], backward
     )
 
 
+def sizes(tile: int | tuple[int, ...]) -> tuple[int, ...]:
+    return tile if isinstance(tile, tuple) else (tile,)
+
+
+def decay_trial(
+    chunk: int, segments: int, values: tuple[int, ...], keys: tuple[int, ...], sums: tuple[int, ...]
+) -> Trial:
+    return Trial(
+        chunk=chunk,
+        segments=segments,
+        tile=values[0],
+        warps=values[1],
+        stages=values[2],
+        key_tile=keys[0],
+        key_warps=keys[1],
+        key_stages=keys[2],
+        learned_stages=keys[2],
+        sum_tile=sums[:2],
+        sum_warps=sums[2],
+        sum_stages=sums[3],
+    )
+
+
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
     if case in ("hgrn2", "gla"):
@@ -60,26 +83,25 @@ def trials(case: str, width: int) -> list[Trial]:
             )
         ]
     else:
-        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, d_v, warps, registers; backward: the same
+        # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
-            trial(*sizes)
-            for sizes in (
-                (64, (64, 64, 4, 3, 1), (64, 64, 4, None), (64, 64, 4, None)),
-                (64, (128, 64, 4, 4, 2), (64, 128, 4, None), (32, 64, 4, None)),
-                (64, (64, 128, 4, 3, 4), (128, 128, 4, None), (64, 128, 4, None)),
-                (64, (32, 64, 4, 4, 1), (32, 128, 4, None), (32, 64, 4, 168)),
-                (64, (64, 32, 4, 5, 1), (64, 128, 4, 168), (64, 64, 4, 168)),
-                (64, (128, 128, 8, 3, 4), (32, 64, 4, None), (32, 32, 4, None)),
-                (128, (64, 64, 4, 3, 1), (64, 128, 8, None), (64, 64, 8, None)),
-                (128, (64, 64, 8, 2, 2), (64, 64, 8, None), (32, 64, 8, None)),
-                (128, (128, 64, 8, 3, 2), (128, 128, 8, None), (64, 32, 8, None)),
-                (128, (64, 32, 4, 3, 1), (64, 64, 8, 128), (32, 64, 8, 128)),
-                (128, (64, 64, 4, 2, 4), (32, 64, 8, 128), (128, 64, 8, None)),
-                (128, (128, 128, 8, 2, 4), (32, 128, 8, None), (32, 128, 8, None)),
-                (32, (64, 64, 4, 4, 1), (64, 128, 4, None), (64, 64, 4, None)),
+            decay_trial(*row)
+            for row in (
+                (64, 0, (64, 4, 3), (64, 4, 3), (128, 64, 4, 3)),
+                (64, 0, (64, 4, 2), (64, 4, 2), (128, 64, 4, 4)),
+                (64, 0, (32, 4, 3), (32, 4, 3), (64, 64, 4, 3)),
+                (64, 0, (64, 8, 2), (32, 4, 3), (64, 128, 4, 2)),
+                (64, 0, (64, 8, 3), (32, 4, 2), (128, 64, 8, 2)),
+                (64, 1, (32, 8, 2), (32, 4, 2), (128, 64, 4, 3)),
+                (64, 8, (64, 4, 3), (64, 4, 2), (128, 64, 8, 3)),
+                (32, 0, (64, 4, 3), (64, 4, 3), (128, 128, 8, 3)),
+                (32, 0, (64, 8, 3), (32, 4, 3), (128, 64, 8, 3)),
+                (32, 0, (32, 4, 2), (32, 4, 2), (64, 128, 4, 3)),
             )
         ]
-    return [row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in row[key])]
+    return [
+        row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in sizes(row[key]))
+    ]
 
 
 class Timed:
@@ -96,7 +118,8 @@ class Timed:
             start.record()
             launch(*args, **options)
             end.record()
-            name = self.kernel.fn.__name__ + ("_reverse" if options.get("REVERSE") else "")
+            name = self.kernel.fn.__name__ + ("_keys" if options.get("KEYS") else "")
+            name += "_reverse" if options.get("REVERSE") else ""
             self.log.append((name, start, end))
 
         return run
@@ -112,7 +135,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     sums: list[dict[str, float]] = []
     names = {gated: ("gated_states", "gated_output", "gated_values", "gated_backward"), launch: ("carry",)}
-    names[decay] = ("decay_states", "decay_output", "decay_backward")
+    names[decay] = ("decay_rows", "decay_sums", "decay_attend")
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))
         for module, kernels in names.items():
@@ -135,7 +158,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
 def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
     case, trial, shape = job
     try:
-        kernel_times(case, trial, (1, 8 * trial["chunk"] * trial["segments"], *shape[2:]), 1)
+        kernel_times(case, trial, (1, 8 * trial["chunk"] * max(2, trial["segments"]), *shape[2:]), 1)
     except Exception as error:
         return f"{case} {trial}: {last_line(error)}"
     return None

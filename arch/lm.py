@@ -19,6 +19,7 @@ from .config import FIELDS, ModelConfig
 from .errors import InputError
 from .layout import boundaries
 from .model import Decoder
+from .ops.cross_entropy import linear_cross_entropy
 from .registry import plugin_of, require
 from .state import DecodeState
 
@@ -44,14 +45,19 @@ def own_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tenso
     return targets
 
 
+def check_targets(targets: Tensor, like: Tensor) -> None:
+    """Raises InputError where targets [B, T] are not as many as the tokens of `like` [B, T, ..]."""
+    if targets.shape != like.shape[:2]:
+        raise InputError(
+            f"targets have shape {list(targets.shape)}, the logits are of {list(like.shape[:2])} tokens: give one "
+            f"target a token, and leave logits_to_keep out"
+        )
+
+
 def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy in nats per token, in fp32 whatever autocast says. logits [B, T, V]; targets [B, T] hold the
     next token of each position; -100 is ignored. Raises InputError where they are not as many as the logits."""
-    if targets.shape != logits.shape[:2]:
-        raise InputError(
-            f"targets have shape {list(targets.shape)}, the logits are of {list(logits.shape[:2])} tokens: give one "
-            f"target a token, and leave logits_to_keep out"
-        )
+    check_targets(targets, logits)
     with torch.autocast(logits.device.type, enabled=False):
         wide = logits if logits.dtype == torch.float64 else logits.float()
         return nnf.cross_entropy(wide.flatten(0, 1), targets.flatten())
@@ -85,6 +91,7 @@ class LanguageModel(nn.Module):
         state: DecodeState | None = None,
         keep_state: bool = False,
         logits_to_keep: int = 0,
+        loss_only: bool = False,
         form: str | None = None,
     ) -> Output:
         """Logits of input_ids [B, T], the loss where `targets` are given, the state with `keep_state`.
@@ -93,14 +100,20 @@ class LanguageModel(nn.Module):
         either end of a row: the other tokens' results are those without it, and no padded token counts in the loss.
         documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
         state: of the tokens before these, as `keep_state` returned it. logits_to_keep: only those of the last tokens
-        (0: all). form: of the sequence operations (None: the fast one). Raises InputError for shapes that do not fit,
-        ids outside the vocabulary and a state of another model.
+        (0: all). loss_only: the loss without logits, which Output then holds of no token (on a GPU they are never all
+        in memory). form: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
+        fit, ids outside the vocabulary and a state of another model.
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, state, keep_state, form)
+        targets = None if targets is None else own_targets(targets, documents, attention_mask)
+        if loss_only and targets is not None and hidden.is_cuda and not torch.compiler.is_compiling():
+            check_targets(targets, hidden)
+            loss = linear_cross_entropy(hidden.flatten(0, 1), self.lm_head.weight, targets.flatten())
+            return Output(hidden.new_empty(len(hidden), 0, self.model_config.vocab_size), loss, after)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         if targets is None:
             return Output(logits, state=after)
-        return Output(logits, next_token_loss(logits, own_targets(targets, documents, attention_mask)), after)
+        return Output(logits[:, :0] if loss_only else logits, next_token_loss(logits, targets), after)
 
     def reset_parameters(self, seed: int) -> None:
         """Initialise every parameter from `seed` alone."""

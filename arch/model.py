@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -16,6 +15,8 @@ from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
 from .mixers.gates import lower_bounds, reset_gamma
 from .norms import Norm
+from .ops.linear import linears
+from .ops.pointwise import gated_product
 from .state import DecodeState, State
 
 
@@ -24,18 +25,21 @@ class ChannelMixer(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.activation = nnf.silu if config.arch == "llama" else None
+        self.silu = config.arch == "llama"
         self.up = nn.Linear(config.d_model, config.d_ffn, bias=False)
         self.gate = nn.Linear(config.d_model, config.d_ffn, bias=False)
         self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate = self.gate(x)
-        return self.down(self.up(x) * (gate if self.activation is None else self.activation(gate)))
+        up, gate = linears(x, self.up, self.gate)
+        return linears(gated_product(up, gate, self.silu), self.down)[0]
 
 
 class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x)), the latter where the token mixer asks for one."""
+    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x)), the latter where the token mixer asks for one.
+
+    The last branch travels beside x: the norm that reads the sum adds it, the next layer's or the model's.
+    """
 
     def __init__(self, config: ModelConfig, index: int) -> None:
         super().__init__()
@@ -46,10 +50,14 @@ class Layer(nn.Module):
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
             self.channel = ChannelMixer(config)
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        mixed, state = self.mixer(self.mixer_norm(x), stream, past)
-        x = x + mixed.to(x.dtype)
-        return x + self.channel(self.channel_norm(x)).to(x.dtype) if self.mixer.has_channel_mixer else x, state
+    def forward(self, x: Tensor, branch: Tensor | None, stream: Stream, past: State) -> tuple[Tensor, Tensor, State]:
+        """x and what is to be added to it, [B, T, d] each (None: nothing), before and after the layer; the state."""
+        x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
+        branch, state = self.mixer(normed, stream, past)
+        if self.mixer.has_channel_mixer:
+            x, normed = self.channel_norm.add(x, branch)
+            branch = self.channel(normed)
+        return x, branch, state
 
 
 class Decoder(nn.Module):
@@ -93,18 +101,22 @@ class Decoder(nn.Module):
         if self.tpe is not None:
             x, first = self.tpe(x, stream, {} if state is None else state.first)
         states: list[State] = []
+        branch: Tensor | None = None
         for index, layer in enumerate(self.layers):
             past = {} if state is None else state.layers[index]
             if self.gradient_checkpointing and self.training:
-                x, after = checkpoint(layer, x, stream, past, use_reentrant=False)
+                x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
+                x, branch, after = checkpoint(layer, x, None, stream, past, use_reentrant=False)
             else:
-                x, after = layer(x, stream, past)
+                x, branch, after = layer(x, branch, stream, past)
             if keep_state:
                 states.append(after)
+        assert branch is not None
+        hidden = self.norm.add(x, branch)[1]
         if not keep_state:
-            return self.norm(x), None
+            return hidden, None
         n_read = input_ids.shape[1] + (0 if state is None else state.n_read)
-        return self.norm(x), DecodeState(self.config, layout.seen, states, first, n_read, layout.hidden)
+        return hidden, DecodeState(self.config, layout.seen, states, first, n_read, layout.hidden)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.

@@ -7,6 +7,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from .ops.common import accumulator, full_precision
+from .ops.pointwise import uses_kernels
 
 
 class Norm(nn.Module):
@@ -18,9 +19,23 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width)) if kind in ("rms", "layer") else None
         self.bias = nn.Parameter(torch.zeros(width)) if kind == "layer" else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., d] -> [..., d] in x's dtype."""
-        return normalise(x, self.weight, self.bias, self.kind, self.eps)
+    def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
+        """[..., d] -> [..., d] in x's dtype; with a gate, its logits like x, times sigmoid(gate)."""
+        if self.kind != "layer" and uses_kernels(x):
+            from .ops.triton.rows import Norm as ByKernel
+
+            return ByKernel.apply(x, gate, self.weight, self.eps)
+        out = normalise(x, self.weight, self.bias, self.kind, self.eps)
+        return out if gate is None else out * torch.sigmoid(gate)
+
+    def add(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
+        """x + branch in x's dtype, both [..., d], and its norm."""
+        if self.kind != "layer" and uses_kernels(x):
+            from .ops.triton.rows import AddNorm
+
+            return AddNorm.apply(x, branch, self.weight, self.eps)
+        total = x + branch.to(x.dtype)
+        return total, self(total)
 
 
 @full_precision

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .ops.common import accumulator, full_precision
+from .ops.pointwise import uses_kernels
 
 
 @full_precision
@@ -24,8 +25,12 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary embedding of x [B, T, H, p]: channel c of the first half turns with channel c of the second half.
 
-    cos, sin: [T, p/2] or [B, T, p/2]. The pairing is that of Hugging Face's LLaMA.
+    cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
     """
+    if uses_kernels(x) and cos.dtype == torch.float32:
+        from .ops.triton.rows import Turn
+
+        return Turn.apply(x, cos, sin)
     first, second = x.to(accumulator(x, cos)).chunk(2, -1)
     cos, sin = cos[..., None, :], sin[..., None, :]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)

@@ -188,7 +188,7 @@ class Engine:
         engine, total = self.deepspeed_engine, None
         tokens = tokens.to(self.device, non_blocking=True)
         for micro in tokens.split(self.micro_rows):
-            loss = engine(input_ids=micro[:, :-1], targets=micro[:, 1:]).loss
+            loss = engine(input_ids=micro[:, :-1], targets=micro[:, 1:], loss_only=True).loss
             engine.backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
             if engine.is_gradient_accumulation_boundary() and not self.stage:

@@ -92,7 +92,7 @@ class Mixer(nn.Module):
 
 
 class LowRankGate(nn.Module):
-    """sigmoid(x W_down W_up), rank t, no activation between (eq. 9: G)."""
+    """x W_down W_up, rank t, no activation between: the logits of eq. 9's G, whose sigmoid the norm takes."""
 
     def __init__(self, width: int, rank: int) -> None:
         super().__init__()
@@ -100,4 +100,4 @@ class LowRankGate(nn.Module):
         self.up = nn.Linear(rank, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.sigmoid(self.up(self.down(x)))
+        return self.up(self.down(x))

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import causal_filter, decay_attention
+from ..ops.linear import linears
 from ..positions import cosine_pairs, rotation
 from ..state import State
 from .base import LowRankGate, Mixer, Stream
@@ -59,16 +60,17 @@ class CosFormer2Mixer(Mixer):
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        value = self.heads(self.project["value"](x))
+        query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
+        value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
-        mixed, state = self._mix(x, value, stream, past)
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
+        mixed, state = self._mix(query, key, value, stream, past)
+        out = self.norm(mixed.flatten(2), *linears(gate, self.gate.up))
+        return linears(out, self.out)[0], {"state": state}
 
-    def _mix(self, x: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
-        """The linear attention of q' and k' over value [B, T, H, any width], and its state."""
-        query = nnf.silu(self.heads(self.project["query"](x)))
-        key = stream.mask(nnf.silu(self.heads(self.project["key"](x))))
-        theta = self.angles(x.device)
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
+        query, key = nnf.silu(self.heads(query)), stream.mask(nnf.silu(self.heads(key)))
+        theta = self.angles(value.device)
         angles = (theta, stream.positions) if theta.dim() == 2 else None
         if angles is None:  # half of the channels turn, by the same angles in all heads
             cos, sin = (turn[..., None, :] for turn in rotation(theta, stream.positions))
@@ -90,7 +92,8 @@ class CosFormer2Mixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """q'_t . k'_s, [B, H, T, T]; the model's Tpe lies before the layers and is not in it."""
-        return self._mix(x, self.unit_values(x), stream, {})[0].transpose(1, 2)
+        query, key, _ = linears(x, *self.project.values())
+        return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)
 
 
 class Tpe(nn.Module):

@@ -72,9 +72,9 @@ def opened(gate: Tensor, bound: Tensor | None = None) -> tuple[Tensor, Tensor]:
 class HGRNMixer(Mixer):
     has_lower_bounds: ClassVar[bool] = True
 
-    def forget(self, x: Tensor, stream: Stream) -> Forget:
-        """log f [B, T, D], or its logits [B, T, D] and bound [D]; D is d or, with an expansion, n d. A padded token's
-        gate is 1: log f = 0 and 1 - f = 0."""
+    def forget(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Forget:
+        """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D]; D is d or, with an
+        expansion, n d. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
         copies, d = self.config.expand_ratio, self.config.d_model
         unbounded = self.config.lower_bound == "off"
         bound = x.new_zeros(d, dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
@@ -82,15 +82,17 @@ class HGRNMixer(Mixer):
         if self.config.lower_bound == "only":
             log_f = bound.clamp(min=torch.finfo(bound.dtype).tiny).log()
             return stream.mask(log_f.expand(*x.shape[:2], -1))
-        return stream.mask(self.project["forget"](x), math.inf), bound
+        logits = self.project["forget"](x) if logits is None else logits
+        return stream.mask(logits, math.inf), bound
 
-    def input_gate(self, x: Tensor, stream: Stream) -> Tensor | None:
-        """[B, T, D], 0 at padded tokens; None where it is tied: 1 - f."""
+    def input_gate(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Tensor | None:
+        """[B, T, D], 0 at padded tokens; None where it is tied: 1 - f. logits: x W_ig, where it is there already."""
         if self.config.input_gate == "tied":
             return None
         if self.config.input_gate == "none":
             return stream.mask(x.new_ones(*x.shape[:2], self.config.d_model * self.config.expand_ratio))
-        return stream.mask(torch.sigmoid(self.project["input_gate"](x)))
+        logits = self.project["input_gate"](x) if logits is None else logits
+        return stream.mask(torch.sigmoid(logits))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """f [B, T, D], within 0 .. 1, fp32 (fp64 for fp64), 1 at padded tokens; of complex states the modulus."""

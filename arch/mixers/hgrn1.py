@@ -37,7 +37,7 @@ from ..ops.common import accumulator, full_precision
 from ..state import State
 from .base import Stream
 from .expansions import EXPANSIONS, Expansion
-from .gates import HGRNMixer, opened
+from .gates import Forget, HGRNMixer, opened
 
 MIXING_CHANNELS = 16  # at a time in `token_mixing`, which takes T^2 numbers for each
 
@@ -87,10 +87,17 @@ class HGRN1Mixer(HGRNMixer):
         return log_decay, complement if gate is None else gate, self.angles(x, stream)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        log_decay, gate, theta = self.operands(x, stream)
+        value = nnf.silu(self.project["input"](x))
+        forget: Forget = self.forget(x, stream)
+        if self.config.input_gate == "tied" and isinstance(forget, tuple):
+            theta = self.angles(x, stream)
+            value = value if theta is None else value.unflatten(-1, (-1, 2))
+        else:
+            forget, gate, theta = self.operands(x, stream)
+            value = gated(gate, value)
         mixed, state = scan(
-            log_decay,
-            gated(gate, nnf.silu(self.project["input"](x))),
+            forget,
+            value,
             theta,
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,

@@ -25,6 +25,7 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import gated_attention
 from ..ops.common import accumulator
+from ..ops.linear import linears
 from ..state import State
 from .base import Stream
 from .gates import Forget, HGRNMixer
@@ -42,34 +43,37 @@ class HGRN2Mixer(HGRNMixer):
         assert config.norm is not None
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
-    def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Forget]:
-        """q, k and the forget gates, as gated_attention takes them."""
-        query = nnf.silu(self.project["query"](x)) if self.config.output_gate else torch.ones_like(x)
-        key, gate = self.input_gate(x, stream), self.forget(x, stream)
+    def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
+        """q, k, v and the forget gates, as gated_attention takes them."""
+        projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
+        query = nnf.silu(projected["query"]) if self.config.output_gate else torch.ones_like(x)
+        key = self.input_gate(x, stream, projected.get("input_gate"))
+        gate = self.forget(x, stream, projected.get("forget"))
         return (
             self.heads(query),
             None if key is None else self.heads(key),
+            stream.mask(self.heads(projected["value"])),
             (self.heads(gate[0]), self.heads(gate[1])) if isinstance(gate, tuple) else self.heads(gate),
         )
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key, gate = self.operands(x, stream)
+        query, key, value, gate = self.operands(x, stream)
         mixed, state = gated_attention(
             query,
             key,
-            stream.mask(self.heads(self.project["value"](x))),
+            value,
             gate,
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        return self.out(self.norm(mixed.flatten(2))), {"state": state}
+        return linears(self.norm(mixed.flatten(2)), self.out)[0], {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """A [B, H, T, T] with o = A v in each head: A_ts = q_t diag(f_{s+1} .. f_t) k_s^T for s <= t, fp32 (fp64 for
         fp64)."""
-        query, key, gate = self.operands(x, stream)
+        query, key, _, gate = self.operands(x, stream)
         mixed, _ = gated_attention(
             query,
             key,

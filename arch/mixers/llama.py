@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..config import ModelConfig
 from ..ops.common import accumulator
+from ..ops.linear import linears
 from ..positions import rotate_pairs, rotation
 from ..state import State
 from .base import Mixer, Stream
@@ -33,19 +34,18 @@ class LlamaMixer(Mixer):
         super().__init__(config, layer, ("query", "key", "value"))
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key = self._query_key(x, stream)
-        value = self.heads(self.project["value"](x))
+        query, key, value = (self.heads(y) for y in linears(x, *self.project.values()))
+        query, key = self._turned(query, key, stream)
         if past:
             key = torch.cat([past["key"], key], 1)
             value = torch.cat([past["value"], value], 1)
-        return self.out(self._attend(query, key, value, stream).flatten(2)), {"key": key, "value": value}
+        return linears(self._attend(query, key, value, stream).flatten(2), self.out)[0], {"key": key, "value": value}
 
-    def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        pairs = torch.arange(0, self.config.head_dim, 2, dtype=accumulator(x), device=x.device)
+    def _turned(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        pairs = torch.arange(0, self.config.head_dim, 2, dtype=accumulator(query), device=query.device)
         theta = self.config.rope_base ** (-pairs / self.config.head_dim)
         cos, sin = rotation(theta, stream.positions)
-        query = rotate_pairs(self.heads(self.project["query"](x)), cos, sin)
-        return query, rotate_pairs(self.heads(self.project["key"](x)), cos, sin)
+        return rotate_pairs(query, cos, sin), rotate_pairs(key, cos, sin)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
         """[B, T, H, any width] for values of that width."""
@@ -61,4 +61,5 @@ class LlamaMixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """The softmax weights, [B, H, T, T]."""
-        return self._attend(*self._query_key(x, stream), self.unit_values(x), stream).transpose(1, 2)
+        query, key, _ = (self.heads(y) for y in linears(x, *self.project.values()))
+        return self._attend(*self._turned(query, key, stream), self.unit_values(x), stream).transpose(1, 2)

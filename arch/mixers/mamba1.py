@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..ops import selective_scan
+from ..ops.pointwise import gated_product
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
@@ -55,7 +56,7 @@ class Mamba1Mixer(Mixer):
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         gate, value, key, query, dt, window = self._operands(x, stream, past)
         out, state = self._mix(value, key, query, dt, stream, past)
-        return self.out((out * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}
+        return self.out(gated_product(out, gate, True).to(x.dtype)), {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
         """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""

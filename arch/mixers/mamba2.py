@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
+from ..ops.pointwise import gated_product
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
@@ -55,7 +56,8 @@ class Mamba2Mixer(Mixer):
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         gate, value, key, query, dt, window = self._operands(x, stream, past)
         out, state = self._mix(value, key, query, dt, stream, past)
-        return self.out(self.norm(out.flatten(2) * nnf.silu(gate)).to(x.dtype)), {"state": state, "conv": window}
+        out = self.norm(gated_product(out.flatten(2), gate, True))
+        return self.out(out.to(x.dtype)), {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
@@ -73,7 +75,7 @@ class Mamba2Mixer(Mixer):
         out, state = decay_attention(
             query[:, :, None],
             key[:, :, None],
-            value * dt[..., None],
+            (value * dt[..., None]).to(value.dtype),
             self._log_decays(dt),
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,

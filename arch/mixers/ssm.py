@@ -9,6 +9,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..ops.common import accumulator, full_precision
+from ..ops.pointwise import uses_kernels
 from .base import Stream
 
 DT_RANGE, DT_FLOOR = (1e-3, 1e-1), 1e-4  # step sizes dt at initialisation
@@ -33,13 +34,19 @@ class CausalConv(nn.Module):
         """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C], those of the last document alone;
         `past` are those before x."""
         x = stream.mask(x)
-        if past is None:
-            past = x.new_zeros(x.shape[0], self.weight.shape[1] - 1, x.shape[2])
-        inputs = torch.cat([past, x], 1)
-        window = inputs[:, x.shape[1] :].clone()
+        count = self.weight.shape[1] - 1
+        by_kernel = uses_kernels(x) and count < 4 and (past is None or not past.requires_grad)
+        earlier = x.new_zeros(x.shape[0], count, x.shape[2]) if past is None else past
+        inputs = torch.cat([earlier, x[:, max(0, x.shape[1] - count) :] if by_kernel else x], 1)
+        window = inputs[:, inputs.shape[1] - count :].clone()
         if stream.reset is not None:
             age = torch.arange(window.shape[1] - 1, -1, -1, device=x.device)
             window = window.masked_fill((stream.positions[:, -1:] < age)[..., None], 0.0)
+        if by_kernel:
+            from ..ops.triton.conv import ShortConv
+
+            ages = None if stream.reset is None else stream.positions
+            return ShortConv.apply(x, past, self.weight, self.bias, ages), window
         return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), window
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
+from ..ops.linear import linears
 from ..state import State
 from .base import LowRankGate, Mixer, Stream
 
@@ -49,21 +50,18 @@ class TNLMixer(Mixer):
         self.log_decay = log_decays(layer, config.n_layers, config.n_heads)
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key = self._query_key(x, stream)
-        value = self.heads(self.project["value"](x))
+        query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
+        value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, past)
-        return self.out(self.norm(mixed.flatten(2)) * self.gate(x)), {"state": state}
-
-    def _query_key(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        query, key = nnf.silu(self.heads(self.project["query"](x))), nnf.silu(self.heads(self.project["key"](x)))
-        return query, stream.mask(key)
+        out = self.norm(mixed.flatten(2), *linears(gate, self.gate.up))
+        return linears(out, self.out)[0], {"state": state}
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
-        """The linear attention over value [B, T, H, any width], and its state."""
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
         return decay_attention(
-            query,
-            key,
+            nnf.silu(self.heads(query)),
+            stream.mask(nnf.silu(self.heads(key))),
             value,
             self._log_decays(value, stream),
             initial_state=past.get("state"),
@@ -74,7 +72,8 @@ class TNLMixer(Mixer):
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
         """[H], or [B, T, H] where there is padding."""
-        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device=x.device)
+        # from unlocked memory the copy is staged at once: neither host nor device waits for the other
+        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device="cpu").to(x.device, non_blocking=True)
         return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
@@ -83,4 +82,5 @@ class TNLMixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """q_t . k_s lam^(t - s), [B, H, T, T]."""
-        return self._mix(*self._query_key(x, stream), self.unit_values(x), stream, {})[0].transpose(1, 2)
+        query, key, _ = linears(x, *self.project.values())
+        return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)

@@ -24,6 +24,7 @@ from .common import (
     cuts,
     full_precision,
     full_precision_backward,
+    kernel_obstacle,
     product,
 )
 
@@ -53,13 +54,29 @@ def causal_filter(
         initial_state=(initial_state, "BDE"),
     )
     dtype = accumulator(x, mix, log_decay)
+    obstacle = kernel_obstacle(form, x, (mix.shape[1],), dtype)
+    if obstacle is None and log_decay.requires_grad:
+        obstacle = "the decays are learned"
+    chosen = choose_form(form, obstacle)
+    if chosen == "triton":
+        return _by_kernels(x, mix, log_decay, initial_state, chunk_size, reset)
     state = x.new_zeros(x.shape[0], *mix.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     inputs = (x.to(dtype), mix.to(dtype), log_decay.to(dtype), state)
-    if choose_form(form) == "naive":
+    if chosen == "naive":
         out, state = naive(*inputs, reset)
     else:
         out, state = chunk(*inputs, chunk_size, reset)
     return out.to(x.dtype), state
+
+
+def _by_kernels(
+    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None, chunk_size: int, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    from .triton.filter import filtered
+
+    state = None if state is None else state.float().mT
+    out, last = filtered(x, mix.float(), log_decay.float(), state, reset, chunk_size)
+    return out, last.mT
 
 
 def step(

@@ -24,8 +24,9 @@ def full_precision(function: F) -> F:
     """Run `function` outside autocast: autocast would turn exp, cumsum and matmul of fp32 tensors into bf16."""
 
     @functools.wraps(function)
-    def wrapped(first: Tensor, *args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(first.device.type, enabled=False):
+    def wrapped(first: Tensor | tuple[Tensor, ...], *args: Any, **kwargs: Any) -> Any:
+        device = (first[0] if isinstance(first, tuple) else first).device
+        with torch.autocast(device.type, enabled=False):
             return function(first, *args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
@@ -105,7 +106,7 @@ def kernel_obstacle(form: str | None, v: Tensor, widths: Sequence[int], dtype: t
         return f"the device is {v.device.type}"
     if dtype == torch.float64:
         return "an input is float64"
-    if max(widths) > 256:
+    if max(widths, default=0) > 256:
         return f"a head is {max(widths)} wide, more than 256"
     return "a tensor is empty" if v.numel() == 0 else None
 

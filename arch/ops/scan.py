@@ -29,13 +29,15 @@ from .common import (
     full_precision,
     full_precision_backward,
     halves,
+    kernel_obstacle,
     levels,
 )
+from .gated_attention import forget_gate
 
 
 @full_precision
 def scan(
-    log_a: Tensor,
+    log_a: Tensor | tuple[Tensor, Tensor],
     b: Tensor,
     theta: Tensor | None = None,
     initial_state: Tensor | None = None,
@@ -45,34 +47,57 @@ def scan(
 ) -> tuple[Tensor, Tensor]:
     """All h_t, shaped as b and in b's dtype, and the final state in fp32 (fp64 for fp64 inputs).
 
-    log_a: [B, T, D], log lam, <= 0; theta: None for the real recurrence, else angles in radians, [D] or [B, T, D];
-    b: [B, T, D], with theta [B, T, D, 2]; initial_state: b without its time axis, or None for zeros; chunk_size: a
-    power of two; reset: bool [B, T], True where the state is set to zero before the token. Raises InputError where a
-    dtype or a shape does not fit.
+    log_a: [B, T, D], log lam, <= 0, or a pair (logits [B, T, D], bound [D]): lam = bound + (1 - bound) sigmoid(logits),
+    and b is the input before its gate, so that (1 - lam) b enters (see `forget_gate`); theta: None for the real
+    recurrence, else angles in radians, [D] or [B, T, D]; b: [B, T, D], with theta [B, T, D, 2]; initial_state: b
+    without its time axis, or None for zeros; chunk_size: a power of two; reset: bool [B, T], True where the state is
+    set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
     parts = "" if theta is None else "2"
+    gate, bound = log_a if isinstance(log_a, tuple) else (log_a, None)
     check(
         "scan without theta" if theta is None else "scan with theta",
         reset,
-        log_a=(log_a, "BTD"),
+        **{"log_a" if bound is None else "logits": (gate, "BTD")},
+        bound=(bound, "D"),
         b=(b, f"BTD{parts}"),
         theta=(theta, "D" if theta is not None and theta.dim() == 1 else "BTD"),
         initial_state=(initial_state, f"BD{parts}"),
     )
-    dtype = accumulator(log_a, b, theta)
+    dtype = accumulator(gate, bound, b, theta)
+    chosen = choose_form(form, kernel_obstacle(form, b, (), dtype))
+    if chosen == "triton":
+        return _by_kernels(gate, bound, b, theta, initial_state, reset)
+    entering = b.to(dtype)
+    if bound is None:
+        log_a = gate.to(dtype)
+    else:
+        log_a, opening = forget_gate(gate.to(dtype), bound.to(dtype))
+        entering = entering * (opening if theta is None else opening[..., None])
     if theta is not None:
-        theta = theta.to(dtype).expand(1 if theta.dim() == 1 else -1, log_a.shape[1], -1)
+        theta = theta.to(dtype).expand(1 if theta.dim() == 1 else -1, gate.shape[1], -1)
     state = b.new_zeros(b.shape[0], *b.shape[2:], dtype=dtype) if initial_state is None else initial_state.to(dtype)
-    inputs = (cut(log_a.to(dtype), reset), _parts_inside(b.to(dtype), theta), theta, _parts_inside(state, theta))
-    if choose_form(form) == "naive" or b.shape[1] == 0:
+    inputs = (cut(log_a, reset), _parts_inside(entering, theta), theta, _parts_inside(state, theta))
+    if chosen == "naive" or b.shape[1] == 0:
         out, state = naive(*inputs)
     else:
         out, state = _Scan.apply(*inputs, chunk_size)
     return _parts_last(out, theta).to(b.dtype), _parts_last(state, theta)
 
 
+def _by_kernels(
+    gate: Tensor, bound: Tensor | None, b: Tensor, theta: Tensor | None, state: Tensor | None, reset: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    from .triton.scan import recur
+
+    bound = None if bound is None else bound.float()
+    state = None if state is None else _parts_inside(state.float(), theta)
+    out, last = recur(gate, bound, b, theta, state, reset)
+    return out, _parts_last(last, theta)
+
+
 def step(
-    log_a: Tensor,
+    log_a: Tensor | tuple[Tensor, Tensor],
     b: Tensor,
     theta: Tensor | None = None,
     state: Tensor | None = None,
@@ -80,13 +105,14 @@ def step(
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: h_t and the new state (`scan` without the time axis).
 
-    log_a: [B, D]; b: [B, D], with theta [B, D, 2]; theta: None, [D] or [B, D]; state: as b, or None for zeros;
-    reset: bool [B].
+    log_a: [B, D], or a pair of logits [B, D] and their bound [D]; b: [B, D], with theta [B, D, 2]; theta: None, [D] or
+    [B, D]; state: as b, or None for zeros; reset: bool [B].
     """
     if theta is not None and theta.dim() == 2:
         theta = theta[:, None]
     reset = None if reset is None else reset[:, None]
-    out, state = scan(log_a[:, None], b[:, None], theta, state, form="naive", reset=reset)
+    log_a = (log_a[0][:, None], log_a[1]) if isinstance(log_a, tuple) else log_a[:, None]
+    out, state = scan(log_a, b[:, None], theta, state, form="naive", reset=reset)
     return out[:, 0], state
 
 

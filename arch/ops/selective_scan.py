@@ -20,7 +20,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, check, choose_form, full_precision, full_precision_backward
+from .common import accumulator, check, choose_form, full_precision, full_precision_backward, kernel_obstacle
 from .scan import scan_rows
 
 
@@ -53,9 +53,14 @@ def selective_scan(
         initial_state=(initial_state, "BDN"),
     )
     dtype = accumulator(dt, A, B, C, x)
+    chosen = choose_form(form, kernel_obstacle(form, x, (A.shape[1],), dtype))
+    if chosen == "triton":
+        from .triton.selective import mixed
+
+        return mixed(dt, A, B, C, x, None if initial_state is None else initial_state.float(), reset, chunk_size)
     state = x.new_zeros(x.shape[0], *A.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     inputs = (dt.to(dtype), A.to(dtype), B.to(dtype), C.to(dtype), x.to(dtype), state)
-    if choose_form(form) == "naive" or x.shape[1] == 0:
+    if chosen == "naive" or x.shape[1] == 0:
         out, state = naive(*inputs, reset)
     else:
         out, state = _SelectiveScan.apply(*inputs, chunk_size, reset)

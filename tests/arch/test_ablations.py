@@ -268,7 +268,7 @@ def test_forget_gates_and_token_mixing(arch, changes):
         same = torch.allclose(f[0], bound.expand(17, -1), rtol=1e-12)
         assert same == (config.lower_bound == "only")
     if arch == "hgrn2":
-        query, key, _ = mixer.operands(x, stream)
+        query, key, _, _ = mixer.operands(x, stream)
         key = (1 - f if key is None else key.flatten(2)) * keep[..., None]
         query, key, gates = query.flatten(2), key, f.to(torch.complex128)
     else:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from arch.errors import InputError
-from arch.ops import scan
+from arch.ops import scan, scan_step
 
 from .compare import DECAYS, LENGTHS, TOLERANCE, compare, picked, randn
 
@@ -41,6 +41,26 @@ def test_forms_agree_on_many_chunks(dtype):
     log_a[:, ::11], log_a[:, 5::13] = -1e4, -math.inf
     b, theta = randn(1, 1000, 4, 2, dtype=dtype, seed=1), randn(1, 1000, 4, dtype=dtype, seed=2)
     compare(lambda form, *inputs: scan(*inputs, form=form), [log_a, b, theta], dtype)
+
+
+@pytest.mark.parametrize("parts", [(), (2,)])
+def test_gate_from_logits_is_that_of_its_logarithm(parts):
+    """lam = bound + (1 - bound) sigmoid(logits) and (1 - lam) b, in all forms and token by token."""
+    logits, b = 4 * randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, *parts, dtype=torch.float64, seed=1)
+    bound = torch.linspace(0, 0.9, 6, dtype=torch.float64)
+    theta = [randn(6, dtype=torch.float64, seed=2)] if parts else []
+    lam = bound + (1 - bound) * torch.sigmoid(logits)
+    expected = scan(lam.log(), (1 - lam)[(..., *[None] * len(parts))] * b, *theta, form="naive")[0]
+    state, steps = None, []
+    for t in range(33):
+        out, state = scan_step((logits[:, t], bound), b[:, t], *theta, state=state)
+        steps.append(out)
+    for found in (
+        *(scan((logits, bound), b, *theta, form=form)[0] for form in ("naive", "chunk")),
+        torch.stack(steps, 1),
+    ):
+        assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
+    compare(lambda form, x, low, b, *theta: scan((x, low), b, *theta, form=form), [logits, bound, b, *theta], b.dtype)
 
 
 def test_complex_recurrence_is_that_of_complex_numbers():

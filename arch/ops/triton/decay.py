@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .decay_backward import decay_backward
-from .decay_kernels import decay_output, decay_states
-from .knobs import decay_knobs
-from .launch import interpreted, operand_dtype, state_pass
+from .decay_attend import decay_attend
+from .decay_kernels import decay_rows, decay_sums
+from .knobs import decay_knobs, decay_segments
+from .launch import interpreted, operand_dtype
 
 
 def attend(
@@ -24,150 +24,211 @@ def attend(
     fp32, and positions, int, [T] or [B, T], q and k are doubled by cosines and sines, and the state has 2 d_k rows.
     counted: the chunk size whose FLOPs the FLOP counter is told."""
     dtype = operand_dtype(q, k, v)
-    chunk = decay_knobs(q.shape[-1], v.shape[-1], theta is not None, dtype != torch.bfloat16).chunk
-    if positions is not None:
+    knobs = decay_knobs(q.shape[-1], v.shape[-1], theta is not None, dtype != torch.bfloat16)
+    chunks = -(-q.shape[1] // knobs.chunk)
+    count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
+    high = low = None
+    if theta is not None and positions is not None:
+        high, low = _turns(theta)
         positions = positions.to(torch.int32)
-    out, final, _ = _forward(q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, positions, initial, chunk, counted)
+    out, final, *_ = _forward(
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions, initial, knobs.chunk, count, counted
+    )
     return out, final
+
+
+def _turns(theta: Tensor) -> tuple[Tensor, Tensor]:
+    """theta / 2 pi in two fp32 parts."""
+    turn = theta.detach().double() / (2 * math.pi)
+    high = turn.float()
+    return high, (turn - high).float()
 
 
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(
-        self, q: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, positions: Tensor | None, chunk: int
-    ):
-        self.batch, self.length, self.groups, self.key_dim = q.shape
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, turn: tuple[Tensor | None, ...], count: int):
+        batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
-        self.wide = self.key_dim * (1 if theta is None else 2)
-        self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
+        self.turned = turn[0] is not None
+        self.wide = self.key_dim * (2 if self.turned else 1)
+        self.rows = batch * self.heads
         exact = q.dtype != torch.bfloat16
-        self.knobs = decay_knobs(self.key_dim, self.value_dim, theta is not None, exact)
-        high = low = stride = None
-        if theta is not None and positions is not None:
-            turn = theta.double() / (2 * math.pi)
-            high = turn.float()
-            low = (turn - high).float()
-            positions = positions.contiguous()
-            stride = self.length if positions.dim() == 2 else 0
-        self.turn = (decay, high, low, positions)
+        self.knobs = decay_knobs(self.key_dim, self.value_dim, self.turned, exact)
+        self.chunks = -(-self.length // self.knobs.chunk)
+        self.count = count
+        positions = turn[2]
+        stride = self.length if positions is not None and positions.dim() == 2 else 0
+        self.around = (table, *turn)
+        self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count), stride)
         self.flags = dict(
-            C=chunk, DK=self.key_dim, DV=self.value_dim, MODE=0 if decay is None else 1 if decay.dim() == 1 else 2,
-            TURN=theta is not None, EXACT=exact, FAST=not interpreted(),
+            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0,
+            TURN=self.turned, EXACT=exact, FAST=not interpreted(), **self.knobs.target,
         )  # fmt: skip
-        self.sizes = (self.length, self.heads, self.groups, self.chunks)
-        self.stride = stride or 0
-        self.grid = (self.rows, self.chunks)
 
-    def states(self, x: Tensor, v: Tensor, initial: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
-        return state_pass(
-            decay_states, (x, v, *self.turn), self.flags, self.knobs, initial, reverse, v,
-            (self.rows, self.chunks, self.wide, self.value_dim), lambda length: (*self.sizes, length, self.stride),
-            v.dtype,
+    def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+        """What every segment adds to the state, and its decay."""
+        shape = (self.rows, self.count if self.count > 1 else 0)
+        sums = y.new_empty(*shape, self.wide, self.value_dim, dtype=torch.float32)
+        totals = y.new_empty(*shape, dtype=torch.float32)
+        if self.count > 1:
+            tile = self.knobs.sum_tile
+            grid = (self.wide // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
+            decay_sums[grid](
+                x, y, *self.around, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
+                num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
+            )  # fmt: skip
+        return sums, totals
+
+    def run(
+        self, a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, initial: Tensor | None,
+        sums: tuple[Tensor, Tensor], out: Tensor, final: Tensor | None, reverse: bool,
+        states: Tensor | None = None, entering: Tensor | None = None, d_turn: Tensor | None = None,
+        d_decay: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        knobs, keys = self.knobs, own is not None
+        if keys:
+            stages = knobs.key_stages if states is None else knobs.learned_stages
+            tile, warps = knobs.key_tile, knobs.key_warps
+        else:
+            tile, warps, stages = knobs.tile, knobs.warps, knobs.stages
+        decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
+            a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
+            TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
+            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, positions: Tensor | None,
-    initial: Tensor | None, chunk: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, and states before every chunk."""
-    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    decay = None if decay is None else decay.contiguous()
-    initial = None if initial is None else initial.contiguous()
-    call = _Call(q, v, decay, theta, positions, chunk)
-    states, final = call.states(k, v, initial, reverse=False)
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
+    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks.
+
+    theta is there for its gradient; the kernels read theta / 2 pi, high + low.
+    """
+    q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
+    table = _table(v, decay, chunk)
+    call = _Call(q, v, table, (high, low, positions), count)
+    sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
-    tile = call.knobs.output_tile
-    decay_output[(*call.grid, call.value_dim // tile[1])](
-        q, k, v, *call.turn, states, out, *call.sizes, call.stride, **call.flags, BK=tile[0], BV=tile[1],
-        num_warps=call.knobs.output_warps, maxnreg=call.knobs.output_registers, num_stages=1, **call.knobs.target,
-    )  # fmt: skip
-    return out, final.view(call.batch, call.heads, call.wide, call.value_dim), states
+    final = v.new_empty(v.shape[0], call.heads, call.wide, call.value_dim, dtype=torch.float32)
+    call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
+    return out, final, sums, totals, table
+
+
+def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
+    """The decays inside chunks, see `decay_rows`; empty without."""
+    batch, length, heads = v.shape[:3]
+    chunks = -(-length // chunk)
+    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
+    if decay is not None:
+        decay_rows[(batch * heads, chunks)](
+            decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
+        )
+    return table
+
+
+def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
+    batch, length, heads = v.shape[:3]
+    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
+
+
+def _contiguous(*tensors: Any) -> tuple[Any, ...]:
+    return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
 @_forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, positions: Tensor | None,
-      initial: Tensor | None, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    batch, length, heads, width = v.shape
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
+      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int,
+      count: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    batch, _, heads, width = v.shape
     wide = q.shape[-1] * (1 if theta is None else 2)
+    shape = (batch * heads, count if count > 1 else 0)
     return (
         v.new_empty(v.shape),
         v.new_empty(batch, heads, wide, width, dtype=torch.float32),
-        v.new_empty(batch * heads, (length + chunk - 1) // chunk, wide, width),
+        v.new_empty(*shape, wide, width, dtype=torch.float32),
+        v.new_empty(*shape, dtype=torch.float32),
+        v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None,
-    positions: Tensor | None, states: Tensor, chunk: int, counted: int, learned: bool,
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
+    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
+    count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays and theta (empty without), and the initial state."""
-    q, k, v, d_out = (x.contiguous() for x in (q, k, v, d_out))
-    d_final = None if d_final is None else d_final.contiguous()
-    decay = None if decay is None else decay.contiguous()
-    call = _Call(q, v, decay, theta, positions, chunk)
-    d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
+    d_out, d_final, q, k, v, positions, initial = _contiguous(d_out, d_final, q, k, v, positions, initial)
+    call = _Call(q, v, table, (high, low, positions), count)
+    batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
     shared = call.heads != call.groups
-    shape = (call.batch, call.length, call.heads, call.key_dim)
+    shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_decay = v.new_empty(call.batch, call.length, call.heads if learned else 0, dtype=torch.float32)
-    turned = 0 if theta is None else call.key_dim
-    partial = v.new_empty(call.batch, call.heads, call.chunks, turned, dtype=torch.float32)
-    tile = call.knobs.backward_tile
-    decay_backward[call.grid](
-        q, k, v, *call.turn, d_out, states, d_states, d_q, d_k, d_v, d_decay, partial, *call.sizes, call.stride,
-        **call.flags, LEARNED=learned, BK=tile[0], BV=tile[1], num_warps=call.knobs.backward_warps,
-        maxnreg=call.knobs.backward_registers, num_stages=1, **call.knobs.target,
-    )  # fmt: skip
-    d_theta = partial.sum((0, 2))
+    d_initial = v.new_empty(batch, heads, call.wide, call.value_dim, dtype=torch.float32)
+    turned = (2, batch, heads, count, call.key_dim if call.turned else 0)
+    d_turn = v.new_empty(*turned, dtype=torch.float32)
+    states = entering = d_decay = None
+    tiles = call.key_dim // call.knobs.key_tile
+    if learned:
+        states = v.new_empty(call.rows, call.chunks, call.value_dim, call.wide)
+        entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
+    call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering, d_turn[0], None)
+    later = call.sums(q, d_out, reverse=True)
+    call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_turn[1], d_decay)
+    call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
+    d_theta = d_turn.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_decay, d_theta, d_initial.view(call.batch, call.heads, call.wide, call.value_dim)
+    d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
+    return d_q, d_k, d_v, d_decay, d_theta, d_initial
 
 
 @_backward.register_fake
-def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None,
-      theta: Tensor | None, positions: Tensor | None, states: Tensor, chunk: int, counted: int,
-      learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
+      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
+      count: int, counted: int, learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
         k.new_empty(k.shape),
         v.new_empty(v.shape),
         v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
-        v.new_empty(q.shape[2], 0 if theta is None else q.shape[3], dtype=torch.float32),
-        v.new_empty(batch, heads, q.shape[3] * (1 if theta is None else 2), v.shape[3], dtype=torch.float32),
+        v.new_empty(q.shape[2], 0 if high is None else q.shape[3], dtype=torch.float32),
+        v.new_empty(batch, heads, q.shape[3] * (1 if high is None else 2), v.shape[3], dtype=torch.float32),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, theta, positions, initial, ctx.chunk, ctx.counted = inputs
-    ctx.save_for_backward(q, k, v, decay, theta, positions, output[2])
-    ctx.has_initial = initial is not None
+    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, decay, theta, positions, states = ctx.saved_tensors
+    q, k, v, high, low, positions, initial, sums, totals, table = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, decay, theta, positions, states, ctx.chunk, ctx.counted, learned
+        d_out, d_final, q, k, v, high, low, positions, initial, sums, totals, table, ctx.count, ctx.counted, learned
     )
     return (
         d_q,
         d_k,
         d_v,
         d_decay if learned else None,
-        None if theta is None else d_theta,
+        None if high is None else d_theta,
         None,
-        d_initial if ctx.has_initial else None,
+        None,
+        None,
+        None if initial is None else d_initial,
+        None,
         None,
         None,
     )
@@ -185,12 +246,12 @@ def _flops(q: torch.Size, v: torch.Size, theta: torch.Size | None, counted: int)
 
 
 @register_flop_formula(torch.ops.arch.decay_attention)
-def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, positions: Any, initial: Any, chunk: int, counted: int,
-      *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
+      count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return _flops(q, v, theta, counted)
 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, decay: Any, theta: Any, positions: Any, states: Any,
-      chunk: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
-    return 2 * _flops(q, v, theta, counted)
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any, sums: Any,
+      totals: Any, table: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return 2 * _flops(q, v, high, counted)

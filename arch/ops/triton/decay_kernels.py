@@ -1,8 +1,7 @@
-"""The kernels of `decay_attention`: the states before (and, backwards, their gradients after) every chunk, and the
-outputs of a chunk. NOTES.md has the plan; decay_backward.py the gradients of a chunk.
+"""The parts of `decay_attention`'s kernels: scalar decays inside a chunk, the doubling by angles, and the sum that a
+segment of chunks adds to the state.
 
-MODE is the kind of decay: 0 none, 1 constant per head [H], 2 per step [B, T, H], natural logarithms either way. With
-TURN, q and k are doubled to [x cos(t theta), x sin(t theta)] as they are read: the state has 2 DK rows.
+REVERSE goes backwards in time, from the gradient of the last state.
 """
 
 from __future__ import annotations
@@ -10,140 +9,162 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, LOWEST, block_offsets, cosine, load_rows, product, store_rows, turns
+from .tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product
 
-
-@triton.jit
-def clamped(log_decay):
-    return tl.maximum(log_decay.to(tl.float32) * LOG2E, LOWEST)
-
-
-@triton.jit
-def row_decays(decay, token, head, H, rows, length, C: tl.constexpr, MODE: tl.constexpr):
-    """log2 decays [C] from the chunk's start to each row, from each row to its end, and over the whole chunk."""
-    if MODE == 2:
-        pointers = decay + (token + rows) * H + head
-        own = tl.where(rows < length, clamped(tl.load(pointers, mask=rows < length, other=0.0)), 0.0)
-        later = (rows < C - 1) & (rows + 1 < length)
-        after = tl.where(later, clamped(tl.load(pointers + H, mask=later, other=0.0)), 0.0)
-        return tl.cumsum(own, 0), tl.cumsum(after, 0, reverse=True), tl.sum(own, 0)
-    else:
-        rate = clamped(tl.load(decay + head))
-        whole = tl.minimum(length, C)
-        return (rows + 1) * rate, tl.maximum(whole - 1 - rows, 0) * rate, whole * rate
-
-
-@triton.jit
-def pair_decays(decay, token, head, H, rows, length, C: tl.constexpr, MODE: tl.constexpr):
-    """The decay from each row [C, 1] down to the others [1, C], 0 above the diagonal."""
-    row, column = rows[:, None], rows[None, :]
-    if MODE == 0:
-        return tl.where(column <= row, 1.0, 0.0)
-    elif MODE == 1:
-        rate = clamped(tl.load(decay + head))
-        return tl.where(column <= row, tl.exp2(tl.maximum(row - column, 0) * rate), 0.0)
-    else:
-        own = clamped(tl.load(decay + (token + rows) * H + head, mask=rows < length, other=0.0))
-        own = tl.where((column < row) & (row < length), own[:, None], 0.0)
-        return tl.where(column <= row, tl.exp2(tl.cumsum(own, 0)), 0.0)
-
-
-@triton.jit(do_not_specialize=["T", "N", "PER_SEGMENT"])
-def decay_states(
-    x, v, decay, turn_high, turn_low, positions, starts, states, final, totals,
-    T, H, G, N, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr,
-    MODE: tl.constexpr, TURN: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
-    """`gated_states` (which see) for scalar decays: x is k, with REVERSE q; G heads of x, H of v."""
-    WIDE: tl.constexpr = 2 * DK if TURN else DK
-    tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
-    k0, v0 = tile % (WIDE // BK) * BK, tile // (WIDE // BK) * BV
-    batch, head = bh // H, bh % H
-    rows = tl.arange(0, C)
-    block = block_offsets(k0, v0, DV, BK, BV)
-    shared = head // (H // G)
-    if TURN:
-        channels = shared * DK + k0 % DK + tl.arange(0, BK)
-        high = tl.load(turn_high + channels)[None, :]
-        low = tl.load(turn_low + channels)[None, :]
-        quarter = tl.where(k0 < DK, 0.0, 0.25)
-    if START:
-        state = tl.load(starts + (bh * SEGMENTS + segment) * WIDE * DV + block)
-    else:
-        state = tl.zeros([BK, BV], tl.float32)
-    total = 0.0
-    first = segment * PER_SEGMENT
-    last = tl.minimum(first + PER_SEGMENT, N)
-    for step in range(0, last - first):
-        chunk = last - 1 - step if REVERSE else first + step
-        length = T - chunk * C
-        inside = rows < length
-        token = batch * T + chunk * C
-        k = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0 % DK, BK)
-        values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
-        if STORE:
-            tl.store(states + (bh * N + chunk) * WIDE * DV + block, state.to(states.dtype.element_ty))
-        if TURN:
-            position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
-            k = k * cosine(turns(position[:, None].to(tl.float32), high, low) - quarter, FAST)
-        if MODE > 0:
-            from_start, to_end, whole = row_decays(decay, token, head, H, rows, length, C, MODE)
-            k = k * tl.exp2(from_start if REVERSE else to_end)[:, None]
-            total += whole
-            state = state * tl.exp2(whole)
-        state += product(tl.trans(k), values, EXACT)
-    if STORE:
-        if segment == (0 if REVERSE else SEGMENTS - 1):
-            tl.store(final + bh * WIDE * DV + block, state)
-    else:
-        tl.store(final + (bh * SEGMENTS + segment) * WIDE * DV + block, state)
-        if v0 == 0:
-            tl.store(
-                totals + (bh * SEGMENTS + segment) * WIDE + k0 + tl.arange(0, BK), tl.zeros([BK], tl.float32) + total
-            )
+ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
+TWO_PI = tl.constexpr(6.283185307179586)
 
 
 @triton.jit(do_not_specialize=["T", "N"])
-def decay_output(
-    q, k, v, decay, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    MODE: tl.constexpr, TURN: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+def decay_rows(
+    decay, table, T, H, N, C: tl.constexpr, PER_STEP: tl.constexpr,
 ):  # fmt: skip
-    """One [C, BV] tile of the outputs of a chunk."""
+    """table [3, BH, N, C]: log2 of every row's decay, at least LOWEST, and their sums from the chunk's start to each
+    row and behind each row to the chunk's end; 0 beyond T. decay: [B, T, H], or, not PER_STEP, [H]; natural logarithms.
+    """
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    rows = tl.arange(0, C)
+    own = row_decays(decay, bh, chunk, 0, T, H, rows, C, PER_STEP)
+    place = table + (bh * N + chunk) * C + rows
+    size = tl.num_programs(0).to(tl.int64) * N * C
+    tl.store(place, own)
+    tl.store(place + size, tl.cumsum(own, 0))
+    behind = row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP)
+    tl.store(place + 2 * size, tl.cumsum(behind, 0, reverse=True))
+
+
+@triton.jit
+def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: tl.constexpr):
+    """log2 of the decays [C] of a chunk's rows, or of those `ahead` of them in the chunk; 0 beyond its end."""
+    index = chunk * C + rows + ahead
+    inside = (index < T) & (rows + ahead < C)
+    if PER_STEP:
+        own = tl.load(decay + (bh // H * T + index) * H + bh % H, mask=inside, other=0.0).to(tl.float32)
+    else:
+        own = tl.load(decay + bh % H).to(tl.float32)
+    return tl.where(inside, tl.maximum(own * LOG2E, LOWEST), 0.0)
+
+
+@triton.jit
+def pair_decays(
+    table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr
+):  # fmt: skip
+    """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0.
+
+    table: of `decay_rows`, at the chunk; with EXACT sums outward from each row, else differences of two sums.
+    """
+    rows = tl.arange(0, C)
+    if REVERSE:
+        later, earlier = rows[None, :], rows[:, None]
+    else:
+        later, earlier = rows[:, None], rows[None, :]
+    if not DECAY:
+        return tl.where(earlier <= later, 1.0, 0.0)
+    elif EXACT:
+        row, column = rows[:, None], rows[None, :]
+        sums = tl.cumsum(tl.where(column < row, tl.load(table + rows)[:, None], 0.0), 0)
+        return tl.where(earlier <= later, power(tl.trans(sums) if REVERSE else sums, FAST), 0.0)
+    else:
+        down, across = tl.load(table + size + rows)[:, None], tl.load(table + size + rows)[None, :]
+        if REVERSE:
+            between = across - down
+        else:
+            between = down - across
+        return power(tl.where(earlier <= later, between, -float("inf")), FAST)
+
+
+@triton.jit
+def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
+    """`load_rows`, transposed: [WIDTH, C]. A tile that is an operand of two products is loaded as both take it."""
+    columns = first + tl.arange(0, WIDTH)
+    return tl.load(pointer + columns[:, None] + rows[None, :] * stride, mask=inside[None, :], other=0.0)
+
+
+@triton.jit
+def anchored(x, inside):
+    """x [C, BK], of rows `inside`. What is computed from it stays in the layout it was loaded in: this mask's origin,
+    row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
+    hold a copy of the operand."""
+    return tl.where(inside[:, None], x, 0.0)
+
+
+@triton.jit
+def waves(positions, high, low, FAST: tl.constexpr):
+    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
+
+    high + low is theta / 2 pi. The rounding error of their product with a position is recovered by a fused
+    multiply-add, and whole turns are dropped before the sum: exact to 2^-20 at up to 2^22 turns.
+    """
+    position = positions.to(tl.float32)[:, None]
+    turn = position * high[None, :]
+    rest = tl.fma(position, high[None, :], -turn) + position * low[None, :]
+    whole = (turn + ROUNDER) - ROUNDER
+    angle = ((turn - whole) + rest) * TWO_PI
+    if FAST:
+        cos = tl.inline_asm_elementwise(
+            "cos.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+        sin = tl.inline_asm_elementwise(
+            "sin.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        cos, sin = tl.cos(angle), tl.sin(angle)
+    return position, cos, sin
+
+
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+def decay_sums(
+    x, y, table, turn_high, turn_low, positions, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    TURN: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
+    sums [BH, SEGMENTS, d_k, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
+
+    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]; with TURN, d_k is 2 DK. Of the segments but the one that
+    comes last, whose sum nothing reads.
+    """
     WIDE: tl.constexpr = 2 * DK if TURN else DK
-    bh, chunk, v0 = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * BV
+    tile, bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    segment = tl.program_id(1) + (1 if REVERSE else 0)
+    k0, v0 = tile % (DK // BK) * BK, tile // (WIDE // BK) * BV
+    half = tile // (DK // BK) % (WIDE // DK)  # 1: the sines'
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
-    length = T - chunk * C
-    inside = rows < length
-    token = batch * T + chunk * C
-    keys, values = (token * G + shared) * DK, (token * H + head) * DV
-    state_base = states + (bh * N + chunk) * WIDE * DV
+    size = tl.num_programs(2).to(tl.int64) * N * C
     if TURN:
-        position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
-        position = position[:, None].to(tl.float32)
-    score = tl.zeros([C, C], tl.float32)
-    result = tl.zeros([C, BV], tl.float32)
-    for k0 in range(0, DK, BK):
-        query = load_rows(q + keys, rows, inside, G * DK, k0, BK)
-        key = load_rows(k + keys, rows, inside, G * DK, k0, BK)
+        channels = shared * DK + k0 + tl.arange(0, BK)
+        high, low = tl.load(turn_high + channels), tl.load(turn_low + channels)
+    state = tl.zeros([BK, BV], tl.float32)
+    total = 0.0
+    first = segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, N)
+    if TURN:
+        positions += batch * POSITION_STRIDE + rows
+        chunk = last - 1 if REVERSE else first
+        next_position = tl.load(positions + chunk * C, mask=rows < T - chunk * C, other=0)
+    for step in range(0, last - first):
+        chunk = last - 1 - step if REVERSE else first + step
+        inside = rows < T - chunk * C
+        token = batch * T + chunk * C
+        value = load_rows(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if TURN:
-            channels = shared * DK + k0 + tl.arange(0, BK)
-            turn = turns(position, tl.load(turn_high + channels)[None, :], tl.load(turn_low + channels)[None, :])
-            for half in tl.static_range(2):
-                wave = cosine(turn - 0.25 * half, FAST)
-                score += product(query * wave, tl.trans(key * wave), EXACT)
-                state = tl.load(state_base + block_offsets(half * DK + k0, v0, DV, BK, BV))
-                result += product(query * wave, state, EXACT)
+            key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+            _, cos, sin = waves(next_position, high, low, FAST)
+            ahead = tl.maximum(chunk - 1, 0) if REVERSE else chunk + 1
+            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
+            key = tl.trans(anchored(key, inside) * tl.where(half == 0, cos, sin))
         else:
-            score += product(query, tl.trans(key), EXACT)
-            state = tl.load(state_base + block_offsets(k0, v0, DV, BK, BV))
-            result += product(query, state, EXACT)
-    if MODE > 0:
-        result *= tl.exp2(row_decays(decay, token, head, H, rows, length, C, MODE)[0])[:, None]
-    score *= pair_decays(decay, token, head, H, rows, length, C, MODE)
-    result += product(score, load_rows(v + values, rows, inside, H * DV, v0, BV), EXACT)
-    store_rows(out + values, result, rows, inside, H * DV, v0, BV)
+            key = load_columns(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+        if DECAY:
+            decays = table + (bh * N + chunk) * C
+            leave = tl.exp2(tl.load(decays + (1 if REVERSE else 2) * size + rows))
+            whole = tl.load(decays + size + C - 1)
+            value = value * leave[:, None]
+            total += whole
+            state = state * tl.exp2(whole)
+        state += product(key, value, EXACT)
+    tl.store(sums + (bh * SEGMENTS + segment) * WIDE * DV + block_offsets(half * DK + k0, v0, DV, BK, BV), state)
+    if tile == 0:
+        tl.store(totals + bh * SEGMENTS + segment, total)

@@ -15,6 +15,7 @@ from typing import Any
 
 import triton
 
+MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 
@@ -93,37 +94,65 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
     return replace(rules, **_override)
 
 
-def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Knobs:
-    arch = _arch(exact, key_dim, value_dim)
-    if exact:
-        chunk, states, stages, output, backward = 32, (32, 32), 1, (32, 64), (32, 32)
-    elif arch is None and turned:
-        chunk, states, stages, output, backward = 64, (64, 64), 3, (32, 128), (32, 128)
-    elif arch is None:
-        chunk, states, stages, output, backward = 64, (128, 64), 3, (128, 128), (128, 64)
-    elif turned:
-        chunk, states, stages, output, backward = 32, (64, 64), 4, (64, 128), (64, 64)
-    else:
-        chunk, states, stages, output, backward = 64, (32, 64), 4, (128, 128), (64, 64)
+@dataclass(frozen=True)
+class DecayKnobs:
+    chunk: int
+    tile: int  # columns of a program of `decay_attend` whose outputs have the values' width
+    warps: int
+    stages: int
+    key_tile: int  # and the keys' width
+    key_warps: int
+    key_stages: int
+    learned_stages: int  # the same, where log-decays have gradients
+    sum_tile: tuple[int, int]  # [d_k, d_v] of `decay_sums`
+    sum_warps: int
+    sum_stages: int
+    segments: int  # 0: as many as fill the GPU best
+    arch: str | None  # as in Knobs
 
-    def fit(tile: tuple[int, int]) -> tuple[int, int]:
-        return min(key_dim, tile[0]), min(value_dim, tile[1])
+    @property
+    def target(self) -> dict[str, Any]:
+        return {} if self.arch is None else {"arch": self.arch}
 
-    rules = Knobs(
-        chunk=chunk,
-        state_tile=fit(states),
-        state_warps=4,
-        state_stages=stages,
-        output_tile=fit(output),
-        output_warps=4,
-        output_registers=168 if arch is None else None,
-        backward_tile=fit(backward),
-        backward_warps=4,
-        backward_registers=None,
+
+def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
+    """The state of a program has at most 64 fp32 numbers a thread: more leaves no room for the rest."""
+    inner = key_dim * (2 if turned else 1)
+    high, wide = (32, 32) if exact else (64, 128) if turned else (128, 64)
+    column = 32 if exact else 64
+    rules = DecayKnobs(
+        chunk=32 if exact else 64,
+        tile=min(value_dim, column),
+        warps=8 if inner > 128 and not exact else 4,
+        stages=1 if exact else 2 if inner > 128 else 3,
+        key_tile=min(key_dim, 32 if turned else column),
+        key_warps=8 if value_dim > 128 and not exact else 4,
+        key_stages=1 if exact else 2 if value_dim > 128 else 3,
+        learned_stages=1 if exact else 2,
+        sum_tile=(min(key_dim, high), min(value_dim, wide)),
+        sum_warps=4,
+        sum_stages=1 if exact else 2 if turned else 3,
         segments=0,
-        arch=arch,
+        arch="sm80",
     )
-    return replace(rules, **_override)
+    return replace(rules, **_override) if _override else rules
+
+
+def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
+    """Segments of a sequence, for `rows` sequences times heads: the most that 1, 2 or 3 waves of programs hold,
+    whichever takes the least time, in units of a program's over a whole sequence. `decay_sums`, over all segments but
+    one, takes 0.3 of a program's time. (Nothing here that torch.compile cannot trace.)"""
+    slots, programs = MULTIPROCESSORS * 8 // knobs.warps, rows * (value_dim // knobs.tile)
+    count = knobs.segments
+    if not count:
+        count, least = 1, float(-(-programs // slots))
+        for waves in (1, 2, 3):
+            segments = max(1, min(waves * slots // programs, chunks // 8))
+            cost = (-(-programs * segments // slots) + 0.3 * programs / slots * (segments - 1)) / segments
+            if cost < least:
+                count, least = segments, cost
+    length = -(-chunks // min(count, chunks))
+    return -(-chunks // length)
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:

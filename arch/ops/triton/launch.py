@@ -1,4 +1,4 @@
-"""What the launches of both operations share: where they run, the dtype of operands, the pass over the states."""
+"""Where kernels run and the dtype of their operands; the pass over the states of `gated_attention`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels are built from: matrix products, sums of log-decays, gates and angles of one tile of rows.
+"""What the kernels are built from: matrix products, sums of log-decays and gates of one tile of rows.
 
 Operands of matrix products are bf16 with fp32 accumulation, or with EXACT fp32 (fp32 inputs, and Triton's interpreter,
 whose bf16 products are wrong). Log-decays are in units of log 2 and at least -256: 2^-256 is 0 in fp32, so a decay of 0
@@ -12,7 +12,6 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-256.0)
-TWO_PI = tl.constexpr(6.283185307179586)
 
 
 @triton.jit
@@ -130,28 +129,6 @@ def gates(gate, key, bound, reset, offsets, inside, cut, LOGITS: tl.constexpr, K
     if RESET:
         log_f = tl.where(cut, LOWEST, log_f)
     return tl.where(inside, log_f, 0.0), tl.where(inside, k, 0.0)
-
-
-@triton.jit
-def turns(position, high, low):
-    """position * theta / 2 pi, less whole turns, in fp32 without loss at any position: [C, 1], [1, BK] -> [C, BK].
-
-    high + low is theta / 2 pi; the rounding error of the product is recovered by a fused multiply-add.
-    """
-    whole = position * high
-    rest = tl.fma(position, high, -whole) + position * low
-    return (whole - tl.floor(whole + 0.5)) + rest
-
-
-@triton.jit
-def cosine(turn, FAST: tl.constexpr):
-    """cos(2 pi turn), |turn| of at most about 1."""
-    if FAST:
-        return tl.inline_asm_elementwise(
-            "cos.approx.ftz.f32 $0, $1;", "=f,f", [turn * TWO_PI], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        return tl.cos(turn * TWO_PI)
 
 
 @triton.jit

@@ -1,0 +1,171 @@
+"""Kernels around the sequence operations: norms, gated products, rotary turns, the loss over a vocabulary's logits.
+
+Each reads its tensors once and writes its results once, in fp32 between. Tensors are contiguous, in rows of D or V.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOWEST = tl.constexpr(-1e30)
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def _tile(tile, N, D, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Offsets [R, BLOCK] of rows tile R .. tile R + R - 1, and which of them exist."""
+    rows, columns = tile * R + tl.arange(0, R), tl.arange(0, BLOCK)
+    return rows[:, None].to(tl.int64) * D + columns[None, :], (rows[:, None] < N) & (columns[None, :] < D)
+
+
+@triton.jit
+def _load(pointer, at, mask):
+    return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store(pointer, at, x, mask):
+    tl.store(pointer + at, x.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def norm_forward(
+    x, branch, gate, weight, total, out, eps, N, D,
+    R: tl.constexpr, BLOCK: tl.constexpr, BRANCH: tl.constexpr, GATE: tl.constexpr, WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """out = s / sqrt(mean(s^2) + eps) [* weight] [* sigmoid(gate)] with s = x [+ branch, stored as total]."""
+    at, mask = _tile(tl.program_id(0), N, D, R, BLOCK)
+    s = _load(x, at, mask)
+    if BRANCH:
+        s = (s + _load(branch, at, mask)).to(total.dtype.element_ty)
+        tl.store(total + at, s, mask=mask)
+        s = s.to(tl.float32)
+    y = s * tl.rsqrt(tl.sum(s * s, 1) / D + eps)[:, None]
+    if WEIGHT:
+        columns = tl.arange(0, BLOCK)[None, :]
+        y *= _load(weight, columns, columns < D)
+    if GATE:
+        y *= tl.sigmoid(_load(gate, at, mask))
+    _store(out, at, y, mask)
+
+
+@triton.jit
+def norm_backward(
+    d_out, s, gate, weight, d_total, d_x, d_gate, d_weight, eps, N, D, TILES,
+    R: tl.constexpr, BLOCK: tl.constexpr, TOTAL: tl.constexpr, GATE: tl.constexpr, WEIGHT: tl.constexpr,
+):  # fmt: skip
+    """Gradients of norm_forward: of s (with TOTAL that of `total` is added), of the gate, and one share of the weight's
+    a program [programs, D]. Programs take tiles in turn."""
+    columns = tl.arange(0, BLOCK)[None, :]
+    shares = tl.zeros([R, BLOCK], tl.float32)
+    if WEIGHT:
+        scale = _load(weight, columns, columns < D)
+    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
+        at, mask = _tile(tile, N, D, R, BLOCK)
+        d_y, n = _load(d_out, at, mask), _load(s, at, mask)
+        inverse = tl.rsqrt(tl.sum(n * n, 1) / D + eps)[:, None]
+        n *= inverse
+        if GATE:
+            opened = tl.sigmoid(_load(gate, at, mask))
+            d_g = d_y * n * opened * (1 - opened)
+            if WEIGHT:
+                d_g *= scale
+            _store(d_gate, at, d_g, mask)
+            d_y *= opened
+        if WEIGHT:
+            shares += d_y * n
+            d_y *= scale
+        d_s = inverse * (d_y - n * (tl.sum(d_y * n, 1) / D)[:, None])
+        if TOTAL:
+            d_s += _load(d_total, at, mask)
+        _store(d_x, at, d_s, mask)
+    if WEIGHT:
+        tl.store(d_weight + tl.program_id(0) * D + columns, tl.sum(shares, 0)[None, :], mask=columns < D)
+
+
+@triton.jit
+def product_forward(a, b, out, N, BLOCK: tl.constexpr, SILU: tl.constexpr):
+    """out = a * b, or a * silu(b)."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < N
+    factor = _load(b, at, mask)
+    if SILU:
+        factor *= tl.sigmoid(factor)
+    _store(out, at, _load(a, at, mask) * factor, mask)
+
+
+@triton.jit
+def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, SILU: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = at < N
+    d_y, factor = _load(d_out, at, mask), _load(b, at, mask)
+    d_factor = d_y * _load(a, at, mask)
+    if SILU:
+        opened = tl.sigmoid(factor)
+        d_factor *= opened * (1 + factor * (1 - opened))
+        factor *= opened
+    _store(d_a, at, d_y * factor, mask)
+    _store(d_b, at, d_factor, mask)
+
+
+@triton.jit
+def turn(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+         BACK: tl.constexpr):  # fmt: skip
+    """Rotary turns of x [N, H, 2 HALF] by the angles whose cos and sin [PERIOD, HALF] are: token n's row is n modulo
+    PERIOD. BACK: the other way round, which is the gradient."""
+    tokens, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
+    mask = (tokens[:, None] < N) & (columns[None, :] < HALF)
+    angle = (tokens % PERIOD)[:, None].to(tl.int64) * HALF + columns[None, :]
+    c, s = tl.load(cos + angle, mask=mask, other=0.0), tl.load(sin + angle, mask=mask, other=0.0)
+    if BACK:
+        s = -s
+    for head in range(H):
+        at = (tokens[:, None].to(tl.int64) * H + head) * 2 * HALF + columns[None, :]
+        first, second = _load(x, at, mask), _load(x, at + HALF, mask)
+        _store(out, at, first * c - second * s, mask)
+        _store(out, at + HALF, second * c + first * s, mask)
+
+
+@triton.jit
+def cross_entropy(
+    logits, targets, losses, scale, PIECES, PIECE: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
+    GRADIENT: tl.constexpr,
+):  # fmt: skip
+    """One row a program: -log softmax(logits)[target] in nats, 0 where the target is negative; with GRADIENT the logits
+    are overwritten by scale times the loss's gradient. V = PIECES PIECE.
+
+    G W logits at a time, in G groups that keep maximum and sum of their own: nothing crosses threads before the end.
+    """
+    row = tl.program_id(0)
+    V = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
+    logits += row.to(tl.int64) * V
+    target = tl.load(targets + row)
+    columns = tl.arange(0, G)[:, None] * W + tl.arange(0, W)[None, :]
+    if target < 0:
+        tl.store(losses + row, 0.0)
+        if GRADIENT:
+            for start in range(0, V, G * W):
+                at = start + columns
+                tl.store(logits + at, tl.zeros([G, W], logits.dtype.element_ty), mask=at < V)
+    else:
+        # read before the reductions, whose barriers stand between it and the stores below
+        chosen = tl.load(logits + target).to(tl.float32)
+        highs, totals = tl.full([G], LOWEST, tl.float32), tl.zeros([G], tl.float32)
+        for start in range(0, V, G * W):
+            at = start + columns
+            x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32) * LOG2E
+            higher = tl.maximum(highs, tl.max(x, 1))
+            totals = totals * tl.exp2(highs - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
+            highs = higher
+        high = tl.max(highs, 0)
+        total = tl.sum(totals * tl.exp2(highs - high), 0)
+        tl.store(losses + row, tl.log(total) - (chosen - high / LOG2E))
+        if GRADIENT:
+            factor = tl.load(scale)
+            share = factor / total
+            for start in range(0, V, G * W):
+                at = start + columns
+                x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32)
+                x = tl.exp2(x * LOG2E - high) * share - tl.where(at == target, factor, 0.0)
+                tl.store(logits + at, x.to(logits.dtype.element_ty), mask=at < V)

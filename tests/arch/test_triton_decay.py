@@ -1,0 +1,79 @@
+"""The kernels of `decay_attention` cut into segments and tiles, against the recurrence in float64."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.ops import decay_attention
+
+from .compare import assert_close, case, randn, with_gradients
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton.knobs import decay_knobs, decay_segments, override
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TOLERANCE = 1e-5
+
+
+@pytest.mark.parametrize("name", ["decay none", "decay head"])
+def test_segments(name):
+    """Three segments, the last one shorter and its last chunk too; both directions in time."""
+    example = case(name, 1, 70, torch.float32)
+    expected = with_gradients(lambda x: example.run(x, "naive"), [x.double() for x in example.inputs()])
+    with override(segments=3, chunk=16):
+        found = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_learned_decays_with_angles_in_tiles():
+    """Everything at once: decays with gradients, a reset, angles, an initial state, shared keys, tiles and segments."""
+    length = 37
+    q, k = (randn(1, length, 1, 32, dtype=torch.float32, seed=seed) for seed in (0, 1))
+    v, state = randn(1, length, 2, 32, dtype=torch.float32, seed=2), randn(1, 2, 64, 32, dtype=torch.float32, seed=3)
+    decays, theta = -randn(1, length, 2, dtype=torch.float32, seed=4).abs(), torch.rand(1, 32)
+    positions = torch.cat([torch.arange(9, 30), torch.arange(length - 21)])[None]
+    reset = positions == 0
+
+    def run(form, device):
+        def call(x):
+            angles = (x[5], positions.to(device))
+            return decay_attention(*x[:5], form=form, reset=reset.to(device), angles=angles)
+
+        return call
+
+    leaves = [q, k, v, decays, state, theta]
+    expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
+    with override(segments=2, chunk=16, tile=16, key_tile=16, sum_tile=(16, 16)):
+        found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_segments_by_the_rules(turned):
+    """Many sequences are not cut, few are; no segment is empty."""
+    knobs = decay_knobs(128, 128, turned, exact=False)
+    assert decay_segments(knobs, 1024, 128, 128) == 1
+    assert decay_segments(knobs, 8, 128, 128) > 1
+    for rows in (1, 12, 32, 80):
+        for chunks in (1, 7, 16, 100, 1000):
+            count = decay_segments(knobs, rows, 128, chunks)
+            assert (count - 1) * -(-chunks // count) < chunks
+
+
+def test_compiled_for_any_length():
+    """One graph, whose operators' sizes follow from symbolic shapes."""
+    torch._dynamo.reset()
+
+    def run(*x):
+        return decay_attention(*x, form="triton")[0]
+
+    def gradients(function, inputs):
+        return torch.autograd.grad(function(*inputs).square().sum(), inputs)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    q, k, v, decays = (randn(1, 20, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE) for seed in range(4))
+    inputs = [x.requires_grad_() for x in (q, k, v, -decays[..., 0].abs())]
+    assert all(torch.equal(a, b) for a, b in zip(gradients(compiled, inputs), gradients(run, inputs), strict=True))
