@@ -5,8 +5,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .gated_kernels import REACH
 from .tiles import (
     LOWEST,
+    ONLY,
+    TABLE,
     block_offsets,
     gates,
     inverse,
@@ -18,6 +21,9 @@ from .tiles import (
     row_sums,
     sigmoids,
     store_rows,
+    sums_after,
+    sums_from_middle,
+    sums_until,
 )
 
 
@@ -53,14 +59,74 @@ def gated_values(
             lower = tl.load(bound + head * DK + columns)[None, :]
         log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
         d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
-        d_values += product(k * power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST), d_state, EXACT)
+        d_values += product(k * power(sums_after(table, log_f, C, EXACT), FAST), d_state, EXACT)
     store_rows(d_v + values, d_values, rows, inside, H * DV, 0, DV)
+
+
+@triton.jit
+def _middle(query, k, log_f, table, early, late, d_score, d_rows, v_rows, state, d_state, C: tl.constexpr,
+            EXACT: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
+    """dq, dk and, but for the products of the states, the gradient of log f by rows referred to the chunk's middle.
+
+    q dq less k dk of all pairs, summed over the later rows, is the gradient of log f: of a pair inside, both terms are
+    the same products of the same rounded numbers. What k gives to behind the chunk counts for the rows after it.
+    """
+    row, column = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+    sums = sums_from_middle(table, log_f, early, C, EXACT)
+    grow, shrink = power(sums, FAST), power(-sums, FAST)
+    x, y = query * grow, k * shrink
+    start, end = power(early, FAST)[None, :], power(late, FAST)[None, :]
+    read = product(d_rows, state, EXACT)
+    flow = rounded(x * start, EXACT) * read
+    dx = product(tl.where(column <= row, d_score, 0.0), y, EXACT)
+    flow += rounded(x, EXACT) * dx
+    dq = (dx + start * read) * grow
+    read = product(v_rows, d_state, EXACT)
+    leaving = rounded(y * end, EXACT) * read
+    dy = product(tl.where(column >= row, d_score, 0.0), x, EXACT)
+    flow -= rounded(y, EXACT) * dy + leaving
+    dk = (dy + end * read) * shrink
+    if EXACT or TABLE:
+        d_log = row_sums(matrix(table, 3, C), flow, EXACT)
+    else:
+        d_log = tl.sum(flow, 0)[None, :] - tl.cumsum(flow, 0) + flow
+    return dq, dk, d_log + tl.sum(leaving, 0)[None, :]
+
+
+@triton.jit
+def _halves(query, k, log_f, table, d_score, d_own, d_rows, v_rows, state, d_state, C: tl.constexpr,
+            LEVELS: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
+    """The same for any decay, by halves: at every level a row is in the later block, and gives its step to dq, or in
+    the earlier one, and gives it to dk."""
+    row, column = tl.arange(0, C)[:, None], tl.arange(0, C)[None, :]
+    dq, dk = d_own * k, d_own * query
+    flow = tl.zeros_like(dq)
+    for size in range(0, LEVELS):
+        late = ((row >> size) & 1) == 1
+        decay = power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+        x = rounded(tl.where(late, query, k) * decay, EXACT)
+        pairs = ((row >> size) ^ (column >> size)) == 1
+        dx = product(tl.where(pairs, d_score, 0.0), x, EXACT)
+        flow += tl.where(late, dx, -dx) * x
+        dx *= decay
+        dq += tl.where(late, dx, 0.0)
+        dk += tl.where(late, 0.0, dx)
+    decay = power(sums_until(table, log_f, C, EXACT), FAST)
+    read = product(d_rows, state, EXACT)
+    dq += read * decay
+    flow += rounded(query * decay, EXACT) * read
+    d_log = row_sums(matrix(table, 3, C), flow, EXACT)
+    decay = power(sums_after(table, log_f, C, EXACT), FAST)
+    read = product(v_rows, d_state, EXACT)
+    dk += read * decay
+    return dq, dk, d_log + row_sums(matrix(table, 2, C), rounded(k * decay, EXACT) * read, EXACT)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_backward(
-    q, key, v, gate, bound, reset, table, d_out, states, d_states, d_scores, d_q, d_key, d_gate, d_bound, T, H, N,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr,
+    q, key, v, gate, bound, reset, table, halves, d_out, states, d_states, d_scores, d_q, d_key, d_gate, d_bound,
+    T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr,
+    MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """dq, dk (with KEY), the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the
@@ -68,7 +134,7 @@ def gated_backward(
 
     The gradient of log f_t is the sum over all pairs of a row t or later with a row before t. From before the chunk to
     behind it: the products of the states with their gradients. From before it to its rows, and from its rows to behind
-    it: sums of q * dq and k * dk. Inside it, q * dq less k * dk of the levels, whose products are the same numbers.
+    it: sums of q * dq and k * dk. Inside it, q * dq less k * dk, whose products are the same numbers.
     """
     bh, chunk, k0 = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * BK
     batch, head = bh // H, bh % H
@@ -80,52 +146,37 @@ def gated_backward(
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
     keys, values = (token * H + head) * DK, (token * H + head) * DV
-    square = (bh * N + chunk) * C * C
-    d_own = tl.load(d_scores + square + rows * (C + 1)).to(tl.float32)[:, None]
+    square = d_scores + (bh * N + chunk) * C * C
     columns = k0 + tl.arange(0, BK)
     offsets = row * (H * DK) + columns[None, :]
     lower = tl.zeros([1, BK], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[None, :]
+    half = halves + (bh * N + chunk) * 2 * DK + columns
+    early, late = tl.load(half), tl.load(half + DK)
     log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
     query = tl.load(q + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    # pairs inside the chunk: at every level a row is in the later block, and gives its step to dq, or in the
-    # earlier one, and gives it to dk; `both` is dq + dk, `apart` dq - dk
-    both = tl.zeros([C, BK], tl.float32)
-    apart = tl.zeros([C, BK], tl.float32)
-    flow = tl.zeros([C, BK], tl.float32)
-    for size in range(0, LEVELS):
-        late = ((row >> size) & 1) == 1
-        sign = tl.where(late, 1.0, -1.0)
-        decay = power(row_sums(matrix(table, 4 + size, C), log_f, EXACT), FAST)
-        x = rounded(tl.where(late, query, k) * decay, EXACT)
-        pairs = ((row >> size) ^ (column >> size)) == 1
-        d_score = tl.load(d_scores + square + row * C + column)
-        dx = product(tl.where(pairs, d_score, 0.0), x, EXACT)
-        signed = dx * sign
-        both += dx * decay
-        apart += signed * decay
-        flow += signed * x
-    dq = d_own * k + 0.5 * (both + apart)
-    dk = d_own * query + 0.5 * (both - apart)
-    # pairs of a row with what came before the chunk, and with what follows
-    block = block_offsets(k0, 0, DV, BK, DV)
+    block = columns[None, :] * DV + tl.arange(0, DV)[:, None]
     state = tl.load(states + (bh * N + chunk) * DK * DV + block)
     d_state = tl.load(d_states + (bh * N + chunk) * DK * DV + block)
-    decay = power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST)
     d_rows = load_rows(d_out + values, rows, inside, H * DV, 0, DV)
-    read = product(d_rows, tl.trans(state), EXACT)
-    dq += read * decay
-    flow += rounded(query * decay, EXACT) * read
-    d_log = row_sums(matrix(table, 3, C), flow, EXACT)
-    decay = power(row_sums(matrix(table, 1, C), log_f, EXACT), FAST)
     v_rows = load_rows(v + values, rows, inside, H * DV, 0, DV)
-    read = product(v_rows, tl.trans(d_state), EXACT)
-    dk += read * decay
-    d_log += row_sums(matrix(table, 2, C), rounded(k * decay, EXACT) * read, EXACT)
-    # and those of what came before with what follows
-    carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 1)
-    d_log += (carried * tl.exp2(tl.sum(log_f, 0)))[None, :]
+    d_score = tl.load(square + row * C + column)
+    near: tl.constexpr = ONLY
+    if not ONLY:
+        near = tl.min(tl.minimum(early, late), 0) > REACH
+    if near:
+        dq, dk, d_log = _middle(
+            query, k, log_f, table, early, late, d_score, d_rows, v_rows, state, d_state, C, EXACT, FAST
+        )
+    else:
+        d_own = tl.load(square + rows * (C + 1)).to(tl.float32)[:, None]
+        dq, dk, d_log = _halves(
+            query, k, log_f, table, d_score, d_own, d_rows, v_rows, state, d_state, C, LEVELS, EXACT, FAST
+        )
+    # and those of what came before the chunk with what follows
+    carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 0)
+    d_log += (carried * power(early + late, FAST))[None, :]
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
     store_rows(d_q + keys, dq, rows, inside, H * DK, k0, BK)

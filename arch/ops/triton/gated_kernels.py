@@ -6,12 +6,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import block_offsets, gates, load_rows, matrix, power, product, row_sums, store_rows
+from .tiles import (
+    ONLY,
+    block_offsets,
+    gates,
+    load_rows,
+    matrix,
+    power,
+    product,
+    row_sums,
+    store_rows,
+    sums_after,
+    sums_from_middle,
+    sums_until,
+)
+
+REACH = tl.constexpr(-96.0)  # a half chunk's sum of log2 f down to which its rows may be referred to the middle
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
 def gated_states(
-    x, gate, bound, reset, v, table, starts, states, final, totals, T, H, N, PER_SEGMENT,
+    x, gate, bound, reset, v, table, halves, starts, states, final, totals, T, H, N, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -22,7 +37,7 @@ def gated_states(
     otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 f to `totals`
     [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states at the segments' starts.
     REVERSE runs backwards in time with x = q and v = dO: the gradients of the states after every chunk. Otherwise x
-    is k (read with KEY).
+    is k (read with KEY), and the sums of log2 f over both halves of every chunk go to `halves` [BH, N, 2, DK].
     """
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
@@ -40,7 +55,6 @@ def gated_states(
     total = tl.zeros([BK], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    between = matrix(table, 0 if REVERSE else 1, C)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
@@ -58,8 +72,17 @@ def gated_states(
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        decayed = k * power(row_sums(between, log_f, EXACT), FAST)
+        if REVERSE:
+            decayed = k * power(sums_until(table, log_f, C, EXACT), FAST)
+        else:
+            decayed = k * power(sums_after(table, log_f, C, EXACT), FAST)
         whole = tl.sum(log_f, 0)
+        if STORE and not REVERSE:
+            if v0 == 0:
+                early = tl.sum(tl.where(rows[:, None] < C // 2, log_f, 0.0), 0)
+                half = halves + (bh * N + chunk) * 2 * DK + columns
+                tl.store(half, early)
+                tl.store(half + DK, whole - early)
         total += whole
         state = state * tl.exp2(whole)[:, None] + product(tl.trans(decayed), values, EXACT)
     if STORE:
@@ -93,18 +116,21 @@ def carry(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, states, out, scores, T, H, N,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr,
+    q, key, v, gate, bound, reset, table, halves, states, out, scores, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
 
-    At each level of the halves one operand, the later rows' q and the earlier rows' k with their decays to the
-    midpoint, times itself gives all pairs: one exponential an element and level, none of them positive.
+    With MIDDLE and no half chunk's decay below 2^REACH, rows of q and k are referred to the chunk's middle: one product
+    gives all pairs, factors above 1 on one side meet as small ones on the other. Else by halves: at each level one
+    operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives all pairs,
+    for any decay.
     """
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
+    row, column = rows[:, None], rows[None, :]
     inside = chunk * C + rows < T
     token = batch * T + chunk * C
     cut = inside[:, None]
@@ -116,21 +142,32 @@ def gated_output(
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
         columns = k0 + tl.arange(0, BK)
-        offsets = rows[:, None] * (H * DK) + columns[None, :]
+        offsets = row * (H * DK) + columns[None, :]
         lower = tl.zeros([1, BK], tl.float32)
         if LOGITS:
             lower = tl.load(bound + head * DK + columns)[None, :]
+        half = halves + (bh * N + chunk) * 2 * DK + columns
+        early, late = tl.load(half), tl.load(half + DK)
         log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
         query = tl.load(q + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-        score += tl.where(rows[:, None] == rows[None, :], tl.sum(query * k, 1)[:, None], 0.0)
-        for size in range(0, LEVELS):
-            late = (rows[:, None] >> size) & 1
-            x = tl.where(late == 1, query, k) * power(row_sums(matrix(table, 4 + size, C), log_f, EXACT), FAST)
-            pairs = (rows[:, None] >> size) ^ (rows[None, :] >> size)
-            score += tl.where(pairs == 1, product(x, tl.trans(x), EXACT), 0.0)
         state = tl.load(states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
-        result += product(query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST), state, EXACT)
-    score = tl.where(rows[None, :] <= rows[:, None], score, 0.0)
-    tl.store(scores + (bh * N + chunk) * C * C + rows[:, None] * C + rows[None, :], score.to(scores.dtype.element_ty))
+        near: tl.constexpr = ONLY
+        if not ONLY:
+            near = tl.min(tl.minimum(early, late), 0) > REACH
+        if near:
+            sums = sums_from_middle(table, log_f, early, C, EXACT)
+            x = query * power(sums, FAST)
+            score += product(x, tl.trans(k * power(-sums, FAST)), EXACT)
+            result += product(x * power(early, FAST)[None, :], state, EXACT)
+        else:
+            score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
+            for size in range(0, LEVELS):
+                x = tl.where(((row >> size) & 1) == 1, query, k)
+                x *= power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+                pairs = (row >> size) ^ (column >> size)
+                score += tl.where(pairs == 1, product(x, tl.trans(x), EXACT), 0.0)
+            result += product(query * power(sums_until(table, log_f, C, EXACT), FAST), state, EXACT)
+    score = tl.where(column <= row, score, 0.0)
+    tl.store(scores + (bh * N + chunk) * C * C + row * C + column, score.to(scores.dtype.element_ty))
     result += product(score, load_rows(v + values, rows, inside, H * DV, 0, DV), EXACT)
     store_rows(out + values, result, rows, inside, H * DV, 0, DV)

@@ -1,0 +1,50 @@
+"""What only `gated_attention`'s kernels have: rows referred to a chunk's middle, beside chunks where that cannot be."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.ops import gated_attention
+
+from .compare import assert_close, randn, with_gradients
+from .test_triton import DEVICE, compare
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton.knobs import override
+
+
+@pytest.mark.parametrize("length", [1, 50])
+@pytest.mark.parametrize("name", ["gated tied", "gated log", "gated logits"])
+def test_rows_referred_to_the_middle(name, length):
+    compare(name, length, middle=True)
+
+
+@pytest.mark.parametrize("name", ["gated tied", "gated log"])
+def test_any_decay(name):
+    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], middle=True)
+
+
+def test_packed_documents():
+    """A reset is a decay of 0: its chunk goes by halves, the others do not."""
+    reset = torch.zeros(2, 70, dtype=torch.bool)
+    reset[0, [1, 33]] = True
+    compare("gated logits", 70, reset, middle=True)
+
+
+@pytest.mark.parametrize("gate", [-5.9, -6.1])
+def test_the_reach_of_the_middle(gate):
+    """Decays just above and just below what 16 rows may have: factors of 2^96, and none above 1."""
+    length = 64
+    q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
+    log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
+    with override(middle=True):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
+    assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 96 have no more digits
