@@ -35,6 +35,8 @@ class Knobs:
     values_tile: int = 32  # of d_k; gated_values alone
     values_warps: int = 4
     backward_stages: int = 1
+    operands_tile: int = 32
+    operands_warps: int = 4
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property
@@ -88,6 +90,7 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
         backward_registers=None,
         backward_stages=2 if arch is None else 1,
         values_tile=narrow,
+        operands_tile=narrow,
         middle=not exact,
         segments=0,
         arch=arch,

@@ -7,13 +7,8 @@ whose bf16 products are wrong). Log-decays are in units of log 2 and at least -1
 
 from __future__ import annotations
 
-import os
-
 import triton
 import triton.language as tl
-
-TABLE = tl.constexpr(os.environ.get("KG_TABLE", "0") == "1")
-ONLY = tl.constexpr(os.environ.get("KG_ONLY", "0") == "1")
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-128.0)
@@ -59,7 +54,7 @@ def row_sums(which, x, EXACT: tl.constexpr):
 @triton.jit
 def sums_until(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
     """Sums of rows up to each, with it."""
-    if EXACT or TABLE:
+    if EXACT:
         return row_sums(matrix(table, 0, C), log_f, EXACT)
     else:
         return tl.cumsum(log_f, 0)
@@ -68,20 +63,10 @@ def sums_until(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
 @triton.jit
 def sums_after(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
     """Sums of the rows behind each."""
-    if EXACT or TABLE:
+    if EXACT:
         return row_sums(matrix(table, 1, C), log_f, EXACT)
     else:
         return tl.sum(log_f, 0)[None, :] - tl.cumsum(log_f, 0)
-
-
-@triton.jit
-def sums_from_middle(table, log_f, early, C: tl.constexpr, EXACT: tl.constexpr):
-    """Sums of the rows from the middle of the chunk to each, negative before it: late rows with it, early ones without.
-    early: the sums of the early half."""
-    if EXACT or TABLE:
-        return row_sums(matrix(table, 4, C), log_f, EXACT)
-    else:
-        return tl.cumsum(log_f, 0) - early[None, :]
 
 
 @triton.jit
@@ -144,7 +129,7 @@ def complement_of(log_f):
 
 
 @triton.jit
-def gates(gate, key, bound, reset, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+def gates(gate, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
           FAST: tl.constexpr):  # fmt: skip
     """log2 f and k, fp32 [C, BK], of rows `inside` the sequence; 0 elsewhere.
 
