@@ -35,9 +35,9 @@ def test_packed_documents():
     compare("gated logits", 70, reset, middle=True)
 
 
-@pytest.mark.parametrize("gate", [-5.9, -6.1])
+@pytest.mark.parametrize("gate", [-4.9, -5.1])
 def test_the_reach_of_the_middle(gate):
-    """Decays just above and just below what 16 rows may have: factors of 2^96, and none above 1."""
+    """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1."""
     length = 64
     q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
     log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
@@ -48,4 +48,4 @@ def test_the_reach_of_the_middle(gate):
     expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
     with override(middle=True):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
-    assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 96 have no more digits
+    assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 160 have no more digits

@@ -5,20 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .gated_kernels import chunk_tile
-from .tiles import (
-    LOWEST,
-    block_offsets,
-    inverse,
-    load_rows,
-    matrix,
-    power,
-    product,
-    rounded,
-    row_sums,
-    sigmoids,
-    store_rows,
-)
+from .tiles import LOWEST, block_offsets, gates_of, inverse, load_rows, power, product, rounded, sigmoids, store_rows
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
@@ -48,22 +35,34 @@ def gated_values(
 
 
 @triton.jit
+def _sums(x, table, number, C: tl.constexpr, EXACT: tl.constexpr):
+    """Sums of the columns of x, for each column those that matrix `number` of the table tells."""
+    columns = tl.arange(0, C)
+    which = tl.load(table + number * C * C + columns[None, :] * C + columns[:, None])
+    if EXACT:
+        return tl.dot(x, which, input_precision="tf32x3")
+    else:
+        high = x.to(tl.bfloat16)
+        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+        return tl.dot(high, which, tl.dot(low, which))
+
+
+@triton.jit
 def _by_halves(query, k, log_f, table, d_scores, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
                FAST: tl.constexpr):  # fmt: skip
-    """dq, dk and q dq less k dk of the pairs inside a chunk, for any decay: at every level a row is in the later
-    block, and gives its step to dq, or in the earlier one, and gives it to dk."""
+    """dq, dk and q dq less k dk of the pairs inside a chunk, for any decay, [BK, C]: at every level a row is in the
+    later block, and gives its step to dq, or in the earlier one, and gives it to dk."""
     rows = tl.arange(0, C)
-    row, column = rows[:, None], rows[None, :]
-    d_score = tl.load(d_scores + row * C + column)
-    own = tl.load(d_scores + rows * (C + 1)).to(tl.float32)[:, None]
+    d_score = tl.load(d_scores + rows[:, None] * C + rows[None, :])
+    own = tl.load(d_scores + rows * (C + 1)).to(tl.float32)[None, :]
     dq, dk = own * k, own * query
     flow = tl.zeros_like(dq)
     for size in range(0, LEVELS):
-        late = ((row >> size) & 1) == 1
-        decay = power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+        late = ((rows[None, :] >> size) & 1) == 1
+        decay = power(_sums(log_f, table, 5 + size, C, EXACT), FAST)
         x = rounded(tl.where(late, query, k) * decay, EXACT)
-        pairs = ((row >> size) ^ (column >> size)) == 1
-        dx = product(tl.where(pairs, d_score, 0.0), x, EXACT)
+        pairs = ((rows[:, None] >> size) ^ (rows[None, :] >> size)) == 1
+        dx = product(x, tl.where(pairs, d_score, 0.0), EXACT)
         flow += tl.where(late, dx, -dx) * x
         dx *= decay
         dq += tl.where(late, dx, 0.0)
@@ -78,48 +77,58 @@ def _tile(
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of BK channels from k0 on, all of them referred to the middle with NEAR; pointers are the chunk's."""
+    """The gradients of BK channels from k0 on, all of them referred to the middle with NEAR; pointers are the chunk's.
+
+    Everything is [BK, C]: a warp has channels of its own, so their sums over time need no other warp.
+    """
     rows, columns = tl.arange(0, C), k0 + tl.arange(0, BK)
-    row, column = rows[:, None], rows[None, :]
-    query, k, log_f = chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C, DK, BK, LOGITS, KEY, RESET, FAST)
-    until = row_sums(matrix(table, 4 if NEAR else 0, C), log_f, EXACT)
+    offsets = columns[:, None] + rows[None, :] * (H * DK)
+    here, by_value = inside[None, :], tl.arange(0, DV)
+    value_offsets = by_value[:, None] + rows[None, :] * (H * DV)
+    lower = tl.zeros([BK, 1], tl.float32)
+    if LOGITS:
+        lower = tl.load(bound + head * DK + columns)[:, None]
+    block = columns[:, None] * DV + by_value[None, :]
+    state, d_state = tl.load(states + block), tl.load(d_states + block)
     through = tl.load(links + 2 * DK + columns)
+    carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 1)
+    if not NEAR:
+        carried *= power(through, FAST)
+    dx = product(state, tl.load(d_out + value_offsets, mask=here, other=0.0), EXACT)
+    dy = product(d_state, tl.load(v + value_offsets, mask=here, other=0.0), EXACT)
+    x, y = tl.load(queries + offsets, mask=here, other=0.0), tl.load(keys + offsets, mask=here, other=0.0)
+    carried += tl.sum(y * dy, 1)
+    if NEAR:
+        d_score = tl.load(d_scores + rows[:, None] * C + rows[None, :])
+        dx += product(y, tl.where(rows[:, None] <= rows[None, :], d_score, 0.0), EXACT)
+        dy += product(x, tl.where(rows[:, None] >= rows[None, :], d_score, 0.0), EXACT)
+    flow = x * dx - y * dy
+    # the gates come late, for registers; by an exact product with 1 they come in the layout of the others
+    logits = tl.load(gate + offsets, mask=here, other=0.0)
+    if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
+        logits = tl.dot(logits, (rows[:, None] == rows[None, :]).to(tl.bfloat16))
+    logits = logits.to(tl.float32)
+    log_f, k = gates_of(logits, key, lower, offsets, here, cut[None, :], LOGITS, KEY, RESET, FAST)
+    until = _sums(log_f, table, 4 if NEAR else 0, C, EXACT)
     if NEAR:
         after = -until
     elif MIDDLE:
-        until -= tl.load(links + columns)[None, :]
-        after = through[None, :] - until
+        until -= tl.load(links + columns)[:, None]
+        after = through[:, None] - until
     else:
-        after = row_sums(matrix(table, 1, C), log_f, EXACT)
-    grow, shrink = power(until, FAST), power(after, FAST)
-    x, y = load_rows(queries, rows, inside, H * DK, k0, BK), load_rows(keys, rows, inside, H * DK, k0, BK)
-    block = columns[None, :] * DV + tl.arange(0, DV)[:, None]
-    state, d_state = tl.load(states + block), tl.load(d_states + block)
-    dx = product(load_rows(d_out, rows, inside, H * DV, 0, DV), state, EXACT)
-    dy = product(load_rows(v, rows, inside, H * DV, 0, DV), d_state, EXACT)
-    carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 0)
+        after = _sums(log_f, table, 1, C, EXACT)
+    dq, dk = dx * power(until, FAST), dy * power(after, FAST)
     if not NEAR:
-        carried *= power(through, FAST)
-    carried += tl.sum(y * dy, 0)
-    if NEAR:
-        d_score = tl.load(d_scores + row * C + column)
-        dx += product(tl.where(column <= row, d_score, 0.0), y, EXACT)
-        dy += product(tl.where(column >= row, d_score, 0.0), x, EXACT)
-        flow = x * dx - y * dy
-        dq, dk = dx * grow, dy * shrink
-    else:
-        dq, dk, flow = _by_halves(query, k, log_f, table, d_scores, C, LEVELS, EXACT, FAST)
-        flow += x * dx - y * dy
-        dq += dx * grow
-        dk += dy * shrink
-    d_log = row_sums(matrix(table, 3, C), flow, EXACT) + carried[None, :]
+        query = tl.load(q + offsets, mask=here, other=0.0).to(tl.float32)
+        more_q, more_k, more = _by_halves(query, k, log_f, table, d_scores, C, LEVELS, EXACT, FAST)
+        dq += more_q
+        dk += more_k
+        flow += more
+    tl.store(d_q + offsets, dq.to(d_q.dtype.element_ty), mask=here)
+    d_log = _sums(flow, table, 3, C, EXACT) + carried[:, None]
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
-    store_rows(d_q, dq, rows, inside, H * DK, k0, BK)
-    offsets = row * (H * DK) + columns[None, :]
-    logits = tl.load(gate + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
     if LOGITS:
-        lower = tl.load(bound + head * DK + columns)[None, :]
         up, down = sigmoids(logits, FAST)
         slope = (1.0 - lower) * up
         d_f = d_log * inverse(tl.maximum(lower + slope, 1e-30), FAST)
@@ -128,14 +137,14 @@ def _tile(
             d_f -= dk
             d_lower -= dk
         d_gates = d_f * slope * down
-        tl.store(d_bound + columns, tl.sum(tl.where(inside[:, None], d_lower * down, 0.0), 0))
+        tl.store(d_bound + columns, tl.sum(tl.where(here, d_lower * down, 0.0), 1))
     else:
         d_gates = d_log
         if not KEY:
             d_gates -= dk * tl.exp(tl.maximum(logits, -100.0))
-    store_rows(d_gate, d_gates, rows, inside, H * DK, k0, BK)
+    tl.store(d_gate + offsets, d_gates.to(d_gate.dtype.element_ty), mask=here)
     if KEY:
-        store_rows(d_key, dk, rows, inside, H * DK, k0, BK)
+        tl.store(d_key + offsets, dk.to(d_key.dtype.element_ty), mask=here)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
@@ -158,9 +167,9 @@ def gated_backward(
     rows = tl.arange(0, C)
     inside = chunk * C + rows < T
     token, number = batch * T + chunk * C, bh * N + chunk
-    cut = inside[:, None]
+    cut = inside
     if RESET:
-        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+        cut = tl.load(reset + token + rows, mask=inside, other=0) != 0
     first, values = (token * H + head) * DK, (token * H + head) * DV
     near = False
     if MIDDLE:

@@ -108,34 +108,34 @@ def gated_states(
         state = tl.zeros([BK, BV], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
+    # links are loaded a step ahead: the loop has nothing else to wait for
     link = links + bh * N * 3 * DK + columns
+    now = last - 1 if REVERSE else first
+    entry, exit = 0, DK
     if REVERSE:
-        pending = tl.load(link + last * 3 * DK + tl.zeros([BK], tl.int32), mask=last < N, other=0.0)
-    else:
-        pending = tl.load(link + (first - 1) * 3 * DK + DK + tl.zeros([BK], tl.int32), mask=first > 0, other=0.0)
+        entry, exit = DK, 0
+    entering, leaving = tl.load(link + now * 3 * DK + entry), tl.load(link + now * 3 * DK + exit)
+    through = tl.load(link + now * 3 * DK + 2 * DK)
     total = tl.zeros([BK], tl.float32)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
         token = batch * T + chunk * C
-        into = tl.load(link + chunk * 3 * DK)
-        out_of = tl.load(link + chunk * 3 * DK + DK)
-        through = tl.load(link + chunk * 3 * DK + 2 * DK)
-        if REVERSE:
-            entering, leaving = out_of, into
-        else:
-            entering, leaving = into, out_of
+        next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        next_entering, next_leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        next_through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
-        state *= tl.exp2(pending + entering)[:, None]
+        state *= tl.exp2(entering)[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        total += pending + entering + through
-        pending = leaving
         state = state * tl.exp2(through)[:, None] + product(tl.trans(operand), values, EXACT)
+        state *= tl.exp2(leaving)[:, None]  # by itself: both links in one factor could underflow
+        total += entering + through + leaving
+        entering, leaving, through = next_entering, next_leaving, next_through
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
-            tl.store(final + bh * DK * DV + block, state * tl.exp2(pending)[:, None])
+            tl.store(final + bh * DK * DV + block, state)
     else:
         tl.store(final + (bh * SEGMENTS + segment) * DK * DV + block, state)
         if v0 == 0:

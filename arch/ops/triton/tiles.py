@@ -136,6 +136,13 @@ def gates(gate, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.
     gate: logits with LOGITS, else log f; key: k with KEY, else 1 - f; bound [1, BK]; cut [C, 1]: where reset.
     """
     x = tl.load(gate + offsets, mask=inside, other=0.0).to(tl.float32)
+    return gates_of(x, key, bound, offsets, inside, cut, LOGITS, KEY, RESET, FAST)
+
+
+@triton.jit
+def gates_of(x, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+             FAST: tl.constexpr):  # fmt: skip
+    """The same with the gates already loaded."""
     if LOGITS:
         log_f, k = forget(x, bound, FAST)
     else:
