@@ -111,7 +111,10 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     log: list[tuple[str, Any, Any]] = []
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     sums: list[dict[str, float]] = []
-    names = {gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"), launch: ("carry",)}
+    names = {
+        gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
+        launch: ("carry",),
+    }
     names[decay] = ("decay_states", "decay_output", "decay_backward")
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

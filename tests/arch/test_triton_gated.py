@@ -8,7 +8,7 @@ import torch
 from arch.ops import gated_attention
 
 from .compare import assert_close, randn, with_gradients
-from .test_triton import DEVICE, compare
+from .test_triton import DEVICE, TOLERANCE, compare
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -33,6 +33,26 @@ def test_packed_documents():
     reset = torch.zeros(2, 70, dtype=torch.bool)
     reset[0, [1, 33]] = True
     compare("gated logits", 70, reset, middle=True)
+
+
+def test_a_chunk_of_both():
+    """Channels referred to the middle beside channels that cannot be, in one tile; in segments of chunks too."""
+    length, width = 100, 16
+    q, k, v = (randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(3))
+    state = randn(1, 1, width, width, dtype=torch.float32, seed=3)
+    log_f = -randn(1, length, 1, width, dtype=torch.float32, seed=4).abs() * torch.tensor([0.1, 30.0]).repeat(
+        width // 2
+    )
+
+    def run(form):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], form=form)
+
+    leaves = [q, k, v, log_f, state]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    for segments in (1, 2):
+        with override(middle=True, segments=segments, chunk=16):
+            found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
 @pytest.mark.parametrize("gate", [-4.9, -5.1])

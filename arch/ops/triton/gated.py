@@ -125,7 +125,8 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 @torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
-    reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int, counted: int,
+    reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,
+    counted: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
     q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
@@ -141,15 +142,16 @@ def _backward(
     )
     knobs, first = call.knobs, q if key is None else key
     d_scores = torch.empty_like(scores)
+    d_own = q.new_empty(call.rows, call.chunks, chunk, dtype=torch.float32)
     gated_values[call.grid](
-        keys, v, d_out, d_states, scores, d_scores, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
+        keys, v, d_out, d_states, scores, d_scores, d_own, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
         num_warps=knobs.values_warps, num_stages=1, **knobs.target,
     )  # fmt: skip
     gated_backward[(*call.grid, call.key_dim // knobs.backward_tile[0])](
-        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states, d_scores, d_q,
-        d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0],
-        PART=min(16, knobs.backward_tile[0]), num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
-        num_stages=knobs.backward_stages, **knobs.target,
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states, d_scores,
+        d_own, d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0],
+        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
+        num_stages=1, **knobs.target,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
@@ -157,8 +159,8 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
-      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor,
-      chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor,
+      scores: Tensor, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
     d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
     return (
@@ -219,5 +221,6 @@ def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any,
 
 @register_flop_formula(torch.ops.arch.gated_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
-      keys: Any, links: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      keys: Any, links: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOWEST, block_offsets, gates_of, inverse, load_rows, power, product, rounded, sigmoids, store_rows
+from .tiles import LOG2E, LOWEST, block_offsets, gates_of, inverse, load_rows, power, product, rounded, store_rows
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_values(
-    keys, v, d_out, d_states, scores, d_scores, d_v, T, H, N,
+    keys, v, d_out, d_states, scores, d_scores, d_own, d_v, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """dv, and the gradient of the scores [C, C], symmetric: above the diagonal its transpose."""
+    """dv, and the gradient of the scores [C, C], symmetric: above the diagonal its transpose; its diagonal unrounded to
+    `d_own` [BH, N, C]: with strong decays little else counts."""
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
@@ -27,6 +28,7 @@ def gated_values(
     d_score = product(d_rows, tl.trans(v_rows), EXACT)
     d_score = tl.where(column <= row, d_score, product(v_rows, tl.trans(d_rows), EXACT))
     tl.store(d_scores + square + row * C + column, d_score.to(d_scores.dtype.element_ty))
+    tl.store(d_own + number * C + rows, tl.sum(tl.where(row == column, d_score, 0.0), 1))
     d_values = product(tl.load(scores + square + column * C + row), d_rows, EXACT)
     for k0 in range(0, DK, BK):
         y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
@@ -50,13 +52,11 @@ def _sums(x, table, number, C: tl.constexpr, EXACT: tl.constexpr):
 @triton.jit
 def _by_halves(query, k, log_f, table, d_scores, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
                FAST: tl.constexpr):  # fmt: skip
-    """dq, dk and q dq less k dk of the pairs inside a chunk, for any decay, [BK, C]: at every level a row is in the
-    later block, and gives its step to dq, or in the earlier one, and gives it to dk."""
+    """dq, dk and q dq less k dk of the pairs of two rows of a chunk, for any decay, [BK, C]: at every level a row is in
+    the later block, and gives its step to dq, or in the earlier one, and gives it to dk."""
     rows = tl.arange(0, C)
     d_score = tl.load(d_scores + rows[:, None] * C + rows[None, :])
-    own = tl.load(d_scores + rows * (C + 1)).to(tl.float32)[None, :]
-    dq, dk = own * k, own * query
-    flow = tl.zeros_like(dq)
+    dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
     for size in range(0, LEVELS):
         late = ((rows[None, :] >> size) & 1) == 1
         decay = power(_sums(log_f, table, 5 + size, C, EXACT), FAST)
@@ -72,7 +72,7 @@ def _by_halves(query, k, log_f, table, d_scores, C: tl.constexpr, LEVELS: tl.con
 
 @triton.jit
 def _tile(
-    q, key, v, gate, bound, table, queries, keys, links, d_out, states, d_states, d_scores, d_q, d_key, d_gate,
+    q, key, v, gate, bound, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key, d_gate,
     d_bound, cut, inside, H, head, k0, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -100,8 +100,8 @@ def _tile(
     carried += tl.sum(y * dy, 1)
     if NEAR:
         d_score = tl.load(d_scores + rows[:, None] * C + rows[None, :])
-        dx += product(y, tl.where(rows[:, None] <= rows[None, :], d_score, 0.0), EXACT)
-        dy += product(x, tl.where(rows[:, None] >= rows[None, :], d_score, 0.0), EXACT)
+        dx += product(y, tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
+        dy += product(x, tl.where(rows[:, None] > rows[None, :], d_score, 0.0), EXACT)
     flow = x * dx - y * dy
     # the gates come late, for registers; by an exact product with 1 they come in the layout of the others
     logits = tl.load(gate + offsets, mask=here, other=0.0)
@@ -117,9 +117,12 @@ def _tile(
         after = through[:, None] - until
     else:
         after = _sums(log_f, table, 1, C, EXACT)
-    dq, dk = dx * power(until, FAST), dy * power(after, FAST)
+    # a row with itself has no decay, and no part in the gradient of one
+    own = tl.load(d_own + rows)[None, :]
+    query = tl.load(q + offsets, mask=here, other=0.0).to(tl.float32)
+    dq = dx * power(until, FAST) + own * k
+    dk = dy * power(after, FAST) + own * query
     if not NEAR:
-        query = tl.load(q + offsets, mask=here, other=0.0).to(tl.float32)
         more_q, more_k, more = _by_halves(query, k, log_f, table, d_scores, C, LEVELS, EXACT, FAST)
         dq += more_q
         dk += more_k
@@ -129,13 +132,16 @@ def _tile(
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
     if LOGITS:
-        up, down = sigmoids(logits, FAST)
+        up = inverse(1.0 + power(-logits * LOG2E, FAST), FAST)  # anew: kept from the gates it costs registers
         slope = (1.0 - lower) * up
         d_f = d_log * inverse(tl.maximum(lower + slope, 1e-30), FAST)
         d_lower = tl.where(lower > 0, d_f, 0.0)
-        if not KEY:
+        if KEY:
+            down = inverse(1.0 + power(logits * LOG2E, FAST), FAST)
+        else:
             d_f -= dk
             d_lower -= dk
+            down = k * inverse(1.0 - lower, FAST)
         d_gates = d_f * slope * down
         tl.store(d_bound + columns, tl.sum(tl.where(here, d_lower * down, 0.0), 1))
     else:
@@ -149,13 +155,13 @@ def _tile(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_backward(
-    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_q, d_key, d_gate,
-    d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr,
+    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key,
+    d_gate, d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """dq, dk (with KEY), the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the
-    rows, each for BK channels: at once where all are referred to the middle, else PART at a time.
+    rows, each for BK channels: by one product where all are referred to the middle, else by halves.
 
     The gradient of log f_t is the sum over all pairs of a row t or later with a row before t: from before the chunk to
     behind it, the products of the states with their gradients; else q dq less k dk summed over the rows from t on,
@@ -171,21 +177,23 @@ def gated_backward(
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0) != 0
     first, values = (token * H + head) * DK, (token * H + head) * DV
+    q, key, gate, queries, keys = q + first, key + first, gate + first, queries + first, keys + first
+    d_q, d_key, d_gate, d_bound = d_q + first, d_key + first, d_gate + first, d_bound + number * DK
+    v, d_out, d_own, d_scores = v + values, d_out + values, d_own + number * C, d_scores + number * C * C
+    states, d_states = states + number * DK * DV, d_states + number * DK * DV
+    links += number * 3 * DK
     near = False
     if MIDDLE:
-        near = tl.min(tl.load(links + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
+        near = tl.min(tl.load(links + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
     if near:
         _tile(
-            q + first, key + first, v + values, gate + first, bound, table, queries + first, keys + first,
-            links + number * 3 * DK, d_out + values, states + number * DK * DV, d_states + number * DK * DV,
-            d_scores + number * C * C, d_q + first, d_key + first, d_gate + first, d_bound + number * DK, cut, inside,
-            H, head, k0, True, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
+            q, key, v, gate, bound, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key,
+            d_gate, d_bound, cut, inside, H, head, k0, True, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT,
+            FAST,
         )  # fmt: skip
     else:
-        for part in range(k0, k0 + BK, PART):
-            _tile(
-                q + first, key + first, v + values, gate + first, bound, table, queries + first, keys + first,
-                links + number * 3 * DK, d_out + values, states + number * DK * DV, d_states + number * DK * DV,
-                d_scores + number * C * C, d_q + first, d_key + first, d_gate + first, d_bound + number * DK, cut,
-                inside, H, head, part, False, MIDDLE, C, DK, DV, PART, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
-            )  # fmt: skip
+        _tile(
+            q, key, v, gate, bound, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key,
+            d_gate, d_bound, cut, inside, H, head, k0, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT,
+            FAST,
+        )  # fmt: skip

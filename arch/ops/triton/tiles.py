@@ -1,8 +1,8 @@
 """What the kernels are built from: matrix products, sums of log-decays, gates and angles of one tile of rows.
 
 Operands of matrix products are bf16 with fp32 accumulation, or with EXACT fp32 (fp32 inputs, and Triton's interpreter,
-whose bf16 products are wrong). Log-decays are in units of log 2 and at least -128: 2^-128 is flushed to 0, so a decay of
-0 needs no infinity, which would make NaN in differences and in the 0s of the matrices of sums.
+whose bf16 products are wrong). Log-decays are in units of log 2 and at least -128: 2^-128 is flushed to 0, so a decay
+of 0 needs no infinity, which would make NaN in differences and in the 0s of the matrices of sums.
 """
 
 from __future__ import annotations
