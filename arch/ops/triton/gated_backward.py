@@ -106,7 +106,8 @@ def _tile(
     # the gates come late, for registers; by an exact product with 1 they come in the layout of the others
     logits = tl.load(gate + offsets, mask=here, other=0.0)
     if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
-        logits = tl.dot(logits, (rows[:, None] == rows[None, :]).to(tl.bfloat16))
+        finite = tl.minimum(tl.maximum(logits.to(tl.float32), -1e30), 1e30).to(tl.bfloat16)
+        logits = tl.dot(finite, (rows[:, None] == rows[None, :]).to(tl.bfloat16))
     logits = logits.to(tl.float32)
     log_f, k = gates_of(logits, key, lower, offsets, here, cut[None, :], LOGITS, KEY, RESET, FAST)
     until = _sums(log_f, table, 4 if NEAR else 0, C, EXACT)
