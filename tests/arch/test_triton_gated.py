@@ -5,10 +5,11 @@ import importlib.util
 import pytest
 import torch
 
+from arch.bench import RoundedProducts, gradients, relative
 from arch.ops import gated_attention
 
 from .compare import assert_close, randn, with_gradients
-from .test_triton import DEVICE, TOLERANCE, compare
+from .test_triton import DEVICE, GPU, TOLERANCE, compare
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -69,3 +70,48 @@ def test_the_reach_of_the_middle(gate):
     with override(middle=True):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
     assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 160 have no more digits
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "key_dim, value_dim, length, mean, spread",
+    [
+        *((width, width, 777, 1, 1) for width in (16, 32, 64, 128, 256)),
+        (64, 128, 1, 1, 1),
+        (128, 128, 1000, -1.5, 1),
+        (128, 128, 1000, -4, 3),
+        (128, 128, 1000, 0, 1e4),
+        (64, 64, 70_000, 4, 1),
+    ],
+)
+def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_dim, length, mean, spread, packed):
+    def make(*shape, seed):
+        return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
+
+    q, logits = (make(2, length, 2, key_dim, seed=seed) for seed in range(2))
+    v, weight = (make(2, length, 2, value_dim, seed=seed) for seed in (2, 3))
+    leaves = [q.bfloat16(), v.bfloat16(), (spread * logits + mean).bfloat16()]
+    leaves += [torch.linspace(0.0, 0.5, 2 * key_dim, device=DEVICE).view(2, key_dim)]
+    leaves += [make(2, 2, key_dim, value_dim, seed=4)]
+    reset = make(2, length, seed=5) > 2.5 if packed else None
+
+    def run(form, inputs):
+        def call(x):
+            return gated_attention(x[0], None, x[1], (x[2], x[3]), initial_state=x[4], form=form, reset=reset)
+
+        return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
+
+    ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
+    expected = run("chunk", [x.double() for x in leaves])
+    found, again = run("triton", leaves), run("triton", leaves)
+    with RoundedProducts():
+        rounded = run("chunk", leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    for name, mine, its in zip(
+        ("out", "q", "v", "logits", "bound", "state"),
+        relative(found, expected),
+        relative(rounded, expected),
+        strict=True,
+    ):
+        assert mine < max(1.5 * its, 1e-3), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
