@@ -67,19 +67,15 @@ def trials(case: str, width: int) -> list[Trial]:
         rows = [
             trial(c, states, (ok, width, *out), (bk, width, *back))
             for c, states, (ok, *out), (bk, *back) in (
-                (64, (32, 128, 4, 3, 1), (32, 4, None), (32, 4, None)),
-                (64, (32, 128, 4, 2, 2), (64, 4, None), (64, 4, None)),
-                (64, (64, 64, 4, 3, 1), (32, 4, 168), (32, 4, 168)),
-                (64, (64, 64, 4, 3, 4), (64, 4, 168), (16, 4, None)),
-                (64, (64, 128, 8, 3, 4), (16, 4, None), (16, 4, 168)),
-                (64, (16, 128, 4, 3, 2), (32, 4, 128), (32, 8, None)),
-                (64, (32, 64, 4, 4, 4), (16, 4, 128), (32, 8, 128)),
-                (64, (32, 128, 4, 1, 4), (32, 8, 128), (16, 4, 128)),
-                (32, (32, 128, 4, 3, 1), (64, 4, None), (64, 4, None)),
-                (32, (64, 64, 4, 3, 4), (32, 4, None), (32, 4, None)),
-                (32, (32, 128, 4, 2, 4), (32, 2, None), (32, 2, None)),
-                (128, (32, 128, 4, 2, 1), (32, 8, None), (32, 8, None)),
-                (128, (64, 64, 8, 2, 4), (64, 8, None), (16, 8, None)),
+                (64, (32, 128, 4, 4, 1), (128, 4, None), (64, 4, None)),
+                (64, (32, 32, 4, 4, 1), (128, 4, 168), (128, 8, None)),
+                (64, (64, 64, 4, 4, 1), (64, 4, None), (64, 4, 168)),
+                (64, (32, 64, 4, 4, 1), (128, 8, 128), (32, 2, None)),
+                (64, (32, 128, 4, 5, 2), (32, 4, None), (128, 8, 128)),
+                (32, (32, 128, 4, 4, 1), (128, 2, None), (64, 4, None)),
+                (32, (64, 64, 4, 4, 1), (64, 2, None), (64, 4, 168)),
+                (32, (32, 64, 4, 4, 2), (128, 4, None), (128, 8, None)),
+                (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
             )
         ]
     else:
@@ -134,8 +130,11 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     log: list[tuple[str, Any, Any]] = []
     flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
     sums: list[dict[str, float]] = []
-    names = {gated: ("gated_states", "gated_output", "gated_values", "gated_backward"), launch: ("carry",)}
-    names[decay] = ("decay_rows", "decay_sums", "decay_attend")
+    names = {
+        gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
+        launch: ("carry",),
+        decay: ("decay_rows", "decay_sums", "decay_attend"),
+    }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))
         for module, kernels in names.items():

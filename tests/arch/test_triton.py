@@ -23,7 +23,7 @@ LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -float("inf")]
 CASES = ("decay none", "decay head", "decay step", "gated tied", "gated log", "gated logits")
 
 
-def compare(name, length, reset=None, log_decays=None, **knobs):
+def compare(name, length, reset=None, log_decays=None, tolerance=TOLERANCE, **knobs):
     """Outputs, states and gradients of the kernels against the recurrence on the same numbers."""
     example = case(name, 1 if reset is None else 2, length, torch.float32, log_decays)
     inputs = [x.to(DEVICE) for x in example.inputs()]
@@ -31,7 +31,7 @@ def compare(name, length, reset=None, log_decays=None, **knobs):
     with override(**knobs):
         moved = None if reset is None else reset.to(DEVICE)
         found = with_gradients(lambda x: example.run(x, "triton", moved), inputs)
-    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    assert_close([x.cpu().double() for x in found], expected, tolerance)
 
 
 @pytest.mark.parametrize("length", [1, 50])

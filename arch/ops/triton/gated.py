@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -9,9 +10,9 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .gated_backward import gated_backward, gated_values
-from .gated_kernels import gated_output, gated_states
+from .gated_kernels import gated_operands, gated_output, gated_states
 from .knobs import Knobs, gated_knobs
-from .launch import interpreted, operand_dtype, state_pass, sum_matrices
+from .launch import interpreted, operand_dtype, state_pass
 
 
 def attend(
@@ -23,10 +24,26 @@ def attend(
     counted: the chunk size whose FLOPs the FLOP counter is told."""
     dtype = operand_dtype(q, key, v)
     chunk = gated_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16).chunk
-    out, final, _, _ = _forward(
+    out, final, *_ = _forward(
         q.to(dtype), None if key is None else key.to(dtype), v.to(dtype), gate, bound, initial, reset, chunk, counted
     )
     return out, final
+
+
+@lru_cache(maxsize=32)
+def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Matrices of 0 and 1 [5 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
+    chunk's middle to t, with -1 before it; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and
+    the midpoint of its pair."""
+    rows = torch.arange(size)
+    row, column = rows[:, None], rows[None, :]
+    matrices = [column <= row, column > row, column < row, column >= row]
+    middle = size // 2
+    matrices.append(((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float())
+    for level in range(size.bit_length() - 1):
+        late = ((row >> level) & 1) == 1
+        matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
+    return torch.stack([x.float() for x in matrices]).to(dtype).to(device)
 
 
 class _Call:
@@ -38,22 +55,23 @@ class _Call:
         self.batch, self.length, self.heads, self.key_dim = q.shape
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
-        self.exact = q.dtype != torch.bfloat16
-        self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, self.exact)
+        self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
-        self.flags = dict(
-            C=chunk, DK=self.key_dim, DV=self.value_dim, LOGITS=bound is not None, KEY=key is not None,
-            RESET=reset is not None, EXACT=self.exact, FAST=not interpreted(),
+        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
+        self.gates = dict(
+            C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.knobs.middle, LOGITS=bound is not None,
+            KEY=key is not None, RESET=reset is not None, FAST=not interpreted(),
         )  # fmt: skip
-        self.levels = chunk.bit_length() - 1
+        self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
         self.sizes = (self.length, self.heads, self.chunks)
         self.grid = (self.rows, self.chunks)
 
-    def states(self, x: Tensor, gate: Tensor, bound: Tensor | None, v: Tensor, initial: Tensor | None,
-               reverse: bool) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def states(
+        self, x: Tensor, v: Tensor, links: Tensor, initial: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
         return state_pass(
-            gated_states, (x, gate, bound, self.reset, v, self.table), self.flags, self.knobs, initial, reverse, v,
+            gated_states, (x, v, links), self.plain, self.knobs, initial, reverse, v,
             (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
         )  # fmt: skip
 
@@ -62,31 +80,43 @@ class _Call:
 def _forward(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
     reset: Tensor | None, chunk: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, states before every chunk and scores of every chunk."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs and final state; then what the backward needs: q and k with their decays, what links the chunks'
+    references, states and scores of every chunk."""
     q, v, gate = q.contiguous(), v.contiguous(), gate.contiguous()
     key = None if key is None else key.contiguous()
     bound = None if bound is None else bound.contiguous()
     initial = None if initial is None else initial.contiguous()
     call = _Call(q, key, v, bound, reset, chunk)
-    states, final = call.states(q if key is None else key, gate, bound, v, initial, reverse=False)
+    knobs, first = call.knobs, q if key is None else key
+    queries, keys = torch.empty_like(q), torch.empty_like(q)
+    links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
+    gated_operands[(*call.grid, call.key_dim // knobs.operands_tile)](
+        q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
+        BK=knobs.operands_tile, num_warps=knobs.operands_warps, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    states, final = call.states(keys, v, links, initial, reverse=False)
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
     gated_output[call.grid](
-        q, q if key is None else key, v, gate, bound, call.reset, call.table, states, out, scores, *call.sizes,
-        **call.flags, BK=call.knobs.output_tile[0], LEVELS=call.levels, num_warps=call.knobs.output_warps,
-        maxnreg=call.knobs.output_registers, num_stages=1, **call.knobs.target,
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, states, out, scores, *call.sizes,
+        **call.flags, BK=knobs.output_tile[0], PART=min(32, knobs.output_tile[0]), num_warps=knobs.output_warps,
+        maxnreg=knobs.output_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
-    return out, final.view(call.batch, call.heads, call.key_dim, call.value_dim), states, scores
+    final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
+    return out, final, queries, keys, links, states, scores
 
 
 @_forward.register_fake
 def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
-      reset: Tensor | None, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      reset: Tensor | None, chunk: int, counted: int) -> tuple[Tensor, ...]:  # fmt: skip
     batch, length, heads, key_dim = q.shape
     rows, chunks = batch * heads, (length + chunk - 1) // chunk
     return (
         v.new_empty(v.shape),
         v.new_empty(batch, heads, key_dim, v.shape[-1], dtype=torch.float32),
+        q.new_empty(q.shape),
+        q.new_empty(q.shape),
+        v.new_empty(rows, chunks, 3, key_dim, dtype=torch.float32),
         v.new_empty(rows, chunks, key_dim, v.shape[-1]),
         v.new_empty(rows, chunks, chunk, chunk),
     )
@@ -95,7 +125,8 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 @torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
-    reset: Tensor | None, states: Tensor, scores: Tensor, chunk: int, counted: int,
+    reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,
+    counted: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
     q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
@@ -103,7 +134,7 @@ def _backward(
     key = None if key is None else key.contiguous()
     bound = None if bound is None else bound.contiguous()
     call = _Call(q, key, v, bound, reset, chunk)
-    d_states, d_initial = call.states(q, gate, bound, d_out, d_final, reverse=True)
+    d_states, d_initial = call.states(queries, d_out, links, d_final, reverse=True)
     d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
     d_key = q.new_empty(0) if key is None else torch.empty_like(key)
     partial = q.new_empty(
@@ -111,15 +142,16 @@ def _backward(
     )
     knobs, first = call.knobs, q if key is None else key
     d_scores = torch.empty_like(scores)
+    d_own = q.new_empty(call.rows, call.chunks, chunk, dtype=torch.float32)
     gated_values[call.grid](
-        first, v, gate, bound, call.reset, call.table, d_out, d_states, scores, d_scores, d_v, *call.sizes,
-        **call.flags, BK=knobs.values_tile, num_warps=knobs.values_warps, num_stages=1, **knobs.target,
+        keys, v, d_out, d_states, scores, d_scores, d_own, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
+        num_warps=knobs.values_warps, num_stages=1, **knobs.target,
     )  # fmt: skip
     gated_backward[(*call.grid, call.key_dim // knobs.backward_tile[0])](
-        q, first, v, gate, bound, call.reset, call.table, d_out, states, d_states, d_scores, d_q, d_key, d_gate,
-        partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], LEVELS=call.levels,
-        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=knobs.backward_stages,
-        **knobs.target,
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states, d_scores,
+        d_own, d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0],
+        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
+        num_stages=1, **knobs.target,
     )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
@@ -127,8 +159,8 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
-      bound: Tensor | None, reset: Tensor | None, states: Tensor, scores: Tensor,
-      chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor,
+      scores: Tensor, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
     d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
     return (
@@ -149,10 +181,10 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, key, v, gate, bound, reset, states, scores = ctx.saved_tensors
+    q, key, v, gate, bound, reset, *made = ctx.saved_tensors
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_key, d_v, d_gate, d_bound, d_initial = _backward(
-        d_out, d_final, q, key, v, gate, bound, reset, states, scores, ctx.chunk, ctx.counted
+        d_out, d_final, q, key, v, gate, bound, reset, *made, ctx.chunk, ctx.counted
     )
     return (
         d_q,
@@ -188,6 +220,7 @@ def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any,
 
 
 @register_flop_formula(torch.ops.arch.gated_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, states: Any, scores: Any,
-      chunk: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
+      keys: Any, links: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)

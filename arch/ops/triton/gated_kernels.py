@@ -1,28 +1,100 @@
-"""The kernels of `gated_attention`: the states before (and, backwards, their gradients after) every chunk, and the
-outputs of a chunk. NOTES.md has the plan; gated_backward.py the gradients of a chunk."""
+"""The forward kernels of `gated_attention`: operands with their decays, the states at every chunk (and, backwards,
+their gradients), and the outputs of a chunk. NOTES.md has the plan; gated_backward.py the gradients of a chunk."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from .tiles import block_offsets, gates, load_rows, matrix, power, product, row_sums, store_rows
+from .tiles import (
+    block_offsets,
+    gates,
+    load_rows,
+    matrix,
+    power,
+    product,
+    row_sums,
+    store_rows,
+    sums_after,
+    sums_until,
+)
+
+REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
+
+
+@triton.jit
+def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
+               LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
+    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's."""
+    columns = k0 + tl.arange(0, BK)
+    offsets = tl.arange(0, C)[:, None] * (H * DK) + columns[None, :]
+    lower = tl.zeros([1, BK], tl.float32)
+    if LOGITS:
+        lower = tl.load(bound + head * DK + columns)[None, :]
+    log_f, k = gates(gate, key, lower, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
+    return tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32), k, log_f
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_operands(
+    q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, MIDDLE: tl.constexpr,
+    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """q and k with the decays from and to a reference, [B, T, H, DK], and what links the references in log2,
+    [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
+
+    With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
+    one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.
+    """
+    bh, chunk, k0 = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * BK
+    batch, head = bh // H, bh % H
+    rows, columns = tl.arange(0, C), k0 + tl.arange(0, BK)
+    inside = chunk * C + rows < T
+    token = batch * T + chunk * C
+    cut = inside[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+    first = (token * H + head) * DK
+    query, k, log_f = chunk_tile(
+        q + first, key + first, gate + first, bound, cut, inside, H, head, k0, C, DK, BK, LOGITS, KEY, RESET, FAST
+    )
+    until = sums_until(table, log_f, C, EXACT)
+    whole = tl.sum(log_f, 0)
+    link = links + (bh * N + chunk) * 3 * DK + columns
+    if MIDDLE:
+        early = tl.sum(tl.where(rows[:, None] < C // 2, log_f, 0.0), 0)
+        late = whole - early
+        near = tl.minimum(early, late) > REACH
+        early, late = tl.where(near, early, 0.0), tl.where(near, late, 0.0)
+        tl.store(link, early)
+        tl.store(link + DK, late)
+        tl.store(link + 2 * DK, tl.where(near, 0.0, whole))
+        until -= early[None, :]
+        after = tl.where(near, 0.0, whole)[None, :] - until
+    else:
+        tl.store(link, tl.zeros([BK], tl.float32))
+        tl.store(link + DK, tl.zeros([BK], tl.float32))
+        tl.store(link + 2 * DK, whole)
+        after = sums_after(table, log_f, C, EXACT)
+    store_rows(queries + first, query * power(until, FAST), rows, inside, H * DK, k0, BK)
+    store_rows(keys + first, k * power(after, FAST), rows, inside, H * DK, k0, BK)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
 def gated_states(
-    x, gate, bound, reset, v, table, starts, states, final, totals, T, H, N, PER_SEGMENT,
+    x, v, links, starts, states, final, totals, T, H, N, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr,
-    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """S <- diag(f) S + k^T v from chunk to chunk, for one segment of chunks and one [BK, BV] tile of the state.
+    """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
+    for one segment of chunks and one [BK, BV] tile of the state.
 
-    STORE: every chunk's state before it to `states` [BH, N, DK, DV], and the last one to `final` [BH, DK, DV];
-    otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 f to `totals`
-    [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states at the segments' starts.
-    REVERSE runs backwards in time with x = q and v = dO: the gradients of the states after every chunk. Otherwise x
-    is k (read with KEY).
+    x: the keys; links: as `gated_operands` gives them. STORE: the states to `states` [BH, N, DK, DV], and the last one
+    to `final` [BH, DK, DV]; otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 of
+    all factors to `totals` [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states left by the
+    segments before. REVERSE runs backwards in time with x = the queries and v = dO: the gradients of the states at k's
+    references.
     """
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
@@ -30,38 +102,37 @@ def gated_states(
     rows = tl.arange(0, C)
     columns = k0 + tl.arange(0, BK)
     block = block_offsets(k0, v0, DV, BK, BV)
-    lower = tl.zeros([1, BK], tl.float32)
-    if LOGITS:
-        lower = tl.load(bound + head * DK + columns)[None, :]
     if START:
         state = tl.load(starts + (bh * SEGMENTS + segment) * DK * DV + block)
     else:
         state = tl.zeros([BK, BV], tl.float32)
-    total = tl.zeros([BK], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    between = matrix(table, 0 if REVERSE else 1, C)
+    # links are loaded a step ahead: the loop has nothing else to wait for
+    link = links + bh * N * 3 * DK + columns
+    now = last - 1 if REVERSE else first
+    entry, exit = 0, DK
+    if REVERSE:
+        entry, exit = DK, 0
+    entering, leaving = tl.load(link + now * 3 * DK + entry), tl.load(link + now * 3 * DK + exit)
+    through = tl.load(link + now * 3 * DK + 2 * DK)
+    total = tl.zeros([BK], tl.float32)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
         token = batch * T + chunk * C
-        cut = inside[:, None]
-        if RESET:
-            cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-        keys = (token * H + head) * DK
-        offsets = rows[:, None] * (H * DK) + columns[None, :]
-        log_f, k = gates(
-            gate + keys, x + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY and not REVERSE, RESET, FAST
-        )
-        if REVERSE:
-            k = tl.load(x + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
+        next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        next_entering, next_leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        next_through = tl.load(next_one + 2 * DK)
+        operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        state *= tl.exp2(entering)[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        decayed = k * power(row_sums(between, log_f, EXACT), FAST)
-        whole = tl.sum(log_f, 0)
-        total += whole
-        state = state * tl.exp2(whole)[:, None] + product(tl.trans(decayed), values, EXACT)
+        state = state * tl.exp2(through)[:, None] + product(tl.trans(operand), values, EXACT)
+        state *= tl.exp2(leaving)[:, None]  # by itself: both links in one factor could underflow
+        total += entering + through + leaving
+        entering, leaving, through = next_entering, next_leaving, next_through
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * DK * DV + block, state)
@@ -93,44 +164,51 @@ def carry(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, states, out, scores, T, H, N,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr,
+    q, key, v, gate, bound, reset, table, queries, keys, links, states, out, scores, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
+    MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
 
-    At each level of the halves one operand, the later rows' q and the earlier rows' k with their decays to the
-    midpoint, times itself gives all pairs: one exponential an element and level, none of them positive.
+    Channels referred to the middle: one product. Where one of BK is not, these go by halves, PART at a time: at each
+    level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
+    all pairs, for any decay: one exponential an element and level, none of them positive.
     """
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
+    row, column = rows[:, None], rows[None, :]
     inside = chunk * C + rows < T
-    token = batch * T + chunk * C
+    token, number = batch * T + chunk * C, bh * N + chunk
     cut = inside[:, None]
     if RESET:
         cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    keys = (token * H + head) * DK
+    first = (token * H + head) * DK
     values = (token * H + head) * DV
     score = tl.zeros([C, C], tl.float32)
     result = tl.zeros([C, DV], tl.float32)
     for k0 in range(0, DK, BK):
-        columns = k0 + tl.arange(0, BK)
-        offsets = rows[:, None] * (H * DK) + columns[None, :]
-        lower = tl.zeros([1, BK], tl.float32)
-        if LOGITS:
-            lower = tl.load(bound + head * DK + columns)[None, :]
-        log_f, k = gates(gate + keys, key + keys, lower, reset, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
-        query = tl.load(q + keys + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-        score += tl.where(rows[:, None] == rows[None, :], tl.sum(query * k, 1)[:, None], 0.0)
-        for size in range(0, LEVELS):
-            late = (rows[:, None] >> size) & 1
-            x = tl.where(late == 1, query, k) * power(row_sums(matrix(table, 4 + size, C), log_f, EXACT), FAST)
-            pairs = (rows[:, None] >> size) ^ (rows[None, :] >> size)
-            score += tl.where(pairs == 1, product(x, tl.trans(x), EXACT), 0.0)
-        state = tl.load(states + (bh * N + chunk) * DK * DV + block_offsets(k0, 0, DV, BK, DV))
-        result += product(query * power(row_sums(matrix(table, 0, C), log_f, EXACT), FAST), state, EXACT)
-    score = tl.where(rows[None, :] <= rows[:, None], score, 0.0)
-    tl.store(scores + (bh * N + chunk) * C * C + rows[:, None] * C + rows[None, :], score.to(scores.dtype.element_ty))
+        x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
+        near = False
+        if MIDDLE:
+            near = tl.min(tl.load(links + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
+        if near:
+            score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
+        else:
+            for part in range(k0, k0 + BK, PART):
+                query, k, log_f = chunk_tile(
+                    q + first, key + first, gate + first, bound, cut, inside, H, head, part, C, DK, PART, LOGITS, KEY,
+                    RESET, FAST,
+                )  # fmt: skip
+                score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
+                for size in range(0, LEVELS):
+                    late = ((row >> size) & 1) == 1
+                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+                    pairs = ((row >> size) ^ (column >> size)) == 1
+                    score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
+        result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
+    score = tl.where(column <= row, score, 0.0)
+    tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
     result += product(score, load_rows(v + values, rows, inside, H * DV, 0, DV), EXACT)
     store_rows(out + values, result, rows, inside, H * DV, 0, DV)

@@ -35,7 +35,9 @@ class Knobs:
     arch: str | None  # whose matrix instructions are used; None: the device's own
     values_tile: int = 32  # of d_k; gated_values alone
     values_warps: int = 4
-    backward_stages: int = 1
+    operands_tile: int = 32
+    operands_warps: int = 4
+    middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property
     def target(self) -> dict[str, Any]:
@@ -74,22 +76,22 @@ def _arch(exact: bool, *widths: int) -> str | None:
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
-    narrow, arch = min(key_dim, 32), _arch(exact, key_dim, value_dim)
     rules = Knobs(
-        chunk=64 if arch is None else 32,
-        state_tile=(narrow, min(value_dim, 64 if exact else 128)),
+        chunk=32 if exact else 64,
+        state_tile=(min(key_dim, 32), min(value_dim, 64 if exact else 128)),
         state_warps=4,
-        state_stages=1 if exact else 3,
-        output_tile=(narrow if exact else min(key_dim, 64), value_dim),
-        output_warps=4 if exact or arch is None else 2,
+        state_stages=1 if exact else 4,
+        output_tile=(min(key_dim, 32 if exact else 128 if value_dim <= 128 else 64), value_dim),
+        output_warps=4,
         output_registers=None,
-        backward_tile=(min(key_dim, 16) if exact else narrow if arch is None else min(key_dim, 64), value_dim),
+        backward_tile=(min(key_dim, 16 if exact else 64), value_dim),
         backward_warps=4,
         backward_registers=None,
-        backward_stages=2 if arch is None else 1,
-        values_tile=narrow,
+        values_tile=min(key_dim, 32 if exact else 64),
+        operands_tile=min(key_dim, 32 if exact else 64),
+        middle=not exact,
         segments=0,
-        arch=arch,
+        arch="sm80",  # Hopper's were faster, but their results have not been checked since the kernels were rewritten
     )
     return replace(rules, **_override)
 

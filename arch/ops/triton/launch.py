@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -66,16 +65,3 @@ def state_pass(
         **options, **flags,
     )  # fmt: skip
     return states, final
-
-
-@lru_cache(maxsize=32)
-def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices of 0 and 1 [4 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t, and, for
-    blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and the midpoint of its pair."""
-    rows = torch.arange(size)
-    row, column = rows[:, None], rows[None, :]
-    matrices = [column <= row, column > row, column < row, column >= row]
-    for level in range(size.bit_length() - 1):
-        late = ((row >> level) & 1) == 1
-        matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
-    return torch.stack(matrices).to(dtype).to(device)

@@ -1,8 +1,8 @@
 """What the kernels are built from: matrix products, sums of log-decays and gates of one tile of rows.
 
 Operands of matrix products are bf16 with fp32 accumulation, or with EXACT fp32 (fp32 inputs, and Triton's interpreter,
-whose bf16 products are wrong). Log-decays are in units of log 2 and at least -256: 2^-256 is 0 in fp32, so a decay of 0
-needs no infinity, which would make NaN of the 0s in the matrices of sums.
+whose bf16 products are wrong). Log-decays are in units of log 2 and at least -128: 2^-128 is flushed to 0, so a decay
+of 0 needs no infinity, which would make NaN in differences and in the 0s of the matrices of sums.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
-LOWEST = tl.constexpr(-256.0)
+LOWEST = tl.constexpr(-128.0)
 
 
 @triton.jit
@@ -51,8 +51,26 @@ def row_sums(which, x, EXACT: tl.constexpr):
 
 
 @triton.jit
+def sums_until(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
+    """Sums of rows up to each, with it."""
+    if EXACT:
+        return row_sums(matrix(table, 0, C), log_f, EXACT)
+    else:
+        return tl.cumsum(log_f, 0)
+
+
+@triton.jit
+def sums_after(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
+    """Sums of the rows behind each."""
+    if EXACT:
+        return row_sums(matrix(table, 1, C), log_f, EXACT)
+    else:
+        return tl.sum(log_f, 0)[None, :] - tl.cumsum(log_f, 0)
+
+
+@triton.jit
 def power(x, FAST: tl.constexpr):
-    """2^x for x <= 0, in one instruction; results below 2^-126 are 0."""
+    """2^x, in one instruction; results below 2^-126 are 0."""
     if FAST:
         return tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -92,14 +110,12 @@ def sigmoids(x, FAST: tl.constexpr):
 
 @triton.jit
 def forget(x, bound, FAST: tl.constexpr):
-    """log2 f and 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of atanh, else from f."""
+    """log2 f and c = 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of log(1 - c), else from f."""
     up, down = sigmoids(x, FAST)
     complement = (1.0 - bound) * down
     f = bound + (1.0 - bound) * up
-    s = complement * inverse(2.0 - complement, FAST)
-    z = s * s
-    near = s * (1.0 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9)))))
-    log_f = tl.where(complement < 0.25, -2.0 * LOG2E * near, log2_of(f, FAST))
+    series = 1.0 + complement * (1.0 / 2 + complement * (1.0 / 3 + complement * (1.0 / 4 + complement * (1.0 / 5))))
+    log_f = tl.where(complement < 1.0 / 16, -LOG2E * complement * series, log2_of(f, FAST))
     return tl.maximum(log_f, LOWEST), complement
 
 
@@ -112,13 +128,20 @@ def complement_of(log_f):
 
 
 @triton.jit
-def gates(gate, key, bound, reset, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+def gates(gate, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
           FAST: tl.constexpr):  # fmt: skip
     """log2 f and k, fp32 [C, BK], of rows `inside` the sequence; 0 elsewhere.
 
     gate: logits with LOGITS, else log f; key: k with KEY, else 1 - f; bound [1, BK]; cut [C, 1]: where reset.
     """
     x = tl.load(gate + offsets, mask=inside, other=0.0).to(tl.float32)
+    return gates_of(x, key, bound, offsets, inside, cut, LOGITS, KEY, RESET, FAST)
+
+
+@triton.jit
+def gates_of(x, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
+             FAST: tl.constexpr):  # fmt: skip
+    """The same with the gates already loaded."""
     if LOGITS:
         log_f, k = forget(x, bound, FAST)
     else:

@@ -1,0 +1,117 @@
+"""What only `gated_attention`'s kernels have: rows referred to a chunk's middle, beside chunks where that cannot be."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.bench import RoundedProducts, gradients, relative
+from arch.ops import gated_attention
+
+from .compare import assert_close, randn, with_gradients
+from .test_triton import DEVICE, GPU, TOLERANCE, compare
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton.knobs import override
+
+
+@pytest.mark.parametrize("length", [1, 50])
+@pytest.mark.parametrize("name", ["gated tied", "gated log", "gated logits"])
+def test_rows_referred_to_the_middle(name, length):
+    compare(name, length, middle=True)
+
+
+@pytest.mark.parametrize("name", ["gated tied", "gated log"])
+def test_any_decay(name):
+    """Sums of a thousand, of which the ends of a chunk are told by their difference."""
+    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], tolerance=4e-5, middle=True)
+
+
+def test_packed_documents():
+    """A reset is a decay of 0: its chunk goes by halves, the others do not."""
+    reset = torch.zeros(2, 70, dtype=torch.bool)
+    reset[0, [1, 33]] = True
+    compare("gated logits", 70, reset, middle=True)
+
+
+def test_a_chunk_of_both():
+    """Channels referred to the middle beside channels that cannot be, in one tile; in segments of chunks too."""
+    length, width = 100, 16
+    q, k, v = (randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(3))
+    state = randn(1, 1, width, width, dtype=torch.float32, seed=3)
+    log_f = -randn(1, length, 1, width, dtype=torch.float32, seed=4).abs() * torch.tensor([0.1, 30.0]).repeat(
+        width // 2
+    )
+
+    def run(form):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], form=form)
+
+    leaves = [q, k, v, log_f, state]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    for segments in (1, 2):
+        with override(middle=True, segments=segments, chunk=16):
+            found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("gate", [-4.9, -5.1])
+def test_the_reach_of_the_middle(gate):
+    """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1."""
+    length = 64
+    q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
+    log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
+    with override(middle=True):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
+    assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 160 have no more digits
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "key_dim, value_dim, length, mean, spread",
+    [
+        *((width, width, 777, 1, 1) for width in (16, 32, 64, 128, 256)),
+        (64, 128, 1, 1, 1),
+        (128, 128, 1000, -1.5, 1),
+        (128, 128, 1000, -4, 3),
+        (128, 128, 1000, 0, 1e4),
+        (64, 64, 70_000, 4, 1),
+    ],
+)
+def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_dim, length, mean, spread, packed):
+    def make(*shape, seed):
+        return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
+
+    q, logits = (make(2, length, 2, key_dim, seed=seed) for seed in range(2))
+    v, weight = (make(2, length, 2, value_dim, seed=seed) for seed in (2, 3))
+    leaves = [q.bfloat16(), v.bfloat16(), (spread * logits + mean).bfloat16()]
+    leaves += [torch.linspace(0.0, 0.5, 2 * key_dim, device=DEVICE).view(2, key_dim)]
+    leaves += [make(2, 2, key_dim, value_dim, seed=4)]
+    reset = make(2, length, seed=5) > 2.5 if packed else None
+
+    def run(form, inputs):
+        def call(x):
+            return gated_attention(x[0], None, x[1], (x[2], x[3]), initial_state=x[4], form=form, reset=reset)
+
+        return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
+
+    ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
+    expected = run("chunk", [x.double() for x in leaves])
+    found, again = run("triton", leaves), run("triton", leaves)
+    with RoundedProducts():
+        rounded = run("chunk", leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    for name, mine, its in zip(
+        ("out", "q", "v", "logits", "bound", "state"),
+        relative(found, expected),
+        relative(rounded, expected),
+        strict=True,
+    ):
+        assert mine < max(1.5 * its, 1e-3), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
