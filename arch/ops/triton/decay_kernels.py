@@ -9,10 +9,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product
+from .tiles import LOG2E, LOWEST, TWO_PI, block_offsets, cos_sin, load_rows, power, product
 
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
-TWO_PI = tl.constexpr(6.283185307179586)
 
 
 @triton.jit(do_not_specialize=["T", "N"])
@@ -100,15 +99,7 @@ def waves(positions, high, low, FAST: tl.constexpr):
     rest = tl.fma(position, high[None, :], -turn) + position * low[None, :]
     whole = (turn + ROUNDER) - ROUNDER
     angle = ((turn - whole) + rest) * TWO_PI
-    if FAST:
-        cos = tl.inline_asm_elementwise(
-            "cos.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
-        )
-        sin = tl.inline_asm_elementwise(
-            "sin.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
-        )
-    else:
-        cos, sin = tl.cos(angle), tl.sin(angle)
+    cos, sin = cos_sin(angle, FAST)
     return position, cos, sin
 
 

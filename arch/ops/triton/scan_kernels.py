@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, TWO_PI, cosine, inverse, power
+from .tiles import LOG2E, TWO_PI, cos_sin, inverse, power
 
 
 @triton.jit
@@ -114,7 +114,7 @@ def angle_of(theta, FAST: tl.constexpr):
     """cos and sin of angles in radians."""
     turn = theta.to(tl.float32) * (1.0 / TWO_PI)
     turn = turn - tl.floor(turn + 0.5)
-    return cosine(turn, FAST), cosine(turn - 0.25, FAST)
+    return cos_sin(turn * TWO_PI, FAST)
 
 
 @triton.jit

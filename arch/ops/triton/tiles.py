@@ -12,6 +12,7 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-128.0)
+TWO_PI = tl.constexpr(6.283185307179586)
 
 
 @triton.jit
@@ -152,6 +153,21 @@ def gates_of(x, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.
     if RESET:
         log_f = tl.where(cut, LOWEST, log_f)
     return tl.where(inside, log_f, 0.0), tl.where(inside, k, 0.0)
+
+
+@triton.jit
+def cos_sin(angle, FAST: tl.constexpr):
+    """Cosine and sine of |angle| of at most about pi."""
+    if FAST:
+        cos = tl.inline_asm_elementwise(
+            "cos.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+        sin = tl.inline_asm_elementwise(
+            "sin.approx.ftz.f32 $0, $1;", "=f,f", [angle], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        cos, sin = tl.cos(angle), tl.sin(angle)
+    return cos, sin
 
 
 @triton.jit
