@@ -1,9 +1,10 @@
 """Who works on what: claim files beside the results, so that workers on any number of nodes share a matrix.
 
-A claim is <task>.claim-G, made with O_EXCL and removed with the result. It names host, process and the process' start;
-a thread of the owner writes it anew every few seconds. A claim whose owner is dead (on this host: no such process;
-on another: no heartbeat for two minutes of the file system's own clock) is taken over by making generation G + 1: only
-one process can. Whoever got a claim must look for the result again, which the last owner may have written meanwhile.
+A claim is <task>.claim-G, made whole or not at all (by link, which fails where there is one), removed with the result.
+It names host, process and the process' start; a thread of the owner writes it anew every few seconds. A claim whose
+owner is dead (on this host: no such process; on another: no heartbeat for two minutes of the file system's own clock)
+is taken over by making generation G + 1: only one process can. Whoever got a claim must look for the result again,
+which the last owner may have written meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ class Claim:
         self._said = (share, text)
 
     def __enter__(self) -> Claim:
-        self._write()
         self._thread.start()
         return self
 
@@ -56,12 +56,9 @@ class Claim:
                 self._write()
 
     def _write(self) -> None:
-        share, text = self._said
-        record = {"host": _host(), "pid": os.getpid(), "start": _start_of(os.getpid()), "share": share}
-        content = json.dumps(record | {"text": text[:80]}).encode()[:RECORD_BYTES].ljust(RECORD_BYTES)
         handle = os.open(self.path, os.O_WRONLY)
         try:
-            os.pwrite(handle, content, 0)
+            os.pwrite(handle, _record(*self._said), 0)
         finally:
             os.close(handle)
 
@@ -73,10 +70,14 @@ def take(directory: Path, task: str) -> Claim | None:
     if held is not None and is_alive(held[1]):
         return None
     path = directory / f"{task}.claim-{held[0] + 1 if held else 0}"
+    whole = directory / f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp"
+    whole.write_bytes(_record(0.0, ""))
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-    except FileExistsError:  # somebody was quicker
+        os.link(whole, path)
+    except (FileExistsError, FileNotFoundError):  # somebody was quicker; or a command that began now swept `whole` away
         return None
+    finally:
+        whole.unlink(missing_ok=True)
     return Claim(path)
 
 
@@ -106,6 +107,12 @@ def is_alive(path: Path) -> bool:
         return _file_system_now(path.parent) - path.stat().st_mtime < STALE_S
     except FileNotFoundError:  # released
         return False
+
+
+def _record(share: float, text: str) -> bytes:
+    """What this process writes into its claims, RECORD_BYTES long."""
+    record = {"host": _host(), "pid": os.getpid(), "start": _start_of(os.getpid()), "share": share}
+    return json.dumps(record | {"text": text[:80]}, ensure_ascii=False).encode()[:RECORD_BYTES].ljust(RECORD_BYTES)
 
 
 def _newest(directory: Path, task: str) -> tuple[int, Path] | None:

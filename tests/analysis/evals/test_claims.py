@@ -89,10 +89,25 @@ def test_another_hosts_claim_lives_by_its_heartbeat(tmp_path: Path) -> None:
     assert take(tmp_path, "task") is not None
 
 
-def test_a_claim_not_yet_written_counts_as_living(tmp_path: Path) -> None:
-    """Between O_EXCL and the first record."""
-    (tmp_path / "task.claim-0").touch()
+def test_a_claim_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed at any moment of making it, its owner leaves none, or one that tells who is dead."""
+    monkeypatch.setattr(claims.os, "link", lambda *paths: os._exit(9))
+    child = os.fork()
+    if child == 0:
+        take(tmp_path, "task")
+    os.waitpid(child, 0)
+    monkeypatch.undo()
+    assert [path.suffix for path in tmp_path.iterdir()] == [".tmp"]
+    claim = take(tmp_path, "task")
+    assert claim is not None and len(claim.path.read_bytes()) == claims.RECORD_BYTES and claims.is_alive(claim.path)
+
+
+def test_a_claim_that_cannot_be_read_lives_by_its_age(tmp_path: Path) -> None:
+    path = tmp_path / "task.claim-0"
+    path.touch()
     assert take(tmp_path, "task") is None
+    os.utime(path, (1, 1))
+    assert take(tmp_path, "task") is not None
 
 
 def test_the_heartbeat_carries_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
