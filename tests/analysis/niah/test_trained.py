@@ -1,6 +1,6 @@
 """Retrieval, trained: two models of bytes are taught it at 512 tokens and go from checkpoint files to heatmaps.
 
-LLaMA's loss stays where it is for some 650 of its 1,465 steps and then falls within 200. HGRN2 learns less from as much;
+LLaMA's loss stays where it is for some 650 of its 1,465 steps and then falls within 200. HGRN2 learns less;
 its figure is printed and held to nothing.
 """
 
