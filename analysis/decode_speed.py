@@ -32,7 +32,7 @@ from data.files import write_json
 
 LENGTHS = tuple(1024 * 2**k for k in range(7))
 PIECE = 1024  # tokens read at once
-REPEATS = 50
+REPEATS = 200
 
 
 def decode_steps(

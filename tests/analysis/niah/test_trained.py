@@ -1,4 +1,8 @@
-"""Retrieval, trained: two models of bytes learn it at 512 tokens and go from checkpoint files to heatmaps."""
+"""Retrieval, trained: two models of bytes are taught it at 512 tokens and go from checkpoint files to heatmaps.
+
+LLaMA's loss stays where it is for some 650 of its 1,465 steps and then falls within 200. HGRN2 learns less;
+its figure is printed and held to nothing.
+"""
 
 import json
 import subprocess
@@ -32,6 +36,7 @@ training:
   warmup_tokens: 400_000
   n_checkpoints: 1
   state_every_tokens: 1_000_000
+jobs: {{parallel: 2}}
 evaluation: {{data: "{folder}/data", settings: {settings}}}
 """
 
