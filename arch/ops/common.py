@@ -106,7 +106,7 @@ def kernel_obstacle(form: str | None, v: Tensor, widths: Sequence[int], dtype: t
         return f"the device is {v.device.type}"
     if dtype == torch.float64:
         return "an input is float64"
-    if max(widths, default=0) > 256:
+    if any(width > 256 for width in widths):
         return f"a head is {max(widths)} wide, more than 256"
     return "a tensor is empty" if v.numel() == 0 else None
 
