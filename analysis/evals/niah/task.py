@@ -38,13 +38,11 @@ class Niah:
     def folder(self) -> Path:
         """Of the haystack. Raises InputError where it is not there."""
         named = self.chosen.haystack
-        if named is None and self.variant.language == "en":
-            return self.place.data_file(self.name, self.variant.data)
         folder = (self.place.data or Path()) / (named or self.variant.data)  # an absolute one stands for itself
         if not folder.is_dir():
             raise InputError(
-                f"{self.name}: {folder} is no folder; put text into it (.txt), or name another one as "
-                f"evaluation.settings.{self.name}.haystack"
+                f"{self.name}: {folder} is no folder; put text into it (.txt; LLMTest_NeedleInAHaystack's "
+                f"essays are the usual one), or name another as evaluation.settings.{self.name}.haystack"
             )
         return folder
 

@@ -194,7 +194,7 @@ def test_bad_settings_are_one_line(changes, told, place):
 def test_a_missing_or_empty_haystack(place, tmp_path):
     with pytest.raises(InputError, match="needle-zh is no folder; put text into it"):
         make("niah-easy-zh", Place(tmp_path, tmp_path)).data_hash()
-    with pytest.raises(InputError, match="scaling eval fetch"):
+    with pytest.raises(InputError, match="is no folder; put text into it"):
         make("niah-easy", Place(tmp_path, tmp_path)).data_hash()
     (tmp_path / "needle").mkdir()
     with pytest.raises(InputError, match=r"holds no \.txt file"):
