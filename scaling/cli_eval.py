@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+from .cli_options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
 
 DEFAULT = "study"
 
@@ -42,24 +42,26 @@ def study(
     worker: Annotated[
         bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
     ] = False,
-    run: Annotated[list[str] | None, typer.Option(help="With --worker: a run by its id; repeatable.")] = None,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
+    ] = None,
     attempt: Annotated[
         str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
     ] = None,
 ) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from . import eval_stage
+    from . import evaluation
 
     request = request_of(study, only, sets, out, as_json)
     names = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks is not None else ()
-    choice = eval_stage.Choice(names, checkpoints, workers, tuple(run or ()))
-    if worker:
-        raise typer.Exit(1 if eval_stage.eval_worker(request, choice, attempt) else 0)
+    choice = evaluation.Choice(names, checkpoints, workers, tuple(checkpoint or ()))
+    if worker or checkpoint:
+        raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
     if dry_run:
-        todo = eval_stage.missing_evaluations(request, choice)
-        return print_json(todo) if as_json else request.say(eval_stage.show_missing(todo))
+        todo = evaluation.missing_evaluations(request, choice)
+        return print_json(todo) if as_json else request.say(evaluation.show_missing(todo))
     with request.writing():
-        result = eval_stage.eval_stage(request, choice)
+        result = evaluation.eval_stage(request, choice)
     if as_json:
         print_json(result)
     close(request, {"evaluations": result})

@@ -27,8 +27,8 @@ ALLOWED = {
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
 }
 SEES_ALL = (
-    *("scaling.cli", "scaling.commands", "scaling.__main__", "scaling.options"),
-    *("scaling.cli_eval", "scaling.eval_stage", "scaling.eval_progress"),
+    *("scaling.cli", "scaling.cli_eval", "scaling.cli_options", "scaling.commands", "scaling.evaluation"),
+    *("scaling.eval_progress", "scaling.__main__"),
 )
 
 

@@ -32,17 +32,17 @@ NOW_SHOWN = 3
 @dataclass(frozen=True)
 class Choice:
     """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
-    jobs.parallel), run ids (none: all that the request has)."""
+    jobs.parallel), a worker's share as RUN or RUN/STEP (none: all)."""
 
     tasks: tuple[str, ...] = ()
     checkpoints: str = "all"
     workers: int | None = None
-    runs: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         """As options of a worker's command."""
         tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
-        return ["--checkpoints", self.checkpoints, *tasks, *(word for run in self.runs for word in ("--run", run))]
+        return ["--checkpoints", self.checkpoints, *tasks]
 
 
 def eval_tasks(request: Request, choice: Choice) -> list[Task]:
@@ -66,16 +66,24 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
 
 
 def eval_matrix(request: Request, choice: Choice) -> Matrix:
-    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do."""
+    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
-    runs = sorted(request.runs, key=expected_work, reverse=True)
-    for name in choice.runs:
-        if name not in [run.run_id for run in runs]:
-            raise InputError(f"--run {name}: no such run{nearest(name, [run.run_id for run in runs])}")
-    if choice.runs:
-        runs = [run for run in runs if run.run_id in choice.runs]
-    return expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
+    known = [run.run_id for run in request.runs]
+    share: dict[str, set[int]] = {}
+    for item in choice.share:
+        name, slash, step = item.partition("/")
+        if name not in known or (slash and not step.isdigit()):
+            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
+        share.setdefault(name, set()).update([int(step)] if slash else [])
+    runs = [run for run in request.runs if not share or run.run_id in share]
+    runs.sort(key=expected_work, reverse=True)
+    matrix = expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
+    if share:  # a run without steps stands for all of its checkpoints
+        steps = {name: found if name not in choice.share else set() for name, found in share.items()}
+        wanted = {pair: steps[pair.checkpoint.run.run_id] for pair in matrix.pairs}
+        matrix.pairs = [pair for pair, some in wanted.items() if not some or int(pair.checkpoint.path.name) in some]
+    return matrix
 
 
 def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
