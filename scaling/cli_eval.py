@@ -69,14 +69,14 @@ def study(
 
 @app.command("list")
 def list_tasks(as_json: AsJson = False) -> None:
-    """The tasks there are, what they need, and the presets that stand for several."""
+    """The tasks there are, what they need of the data folder, and the presets that stand for several."""
     from analysis.evals.registry import ENTRIES, PRESETS
-
-    from .plan import text_table
 
     if as_json:
         tasks = [{"task": name, "about": entry.about, "needs": entry.needs} for name, entry in ENTRIES.items()]
         return print_json({"tasks": tasks, "presets": PRESETS})
-    print(text_table(("task", "what", "data"), [(n, e.about, e.needs or "-") for n, e in ENTRIES.items()]))
+    width = max(map(len, ENTRIES))
+    for name, entry in ENTRIES.items():
+        print(f"{name:{width}}  {entry.about}" + (f" [{entry.needs}]" if entry.needs else ""))
     for name, members in PRESETS.items():
         print(f"preset {name}: {', '.join(members)}")

@@ -213,6 +213,6 @@ def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path:
 def test_the_list_of_tasks() -> None:
     line = [sys.executable, "-m", "scaling.cli", "eval", "list"]
     text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert all(f"\n{name} " in text for name in ("validation", "perplexity", "extrapolate"))
+    assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
     told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert {"task", "about", "needs"} == told["tasks"][0].keys()
