@@ -83,11 +83,11 @@ def _tasks(job: ArrayJob, setting: Setting, train: Callable[[RunDir, bool], Sequ
     command = [sys.executable, "-m", "scaling.cli"]
     log = paths.submission / "logs"
     if job.kind == "eval":
-        items = [[word for item in element for word in ("--run", item)] for element in job.elements]
+        items = [[word for item in element for word in ("--checkpoint", item)] for element in job.elements]
         return [
             Task(
                 f"{job.name}_{i}",
-                [*command, "eval", *setting.study_arguments, "--worker", *words],
+                [*command, "eval", *setting.study_arguments, *words],
                 log / f"{job.name}_{i}.log",
                 environment,
             )

@@ -14,7 +14,7 @@ from arch.errors import InputError
 from flops.console import run_app
 
 from . import cli_eval, cli_jobs, cli_recall
-from .options import (
+from .cli_options import (
     AsJson,
     CheckpointPath,
     DryRun,

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
+from .cli_options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
 
 DEFAULT = "study"
 
@@ -43,24 +43,26 @@ def study(
     worker: Annotated[
         bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
     ] = False,
-    run: Annotated[list[str] | None, typer.Option(help="With --worker: RUN or RUN/STEP; repeatable.")] = None,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
+    ] = None,
     attempt: Annotated[
         str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
     ] = None,
 ) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
-    from . import eval_stage
+    from . import evaluation
 
     request = request_of(study, only, sets, out, as_json)
     names = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks is not None else ()
-    choice = eval_stage.Choice(names, checkpoints, workers, tuple(run or ()))
-    if worker:
-        raise typer.Exit(1 if eval_stage.eval_worker(request, choice, attempt) else 0)
+    choice = evaluation.Choice(names, checkpoints, workers, tuple(checkpoint or ()))
+    if worker or checkpoint:
+        raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
     if dry_run:
-        todo = eval_stage.missing_evaluations(request, choice)
-        return print_json(todo) if as_json else request.say(eval_stage.show_missing(todo))
+        todo = evaluation.missing_evaluations(request, choice)
+        return print_json(todo) if as_json else request.say(evaluation.show_missing(todo))
     with request.writing():
-        result = eval_stage.eval_stage(request, choice)
+        result = evaluation.eval_stage(request, choice)
     if as_json:
         print_json(result)
     close(request, {"evaluations": result})
@@ -68,15 +70,15 @@ def study(
 
 @app.command("list")
 def list_tasks(as_json: AsJson = False) -> None:
-    """The tasks there are, what they need, and the presets that stand for several."""
+    """The tasks there are, what they need of the data folder, and the presets that stand for several."""
     from analysis.evals.registry import ENTRIES, PRESETS
-
-    from .plan import text_table
 
     if as_json:
         tasks = [{"task": name, "about": entry.about, "needs": entry.needs} for name, entry in ENTRIES.items()]
         return print_json({"tasks": tasks, "presets": PRESETS})
-    print(text_table(("task", "what", "data"), [(n, e.about, e.needs or "-") for n, e in ENTRIES.items()]))
+    width = max(map(len, ENTRIES))
+    for name, entry in ENTRIES.items():
+        print(f"{name:{width}}  {entry.about}" + (f" [{entry.needs}]" if entry.needs else ""))
     for name, members in PRESETS.items():
         print(f"preset {name}: {', '.join(members)}")
 

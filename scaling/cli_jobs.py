@@ -13,7 +13,7 @@ import typer
 
 from arch.errors import InputError
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+from .cli_options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
 
 if TYPE_CHECKING:
     from jobs.records import Submission
@@ -149,6 +149,7 @@ def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = F
 def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
     """The last job of a submission: tell what is missing, then laws and report of what is there."""
     from . import commands
+    from .evaluation import show_results
     from .submission import incomplete
 
     request = request_of(study, None, sets, out, as_json)
@@ -156,6 +157,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     for run_id, what in missing.items():
         print(f"missing: {run_id}: {what}", file=sys.stderr)
     with request.writing():
+        show_results(request)
         commands.fit_stage(request)
         report = commands.report_stage(request)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, DryRun, print_json, tell
+from .cli_options import AsJson, DryRun, print_json, tell
 from .worklist import thread_environment
 
 TICK_S = 2.0

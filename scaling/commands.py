@@ -97,7 +97,7 @@ def run_study(request: Request) -> dict[str, Any]:
     Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path}; fits
     and report are None for variants made with --set, which lie beside the study's own runs and are not among them.
     """
-    from .eval_stage import Choice, eval_stage, eval_tasks
+    from .evaluation import Choice, eval_stage, eval_tasks
 
     eval_tasks(request, Choice())  # a wrong name is told before anything is trained
     with request.writing():

@@ -16,7 +16,7 @@ from jobs.profile import load_profile
 from jobs.resources import Reckoner
 from jobs.speed import measured
 
-from .eval_stage import steps_to_evaluate
+from .evaluation import steps_to_evaluate
 from .rundir import check_run
 from .spec import RunSpec, StudySpec
 from .worklist import is_trained
@@ -191,5 +191,5 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
 
 
 def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
-    """As eval_stage's; nothing where there is no corpus yet, and so nothing trained."""
+    """As evaluation's; nothing where there is no corpus yet, and so nothing trained."""
     return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}

@@ -31,9 +31,8 @@ ALLOWED = {
     "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
 }
 SEES_ALL = (
-    *("scaling.cli", "scaling.commands", "scaling.__main__", "scaling.options"),
-    *("scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_recall", "scaling.eval_stage", "scaling.eval_progress"),
-    *("scaling.submission",),
+    *("scaling.cli", "scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_options", "scaling.cli_recall"),
+    *("scaling.commands", "scaling.evaluation", "scaling.eval_progress", "scaling.submission", "scaling.__main__"),
 )
 
 

@@ -122,7 +122,7 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     words = (tmp_path / "called").read_text().split("\0")[:-1]
-    assert words[words.index("--run") + 1] == "a b"
+    assert words[words.index("--checkpoint") + 1] == "a b"
     assert words[-1] == "$(touch pwned)" and "not this" not in words
     assert NASTY in words and str(tmp_path / "pyth'on; touch pwned") in words
     assert not list(tmp_path.rglob("pwned"))

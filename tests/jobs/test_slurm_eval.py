@@ -33,7 +33,7 @@ def submit(slurm, tmp_path, max_restarts):
     paths.elements(job).write_text("a b\n")
     number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 30, "the first start")
-    return number, f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --worker --run a b"
+    return number, f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --checkpoint a b"
 
 
 @pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])

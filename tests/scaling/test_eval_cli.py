@@ -138,7 +138,8 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
     lock = take(folder / "out/small/runs/tnl-14k-c32-s0/evals/00000003", "four")  # somebody is at this one
     assert lock is not None
     with lock:
-        element = scaling_eval(folder, *tasks, "--worker", "--run", "tnl-14k-c32-s0", "--checkpoints", "3,4")
+        share = [word for step in (3, 4) for word in ("--checkpoint", f"tnl-14k-c32-s0/{step}")]
+        element = scaling_eval(folder, *tasks, *share)
     assert element.returncode == 0, element.stderr
     assert re.findall(r"^(\S+) four: done$", element.stdout, re.MULTILINE) == ["tnl-14k-c32-s0/00000004"]
     last = scaling_eval(folder, *tasks, "--checkpoints", "last", "--only", "arch=llama,size=14k", "--json")
@@ -148,7 +149,9 @@ def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
         "tnl-14k-c32-s0/evals/00000004/four.json",
         "llama-14k-c32-s0/evals/00000010/four.json",
     }
-    wrong = scaling_eval(folder, *tasks, "--worker", "--run", "tnl-14k")
+    whole = scaling_eval(folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3")
+    assert whole.returncode == 0 and whole.stdout.count(" four: done") == 10
+    wrong = scaling_eval(folder, *tasks, "--checkpoint", "tnl-14k")
     assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
 
 
@@ -210,6 +213,6 @@ def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path:
 def test_the_list_of_tasks() -> None:
     line = [sys.executable, "-m", "scaling.cli", "eval", "list"]
     text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert all(f"\n{name} " in text for name in ("validation", "perplexity", "extrapolate"))
+    assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
     told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert {"task", "about", "needs"} == told["tasks"][0].keys()

@@ -98,7 +98,7 @@ def test_it_trains(studied, page):
         checkpoints = rundir.checkpoints()
         assert len(checkpoints) == 3
         for found in checkpoints:
-            assert read_json(rundir.evaluation(found.step))["loss"] < rows[0]["loss"]
+            assert read_json(rundir.evaluation(found.step))["values"]["loss"] < rows[0]["loss"]
 
 
 def rundir_hash(studied, rundir):

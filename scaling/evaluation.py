@@ -32,17 +32,17 @@ NOW_SHOWN = 3
 @dataclass(frozen=True)
 class Choice:
     """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
-    jobs.parallel), run ids, or RUN/STEP (none: all that the request has)."""
+    jobs.parallel), a worker's share as RUN or RUN/STEP (none: all)."""
 
     tasks: tuple[str, ...] = ()
     checkpoints: str = "all"
     workers: int | None = None
-    runs: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
 
     def arguments(self) -> list[str]:
         """As options of a worker's command."""
         tasks = ["--tasks", ",".join(self.tasks)] if self.tasks else []
-        return ["--checkpoints", self.checkpoints, *tasks, *(word for run in self.runs for word in ("--run", run))]
+        return ["--checkpoints", self.checkpoints, *tasks]
 
 
 def eval_tasks(request: Request, choice: Choice) -> list[Task]:
@@ -66,26 +66,23 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
 
 
 def eval_matrix(request: Request, choice: Choice) -> Matrix:
-    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do."""
+    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
-    runs = sorted(request.runs, key=expected_work, reverse=True)
-    known = [run.run_id for run in runs]
-    wanted = {name: name.partition("/")[0] for name in choice.runs}
-    for name, run_id in wanted.items():
-        if run_id not in known:
-            raise InputError(f"--run {name}: no such run{nearest(run_id, known)}")
-    if choice.runs:
-        runs = [run for run in runs if run.run_id in wanted.values()]
+    known = [run.run_id for run in request.runs]
+    share: dict[str, set[int]] = {}
+    for item in choice.share:
+        name, slash, step = item.partition("/")
+        if name not in known or (slash and not step.isdigit()):
+            raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
+        share.setdefault(name, set()).update([int(step)] if slash else [])
+    runs = [run for run in request.runs if not share or run.run_id in share]
+    runs.sort(key=expected_work, reverse=True)
     matrix = expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
-    if choice.runs:
-        steps = {(run_id, int(name.partition("/")[2])) for name, run_id in wanted.items() if "/" in name}
-        matrix.pairs = [
-            pair
-            for pair in matrix.pairs
-            if pair.checkpoint.run.run_id in wanted
-            or (pair.checkpoint.run.run_id, int(pair.checkpoint.path.name)) in steps
-        ]
+    if share:  # a run without steps stands for all of its checkpoints
+        steps = {name: found if name not in choice.share else set() for name, found in share.items()}
+        wanted = {pair: steps[pair.checkpoint.run.run_id] for pair in matrix.pairs}
+        matrix.pairs = [pair for pair, some in wanted.items() if not some or int(pair.checkpoint.path.name) in some]
     return matrix
 
 
@@ -154,7 +151,7 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     done = _run_workers(request, choice, missing, failed) if missing else []
     warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
     if not request.study.suffix:  # variants made with --set lie beside the study's own runs, which is shown
-        _show(request)
+        show_results(request)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
     if done:
@@ -208,7 +205,7 @@ def _run_workers(
     return list(progress.done.values())
 
 
-def _show(request: Request) -> None:
+def show_results(request: Request) -> None:
     """results/evals.parquet and evals/index.html of all the study's own runs."""
     from analysis.evals.page import write_page
     from analysis.evals.table import stored_results, tidy, write_table
