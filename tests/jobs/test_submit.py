@@ -229,7 +229,9 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
         slurm.start_controller()
         told = json.loads(process.communicate(timeout=60)[0])
     assert list(told["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
-    assert len(queued(slurm)) == 4
+    # jobs that were cancelled just before the kill may be back: they have other ids
+    ours = [line for line in queued(slurm) if line.split("_")[0].split()[0] in told["jobs"].values()]
+    assert len(ours) == len(set(told["jobs"].values())) == 4
 
 
 def test_a_thousand_runs_are_submitted_in_ten_seconds(slurm, scaling, tmp_path):
