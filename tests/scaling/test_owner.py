@@ -137,7 +137,8 @@ def test_a_claim_waits_for_the_older_holder_of_the_lock(tmp_path: Path, monkeypa
     holder.join()
 
 
-def test_waiting_for_the_lock_ends_when_a_newer_claim_comes(tmp_path: Path) -> None:
+def test_waiting_for_the_lock_ends_when_a_newer_claim_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaling.lock.TAKEOVER_S", 10.0)
     claim = Claim(tmp_path, Token(1, 5, 1))
     claim.register()
     newer = threading.Timer(0.3, Claim(tmp_path, Token(1, 5, 2)).register)
