@@ -31,7 +31,8 @@ PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
 needs_slurm = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} here: {INSTALL}")
 START_S, STOP_S = 20.0, 15.0
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None)
 
 CONFIGURATION = """
 ClusterName=test
@@ -131,7 +132,9 @@ class Cluster:
         self._wait(lambda: self.idle_nodes() == len(self.nodes), START_S, "all nodes idle")
 
     def start_controller(self) -> None:
+        """Start it and wait until it answers."""
         self._start("slurmctld", ["slurmctld", "-D"])
+        self._wait(lambda: "UP" in self.run("scontrol", "ping", check=False), START_S, "slurmctld")
 
     def start_node(self, node: str) -> None:
         (self.root / "spool" / node).mkdir(exist_ok=True)
@@ -144,11 +147,10 @@ class Cluster:
         process.wait()
 
     def restart_controller(self, away_s: float = 0.0) -> None:
-        """End the controller in good order, start it `away_s` later, and wait until it answers."""
+        """End the controller in good order and start it `away_s` later."""
         self._end("slurmctld")
         time.sleep(away_s)
         self.start_controller()
-        self._wait(lambda: bool(self.run("scontrol", "ping", check=False).count("UP")), START_S, "slurmctld")
 
     def stop(self) -> None:
         """Cancel all jobs and end everything that belongs to the cluster, within bounded time."""
@@ -229,7 +231,12 @@ class Cluster:
     def _start(self, name: str, command: list[str]) -> None:
         with open(self.root / "log" / f"{name}.out", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # it dies with this process
             )
 
     def _end(self, name: str) -> None:
@@ -268,13 +275,13 @@ def cluster(nodes: int = 2, **options: Any) -> Iterator[Cluster]:
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     root.chmod(0o755)  # munged refuses a folder that others cannot enter
     made = Cluster(root, nodes, **options)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to us: not every PID 1 reaps them
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to us: not every PID 1 reaps them
     try:
         made.start()
         yield made
     finally:
         made.stop()
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 0)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 0)
         shutil.rmtree(root, ignore_errors=True)
 
 
