@@ -82,7 +82,10 @@ class HGRN1Mixer(HGRNMixer):
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor | None]:
         """log lam and the input gate, both [B, T, D], and the angles."""
-        forget, gate = self.forget(x, stream), self.input_gate(x, stream)
+        return self._opened(self.forget(x, stream), x, stream)
+
+    def _opened(self, forget: Forget, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor | None]:
+        gate = self.input_gate(x, stream)
         log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
         return log_decay, complement if gate is None else gate, self.angles(x, stream)
 
@@ -93,7 +96,7 @@ class HGRN1Mixer(HGRNMixer):
             theta = self.angles(x, stream)
             value = value if theta is None else value.unflatten(-1, (-1, 2))
         else:
-            forget, gate, theta = self.operands(x, stream)
+            forget, gate, theta = self._opened(forget, x, stream)
             value = gated(gate, value)
         mixed, state = scan(
             forget,
