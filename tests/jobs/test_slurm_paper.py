@@ -1,0 +1,37 @@
+"""The plan of the paper's 24 models is what a real SLURM of 64 nodes with 8 GPUs each would take."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .cluster import cluster, needs_slurm
+from .studies import GPUS
+
+ROOT = Path(__file__).resolve().parents[2]
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="the fake GPUs' files are made by mknod, as root")
+pytestmark = [needs_slurm, needs_root]
+
+
+@pytest.mark.parametrize("nodes", [8, 64])
+def test_every_script_passes_test_only(tmp_path, nodes):
+    profile = tmp_path / "big.yaml"
+    profile.write_text(yaml.safe_dump(GPUS | {"nodes": nodes, "gpu": "h200"}))
+    command = [sys.executable, "-m", "scaling.cli", "submit", "paper", "--cluster", str(profile), "--dry-run", "--json"]
+    with cluster(nodes=64, gpus=8) as held:
+        done = subprocess.run(
+            [*command, "--out", str(tmp_path)],
+            cwd=ROOT,
+            env=held.environment,
+            capture_output=True,
+            text=True,
+            timeout=170,
+        )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    print({name: value for name, value in told.items() if name not in ("plan", "scripts")})
+    assert told["validated"] and len(told["plan"]["jobs"]) > 4 and not list(tmp_path.glob("paper*"))
