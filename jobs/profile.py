@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arch.errors import InputError, nearest
 from scaling.sections import Cluster
-from scaling.study_file import parse, validate
+from scaling.study_file import read_mapping, validate
 
 EXAMPLE = """\
 # A cluster profile of `scaling submit`. Only nodes and cpus_per_node are required; the values here are an example.
@@ -67,13 +67,7 @@ def load_profile(asked: str | None, of_study: Cluster | str | None) -> Cluster:
             f"({_known()}; `scaling submit --example-profile` prints one), or run here with --local"
         )
     path = _find(wanted)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
-    raw = parse(text, str(path))
-    if not isinstance(raw, dict):
-        raise InputError(f"{path}: holds no profile: write keys and values (`scaling submit --example-profile`)")
+    raw = read_mapping(path, "profile", "`scaling submit --example-profile`")
     return _checked(validate(Cluster, raw, str(path), []), str(path))
 
 

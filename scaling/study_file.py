@@ -36,7 +36,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def parse(text: str, where: str) -> Any:
+def _parse(text: str, where: str) -> Any:
     """The value of YAML `text`; raises InputError, one line that begins with `where`."""
     try:
         return yaml.load(text, Loader=_Loader)
@@ -45,6 +45,19 @@ def parse(text: str, where: str) -> Any:
         raise InputError(f"{where}:{line} {error.problem}; correct the YAML") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
+    """The keys and values of a YAML file. Raises InputError, one line that begins with its path: it cannot be read, is
+    no YAML, gives a key twice, or holds something else than the `kind` of thing expected; `hint` says what to write."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    raw = _parse(text, str(path))
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: holds no {kind}: write keys and values ({hint})")
+    return raw
 
 
 def find_study(name: str | Path) -> Path:
@@ -68,13 +81,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
 
     Raises InputError, one line, for anything wrong in the file or the changes.
     """
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot be read as UTF-8 text: {error}") from None
-    raw = parse(text, str(file))
-    if not isinstance(raw, dict):
-        raise InputError(f"{file}: holds no study: write keys and values (name, corpus, grid, training, ...)")
+    raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     for change in sets:
         keys, value = _parse_set(change)
@@ -169,7 +176,7 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
-    return keys, parse(text, f"--set {change}")
+    return keys, _parse(text, f"--set {change}")
 
 
 def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:

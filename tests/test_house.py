@@ -28,7 +28,10 @@ ALLOWED = {
         *("scaling.train_run", "scaling.owner", "scaling.stop"),
         *("data.files", "flops", "arch.errors"),
     ),
-    "analysis": ("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
+    "analysis": (
+        *("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
+        "scaling.study_file",
+    ),
 }
 SEES_ALL = (
     *("scaling.cli", "scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_options", "scaling.cli_recall"),

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from arch.config import KNOWN, ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
+from scaling.study_file import read_mapping
 
 PACKAGED = Path(__file__).parent / "sweeps"
 
@@ -146,15 +146,11 @@ def read_sweep(name: str) -> Sweep:
     path = Path(name)
     if not path.is_file() and path.name == name and (PACKAGED / f"{name}.yaml").is_file():
         path = PACKAGED / f"{name}.yaml"
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    if not path.is_file():
+        why = "Is a directory" if path.is_dir() else "No such file or directory"
         packaged = ", ".join(sorted(file.stem for file in PACKAGED.glob("*.yaml")))
-        raise InputError(f"{name}: {error.strerror}; sweeps of the package, by bare name: {packaged}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(raw, dict):
-        raise InputError(f"{name}: holds no sweep: write keys and values (name, archs, problems, widths, rates, ...)")
+        raise InputError(f"{name}: {why}; sweeps of the package, by bare name: {packaged}")
+    raw = read_mapping(path, "sweep", "name, archs, problems, widths, rates, ...")
     try:
         return Sweep.model_validate(raw)
     except InputError as error:
