@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,20 @@ def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | 
     return figure
 
 
+def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
+    """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
+    columns = min(len(archs), most_columns)
+    n_rows = -(-len(archs) // columns)
+    figure = make_subplots(
+        n_rows,
+        columns,
+        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        shared_yaxes=True,
+        vertical_spacing=gap / n_rows,
+    )
+    return figure, n_rows, columns
+
+
 def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure | None:
     """Held-out loss at every evaluated checkpoint over compute, a panel for each architecture; None without any."""
     evals = tables.evals
@@ -62,15 +77,7 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
         return None
     archs = list(dict.fromkeys(evals["arch"]))
     sizes = _size_colors(tables)
-    columns = min(len(archs), VALIDATION_COLUMNS)
-    n_rows = -(-len(archs) // columns)
-    figure = make_subplots(
-        n_rows,
-        columns,
-        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
-        shared_yaxes=True,
-        vertical_spacing=84 / (ROW_HEIGHT * n_rows),
-    )
+    figure, n_rows, columns = arch_panels(archs, VALIDATION_COLUMNS, 84 / ROW_HEIGHT)
     c, loss = evals["flops_exact"], evals["loss"]
     low, high = loss.min(), loss.max()
     if baseline is not None:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
-from plotly.subplots import make_subplots
 
 from analysis.axes import log_axis
-from analysis.palette import name_of
+from analysis.plots import arch_panels
 from analysis.runs import RUN_ID
 
 from .table import newest_of_each_run
@@ -78,15 +77,7 @@ def _figure(
     named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
     archs = list(dict.fromkeys(_arch(match, result) for match, result in named))
     colors = _colors(newest)
-    columns = min(len(archs), COLUMNS)
-    rows = -(-len(archs) // columns)
-    figure = make_subplots(
-        rows,
-        columns,
-        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
-        shared_yaxes=True,
-        vertical_spacing=90 / (PANEL * rows),
-    )
+    figure, rows, columns = arch_panels(archs, COLUMNS, 90 / PANEL)
     lines = [(match, result, points(result["values"])) for match, result in named]
     xs = [x for _, _, line in lines for x, _ in line] or [1, 2]
     ys = [y for _, _, line in lines for _, y in line] or [1, 2]

@@ -16,12 +16,12 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
+from scaling.checkpoint import WEIGHTS
 from scaling.spec import RunSpec
 
 from .task import Task
 
 SCHEMA = 2
-WEIGHTS = "model.safetensors"
 
 
 @dataclass(frozen=True, eq=False)

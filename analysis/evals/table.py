@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from data.files import read_json, read_manifest, write_bytes
+from scaling.checkpoint import WEIGHTS
 
-from .matrix import SCHEMA, WEIGHTS
+from .matrix import SCHEMA
 
 if TYPE_CHECKING:
     import pandas as pd

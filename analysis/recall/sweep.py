@@ -22,7 +22,15 @@ from .recipe import Problem, Run, Sweep
 VERSION = 1  # of the recipe's code: a change makes every stored cell stale
 # What decides a cell beside itself; the rest of a sweep chooses among cells.
 RECIPE = (
-    *("n_layers", "init_std", "vocab_size", "rows", "warm_up_steps", "weight_decay", "every", "held_out_rows", "done"),
+    "n_layers",
+    "init_std",
+    "vocab_size",
+    "rows",
+    "warm_up_steps",
+    "weight_decay",
+    "every",
+    "held_out_rows",
+    "done",
 )
 
 

@@ -45,33 +45,31 @@ def accuracy_average(tasks: tuple[str, ...], values: Values) -> Average:
 def scrolls_plain(values: Values) -> Average:
     """The paper's average: the plain mean of the 13 sub-scores (three ROUGE each of three summaries, two F1, two exact
     matches). It leaves out the sub-scores of failed tasks, as the paper's does, and names the tasks."""
-    scores, missing = [], []
-    for task in SCROLLS:
-        parts = [values.get(task, {}).get(metric) for metric in _sub_scores(task)]
-        whole = [part for part in parts if part is not None]
-        if len(whole) < len(parts):
-            missing.append(task)
-        else:
-            scores += whole
-    return _average(scores, tuple(missing))
+    whole, missing = _sub_scores(values)
+    return _average([score for parts in whole for score in parts], missing)
 
 
 def scrolls_official(values: Values) -> Average:
     """SCROLLS' own (Shaham et al. 2022): the mean over its seven tasks, a summary counting as the geometric mean of its
     three ROUGE scores. None unless all seven are there."""
-    scores, missing = [], []
+    whole, missing = _sub_scores(values)
+    scores = [geometric_mean(parts) for parts in whole]
+    return Average(None, len(scores), missing) if missing else _average(scores, ())
+
+
+def _sub_scores(values: Values) -> tuple[list[list[float]], tuple[str, ...]]:
+    """The sub-scores of each SCROLLS task that has all of its own, and the names of those that do not."""
+    whole, missing = [], []
     for task in SCROLLS:
-        parts = [values.get(task, {}).get(metric) for metric in _sub_scores(task)]
-        whole = [part for part in parts if part is not None]
-        if len(whole) < len(parts):
+        metrics = TASKS[task].metrics
+        wanted = ROUGE if metrics == ROUGE else metrics[:1]
+        parts = [values.get(task, {}).get(metric) for metric in wanted]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
             missing.append(task)
         else:
-            scores.append(geometric_mean(whole))
-    return Average(None, len(scores), tuple(missing)) if missing else _average(scores, ())
-
-
-def _sub_scores(task: str) -> tuple[str, ...]:
-    return ROUGE if TASKS[task].metrics == ROUGE else TASKS[task].metrics[:1]
+            whole.append(found)
+    return whole, tuple(missing)
 
 
 def _average(scores: list[float], missing: tuple[str, ...]) -> Average:
