@@ -1,0 +1,64 @@
+"""Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
+
+    python -m tests.arch.compile_kernels 80 hgrn2 128      compute capability, case of `arch.bench`, head size
+
+One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+
+class Device:
+    """What Triton asks a driver before it compiles."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def main(capability: int, name: str, width: int) -> None:
+    from arch.bench import gradients
+    from arch.bench_cases import CASES
+
+    triton.runtime.driver.set_active(Device(capability))
+    found: dict[Any, int] = {}
+
+    def compile_only(kernel: JITFunction, grid: Any) -> Any:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
+            found[kernel.__name__, compiled.hash] = compiled.metadata.shared
+
+        return launch
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(JITFunction, "__getitem__", compile_only))
+        for module in [module for key, module in sys.modules.items() if key.startswith("arch.ops.")]:
+            if hasattr(module, "kernel_obstacle"):  # the device of the tensors, which is the CPU
+                stack.enter_context(mock.patch.object(module, "kernel_obstacle", lambda *args: None))
+        inputs, weight = CASES[name].inputs(1, 200, 2, width, dtype=torch.bfloat16, device="cpu")
+        gradients(CASES[name].runs["triton"](1, 200, 2, width), inputs, weight)
+    for (kernel, _), shared in found.items():
+        print(json.dumps({"kernel": kernel, "shared": shared}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
