@@ -1,0 +1,37 @@
+"""Every kernel compiles for an A100 and an H100 at all head sizes, and its tiles fit their shared memory."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ..conftest import ROOT
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+SHARED = {80: 163, 90: 227}  # KiB that a program may have
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize(
+    "name", ["hgrn2", "gla", "tnl", "cosformer2", "mamba2", "hgrn1", "hgrn1-complex", "mamba1", "tpe"]
+)
+def test_tiles_fit(name, width, capability, tmp_path):
+    if width != 128 and name in ("hgrn1", "hgrn1-complex", "mamba1"):
+        pytest.skip("these have no heads")
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width)],
+        cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    kernels = [json.loads(line) for line in found.stdout.splitlines()]
+    assert kernels, "nothing was launched"
+    for kernel in kernels:
+        assert kernel["shared"] <= SHARED[capability] * 1024, kernel
