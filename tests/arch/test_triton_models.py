@@ -117,6 +117,16 @@ def test_reading_goes_on_from_a_state(arch):
     close([first.logits, rest], [whole[:, :20], whole[:, 20:]])
 
 
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.parametrize("arch", LINEAR)
+def test_what_runs_without_being_asked_for(arch):
+    model = moved_model(arch)
+    ids = tokens(model.model_config, rows=2, length=LENGTH, seed=8).to(DEVICE)
+    with torch.no_grad():
+        default, by_kernels, plain = (model(input_ids=ids, form=form).logits for form in (None, "triton", "chunk"))
+    assert torch.equal(default, by_kernels) and not torch.equal(default, plain)
+
+
 @kernels
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arch", LINEAR)
