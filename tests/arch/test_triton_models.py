@@ -17,6 +17,7 @@ from .test_model import tokens
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 kernels = pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
 LINEAR = [arch for arch in ARCHS if arch != "llama"]
+OPERATIONS = ("hgrn2", "cosformer2", "hgrn1", "mamba1")  # which have all of them
 LENGTH = 37
 
 
@@ -90,7 +91,7 @@ def close(found, expected):
 
 
 @kernels
-@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("layout", ["padded", pytest.param("packed", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("arch", LINEAR)
 def test_layouts(arch, layout):
     """Padding at both ends of rows, and packed documents: the gradients are those of the recurrence."""
@@ -128,8 +129,13 @@ def test_what_runs_without_being_asked_for(arch):
 
 
 @kernels
-@pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("arch", LINEAR)
+@pytest.mark.parametrize(
+    ("arch", "packed"),
+    [
+        *((arch, arch == "mamba1") for arch in OPERATIONS),
+        *(pytest.param(arch, arch != "mamba1", marks=pytest.mark.slow) for arch in LINEAR),
+    ],
+)
 def test_forward_and_loss_are_one_graph(arch, packed):
     """Under torch.compile, where nothing of a launch is traced: loss and gradients are those of eager mode."""
     torch._dynamo.reset()
