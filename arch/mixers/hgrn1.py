@@ -34,6 +34,7 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
+from ..ops.pointwise import gated_product
 from ..state import State
 from .base import Stream
 from .expansions import EXPANSIONS, Expansion
@@ -109,7 +110,7 @@ class HGRN1Mixer(HGRNMixer):
         )
         mixed = (mixed if theta is None else mixed.flatten(2)).to(x.dtype)
         if self.config.output_gate:
-            mixed = mixed * torch.sigmoid(self.project["gate"](x))
+            mixed = gated_product(mixed, self.project["gate"](x), "sigmoid")
         if self.config.expansion != "none":
             mixed = mixed.unflatten(-1, (self.config.expand_ratio, -1)).sum(-2)
         return self.out(self.norm(mixed)), {"state": state}

@@ -98,12 +98,12 @@ def test_many_rows_share_a_weights_gradient(monkeypatch):
 
 
 @kernels
-@pytest.mark.parametrize("silu", [False, True])
-def test_gated_product(silu):
+@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
+def test_gated_product(gate):
     from arch.ops.triton.rows import Product
 
     shape = (3, 7, 500)
-    both(lambda a, b: Product.apply(a, b, silu), lambda a, b: gated_product(a, b, silu), *inputs(shape, shape))
+    both(lambda a, b: Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
 
 
 @kernels
