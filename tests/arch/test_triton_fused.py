@@ -129,24 +129,25 @@ def test_short_convolution(case, monkeypatch):
     from arch.ops.triton import conv
 
     monkeypatch.setattr(conv, "TILES", 2)
+    monkeypatch.setattr(conv, "CHANNELS", 32)
 
     taps = 1 if case == "one tap" else 4
-    reset = torch.zeros(2, 37, dtype=torch.bool)
-    reset[0, [1, 2, 30]] = True
-    steps = torch.arange(37)
+    reset = torch.zeros(2, 21, dtype=torch.bool)
+    reset[0, [1, 2, 17]] = True
+    steps = torch.arange(21)
     positions = steps - torch.where(reset, steps, 0).cummax(1).values
     stream = Stream(positions, reset=reset if case == "packed" else None)
-    (past,) = inputs((2, taps - 1, 140)) if case == "after others" else [torch.zeros(2, taps - 1, 140)]
+    (past,) = inputs((2, taps - 1, 40)) if case == "after others" else [torch.zeros(2, taps - 1, 40)]
 
     def by_kernel(x, w, b):
         before = past.to(DEVICE) if case == "after others" else None
         ages = positions.to(DEVICE) if case == "packed" else None
-        return conv.ShortConv.apply(x[..., 3:143], before, w, b, ages)
+        return conv.ShortConv.apply(x[..., 3:43], before, w, b, ages)
 
     def reference(x, w, b):
-        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:143]], 1), w, b, stream))
+        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:43]], 1), w, b, stream))
 
-    both(by_kernel, reference, *inputs((2, 37, 150), (140, taps), (140,)))
+    both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
 
 
 @pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
