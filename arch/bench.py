@@ -2,6 +2,7 @@
 
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
+    python -m arch.bench --plot bench.html    1k to 64k tokens a row: time per token, and as a multiple of the floor
     python -m arch.bench --sweep              sizes of tiles, kernel by kernel
     python -m arch.bench --lra                whole small models, steps a second at 1K to 5K tokens: bench_lra.py
     python -m arch.bench --model llama,tnl    whole training steps instead: see bench_model.py
@@ -27,8 +28,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .bench_cases import CASES, FORMS, Case
 from .errors import InputError
-
-COPY = 4.27e12  # bytes/s of a device-to-device copy on an H200, for the floor
 
 
 class RoundedProducts(TorchDispatchMode):
@@ -155,7 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
-    parser.add_argument("--shape", default="4,8192,8,128", help="B,T,H,D; several shapes are separated by spaces")
+    parser.add_argument("--shape", help="B,T,H,D (default 4,8192,8,128); several shapes are separated by spaces")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--no-check", action="store_true", help="skip the errors")
     parser.add_argument("--sweep", action="store_true", help="time kernels over sizes of tiles instead")
@@ -163,6 +162,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--lra", action="store_true", help="HGRN's speed table instead; --only names architectures")
     parser.add_argument("--batch", type=int, default=1, help="rows of --lra")
     parser.add_argument("--json", help="also write all rows to this file")
+    parser.add_argument("--plot", help="draw all rows in this HTML file; without --shape over 1k to 64k tokens a row")
+    parser.add_argument("--rows", help="measure nothing: --plot these rows of an earlier --json")
     parser.add_argument("--model", help="whole training steps of these architectures instead; has its own --help")
     options = parser.parse_args(arguments)
     if options.lra:
@@ -171,10 +172,12 @@ def main(arguments: list[str] | None = None) -> None:
     for name, valid in [(x, CASES) for x in chosen] + [(x, FORMS) for x in forms]:
         if name not in valid:
             raise InputError(f"unknown {name!r} (valid: {', '.join(valid)})")
+    if options.rows:
+        return _plot(options)
     if not torch.cuda.is_available():
         raise InputError("arch.bench needs a GPU and found none")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    shapes = [tuple(int(x) for x in shape.split(",")) for shape in options.shape.split()]
+    shapes = shapes_of(options)
     rows: list[dict[str, Any]] = []
     if options.sweep:
         from .bench_sweep import sweep
@@ -188,8 +191,34 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)
+    if options.plot:
+        from .bench_plot import write
+
+        write(rows, options.plot)
     print(table([row for row in rows if "against" in row]))
     print(table([row for row in rows if "against" not in row]))
+
+
+def shapes_of(options: Any) -> list[tuple[int, ...]]:
+    if options.plot and not options.shape:
+        from .bench_plot import shapes
+
+        return shapes(8, 128)
+    found = [tuple(int(x) for x in shape.split(",")) for shape in (options.shape or "4,8192,8,128").split()]
+    return found
+
+
+def _plot(options: Any) -> None:
+    from .bench_plot import write
+
+    if not options.plot:
+        raise InputError("--rows draws rows measured before: name the picture with --plot FILE")
+    try:
+        with open(options.rows) as file:
+            rows = json.load(file)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--rows {options.rows}: {last_line(error)}") from None
+    write(rows, options.plot)
 
 
 def _lra(options: Any) -> None:
@@ -210,14 +239,12 @@ def _lra(options: Any) -> None:
 
 def measure_all(case: Case, shape: tuple[int, ...], forms: list[str], options: Any) -> list[dict[str, Any]]:
     rows = []
-    floor = case.floor_bytes(*shape)
-    floors = {f"floor_{name}_ms": round(1e3 * n / COPY, 3) for name, n in zip(("forward", "both"), floor, strict=True)}
     for form in forms:
         if form not in case.runs:
             continue
         row: dict[str, Any] = {"case": case.name, "shape": ",".join(map(str, shape)), "form": form}
         try:
-            row |= measure(case, form, shape, options.repeats) | floors
+            row |= measure(case, form, shape, options.repeats) | case.floors(*shape)
         except Exception as error:
             row |= failed(f"{case.name} {form}", error)
         print(row, flush=True)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from .bench_floors import Products, decayed, floors, gated, softmax
 from .bench_scans import SCANS
 from .mixers.tnl import log_decays
 from .ops import decay_attention, gated_attention
@@ -26,6 +27,7 @@ class Case:
     names: tuple[str, ...]  # of the inputs, all differentiated
     make: Callable[..., list[Tensor]]  # of (B, T, H, D, a random tensor's maker)
     runs: dict[str, Callable[..., Run]]  # by form; of (B, T, H, D)
+    products: Products
     activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
 
     def inputs(self, *shape: int, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor]:
@@ -39,10 +41,9 @@ class Case:
         inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
         return inputs, normal(*shape).to(dtype)
 
-    def floor_bytes(self, *shape: int) -> tuple[float, float]:
-        """Every bf16 activation once: read and written by the forward, and by forward and backward together."""
-        one = 2 * shape[0] * shape[1] * shape[2] * shape[3]
-        return self.activations[0] * one, self.activations[1] * one
+    def floors(self, *shape: int) -> dict[str, float]:
+        """ms by bytes and by matrix products: bench_floors.py."""
+        return floors(self.activations, self.products, shape)
 
 
 def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callable[..., Run]]:
@@ -169,22 +170,28 @@ CASES = {
             ("q", "v", "logits", "bound"),
             _hgrn2,
             _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
+            gated,
         ),
         Case(
             "gla",
             ("q", "k", "v", "log_f"),
             _gla,
             _own(lambda x, form: gated_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_gla},
+            gated,
         ),
-        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}),
-        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}),
+        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}, decayed()),
+        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}, decayed(2)),
         Case(
             "mamba2",
             ("q", "k", "v", "log_decay"),
             _mamba2,
             _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_mamba2},
+            decayed(keys=128),
         ),
-        Case("llama", ("q", "k", "v"), _qkv, _attention),
+        Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
     )
 }
-CASES |= {name: Case(name, names, make, _own(call) | peer, moved) for name, names, make, call, peer, moved in SCANS}
+CASES |= {
+    name: Case(name, names, make, _own(call) | peer, products, moved)
+    for name, names, make, call, peer, moved, products in SCANS
+}

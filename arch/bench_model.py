@@ -23,13 +23,13 @@ from typing import Any
 import torch
 
 from .bench import failed, table
+from .bench_floors import PEAK
 from .config import ARCHS
 from .errors import InputError
 from .lm import LanguageModel
 from .ops.common import FORMS
 from .presets import preset
 
-PEAK = 989e12  # FLOP/s
 PROFILED = 3  # steps
 PARTS = ("forward", "backward", "optimizer")
 # What a kernel's name must contain, first match first

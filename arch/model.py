@@ -32,7 +32,7 @@ class ChannelMixer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         up, gate = linears(x, self.up, self.gate)
-        return linears(gated_product(up, gate, self.silu), self.down)[0]
+        return linears(gated_product(up, gate, "silu" if self.silu else ""), self.down)[0]
 
 
 class Layer(nn.Module):

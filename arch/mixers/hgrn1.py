@@ -34,6 +34,8 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
+from ..ops.linear import linears
+from ..ops.pointwise import gated_product
 from ..state import State
 from .base import Stream
 from .expansions import EXPANSIONS, Expansion
@@ -73,30 +75,35 @@ class HGRN1Mixer(HGRNMixer):
             if isinstance(projection, Expansion):
                 projection.reset_parameters(self.config.init_std, generator)
 
-    def angles(self, x: Tensor, stream: Stream) -> Tensor | None:
-        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not turn the state either."""
+    def angles(self, x: Tensor, stream: Stream, turns: Tensor | None = None) -> Tensor | None:
+        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not turn the state either. turns: x W_theta, where it
+        is there already."""
         if self.theta is None:
             return None
-        theta = self.theta + self.project["angle"](x) if self.config.data_dependent_theta else self.theta
+        theta: Tensor = self.theta
+        if self.config.data_dependent_theta:
+            theta = theta + (self.project["angle"](x) if turns is None else turns)
         return theta if stream.keep is None else stream.mask(theta.expand(*x.shape[:2], -1))
 
-    def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor | None]:
+    def operands(
+        self, x: Tensor, stream: Stream, projected: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """log lam and the input gate, both [B, T, D], and the angles."""
-        return self._opened(self.forget(x, stream), x, stream)
-
-    def _opened(self, forget: Forget, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor, Tensor | None]:
-        gate = self.input_gate(x, stream)
+        projected = projected or {}
+        forget = self.forget(x, stream, projected.get("forget"))
+        gate = self.input_gate(x, stream, projected.get("input_gate"))
         log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
-        return log_decay, complement if gate is None else gate, self.angles(x, stream)
+        return log_decay, complement if gate is None else gate, self.angles(x, stream, projected.get("angle"))
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        value = nnf.silu(self.project["input"](x))
-        forget: Forget = self.forget(x, stream)
+        projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
+        value = nnf.silu(projected["input"])
+        forget: Forget = self.forget(x, stream, projected.get("forget"))
         if self.config.input_gate == "tied" and isinstance(forget, tuple):
-            theta = self.angles(x, stream)
+            theta = self.angles(x, stream, projected.get("angle"))
             value = value if theta is None else value.unflatten(-1, (-1, 2))
         else:
-            forget, gate, theta = self._opened(forget, x, stream)
+            forget, gate, theta = self.operands(x, stream, projected)
             value = gated(gate, value)
         mixed, state = scan(
             forget,
@@ -109,7 +116,7 @@ class HGRN1Mixer(HGRNMixer):
         )
         mixed = (mixed if theta is None else mixed.flatten(2)).to(x.dtype)
         if self.config.output_gate:
-            mixed = mixed * torch.sigmoid(self.project["gate"](x))
+            mixed = gated_product(mixed, projected["gate"], "sigmoid")
         if self.config.expansion != "none":
             mixed = mixed.unflatten(-1, (self.config.expand_ratio, -1)).sum(-2)
         return self.out(self.norm(mixed)), {"state": state}

@@ -18,12 +18,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..ops import selective_scan
-from ..ops.pointwise import gated_product
+from ..ops.linear import linears
+from ..ops.pointwise import skip_gated, softplus
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
@@ -56,20 +56,21 @@ class Mamba1Mixer(Mixer):
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         gate, value, key, query, dt, window = self._operands(x, stream, past)
         out, state = self._mix(value, key, query, dt, stream, past)
-        return self.out(gated_product(out, gate, True).to(x.dtype)), {"state": state, "conv": window}
+        out = skip_gated(out, value, gate, self.D).to(x.dtype)
+        return linears(out, self.out)[0], {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
         """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""
-        value, gate = self.project["input"](x).chunk(2, -1)
+        value, gate = linears(x, self.project["input"])[0].chunk(2, -1)
         value, window = self.conv(value, stream, past.get("conv"))
         rank, key, query = self.select(value).split(self.widths, -1)
-        return gate, value, key, query, stream.mask(nnf.softplus(self.step(rank) + self.dt_bias)), window
+        return gate, value, key, query, stream.mask(softplus(self.step(rank), self.dt_bias)), window
 
     def _mix(
         self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
     ) -> tuple[Tensor, Tensor]:
-        """o and the state."""
-        out, state = selective_scan(
+        """h C and the state."""
+        return selective_scan(
             dt,
             -self.A_log.exp(),
             key,
@@ -79,7 +80,6 @@ class Mamba1Mixer(Mixer):
             form=stream.form,
             reset=stream.reset,
         )
-        return out + self.D * value, state
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """exp(dt A) of every channel and state, [B, T, 2d N]."""
@@ -97,5 +97,6 @@ class Mamba1Mixer(Mixer):
         for token in range(x.shape[1]):
             unit = torch.zeros_like(value)
             unit[:, token] = 1.0
-            columns.append(self._mix(unit, key, query, dt, stream, {})[0].mean(-1))
+            out, _ = self._mix(unit, key, query, dt, stream, {})
+            columns.append((out + self.D * unit).mean(-1))
         return torch.stack(columns, -1)[:, None]

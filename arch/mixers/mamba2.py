@@ -19,13 +19,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
-from ..ops.pointwise import gated_product
+from ..ops.linear import linears
+from ..ops.pointwise import scaled, skip_gated, softplus
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias
@@ -55,34 +55,34 @@ class Mamba2Mixer(Mixer):
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         gate, value, key, query, dt, window = self._operands(x, stream, past)
-        out, state = self._mix(value, key, query, dt, stream, past)
-        out = self.norm(gated_product(out.flatten(2), gate, True))
-        return self.out(out.to(x.dtype)), {"state": state, "conv": window}
+        entering, value = scaled(value, dt)
+        out, state = self._mix(entering, key, query, dt, stream, past)
+        out = self.norm(skip_gated(out, value, gate, self.D[:, None]))
+        return linears(out.to(x.dtype), self.out)[0], {"state": state, "conv": window}
 
     def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
         inner, width = self.config.inner_dim, self.config.ssm_state
-        gate, mixed, step = self.project["input"](x).split(self.widths, -1)
+        gate, mixed, step = linears(x, self.project["input"])[0].split(self.widths, -1)
         mixed, window = self.conv(mixed, stream, past.get("conv"))
         value, key, query = mixed.split([inner, width, width], -1)
         value = value.unflatten(-1, (self.config.n_heads, -1))
-        return gate, value, key, query, stream.mask(nnf.softplus(step + self.dt_bias)), window
+        return gate, value, key, query, stream.mask(softplus(step, self.dt_bias)), window
 
     def _mix(
-        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+        self, entering: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
     ) -> tuple[Tensor, Tensor]:
-        """o and the state for value [B, T, H, any width]."""
-        out, state = decay_attention(
+        """C S and the state for dt v [B, T, H, any width]."""
+        return decay_attention(
             query[:, :, None],
             key[:, :, None],
-            (value * dt[..., None]).to(value.dtype),
+            entering,
             self._log_decays(dt),
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
         )
-        return out + self.D[:, None] * value, state
 
     def _log_decays(self, dt: Tensor) -> Tensor:
         return -dt * self.A_log.exp()
@@ -95,4 +95,6 @@ class Mamba2Mixer(Mixer):
         """C_t . B_s dt_s times the decay from s to t, and D where t = s: [B, H, T, T]. What a token's value itself
         takes from the three before it, in the convolution, is not in it."""
         _, _, key, query, dt, _ = self._operands(x, stream, {})
-        return self._mix(self.unit_values(x), key, query, dt, stream, {})[0].transpose(1, 2)
+        value = self.unit_values(x)
+        out, _ = self._mix(scaled(value, dt)[0], key, query, dt, stream, {})
+        return (out + self.D[:, None] * value).transpose(1, 2)

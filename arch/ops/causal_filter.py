@@ -24,7 +24,6 @@ from .common import (
     cuts,
     full_precision,
     full_precision_backward,
-    kernel_obstacle,
     product,
 )
 
@@ -54,10 +53,8 @@ def causal_filter(
         initial_state=(initial_state, "BDE"),
     )
     dtype = accumulator(x, mix, log_decay)
-    obstacle = kernel_obstacle(form, x, (mix.shape[1],), dtype)
-    if obstacle is None and log_decay.requires_grad:
-        obstacle = "the decays are learned"
-    chosen = choose_form(form, obstacle)
+    learned = "the decays are learned" if log_decay.requires_grad else None
+    chosen = choose_form(form, x, (mix.shape[1],), dtype, learned)
     if chosen == "triton":
         return _by_kernels(x, mix, log_decay, initial_state, chunk_size, reset)
     state = x.new_zeros(x.shape[0], *mix.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)

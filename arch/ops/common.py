@@ -15,9 +15,11 @@ from torch import Tensor
 
 from ..errors import InputError
 
+WITH_TRITON = importlib.util.find_spec("triton") is not None
 FORMS = ("naive", "chunk", "triton")
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
+_WARNED: set[str] = set()
 
 
 def full_precision(function: F) -> F:
@@ -70,45 +72,60 @@ def accumulator(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def choose_form(form: str | None, obstacle: str | None = "this operation has no kernel") -> str:
-    """`form`; when None the chunk form, until the kernels are checked in every case that models use them in.
+def choose_form(
+    form: str | None, x: Tensor, widths: Sequence[int], dtype: torch.dtype, obstacle: str | None = None
+) -> str:
+    """`form`; where it is None the kernels, on a GPU that can run them, and else the chunk form.
 
-    obstacle: why the kernels cannot run (see `kernel_obstacle`); asked for nevertheless, it is warned of once, and the
-    chunk form is taken.
+    x: a sequence [B, T, ..]; widths: of the heads' keys and values; dtype: that the operation computes in; obstacle:
+    why there is no kernel in this case, if so. Where kernels were asked for, or are to be expected on a GPU, and cannot
+    run, there is one warning, and the chunk form is taken.
     """
     if form is not None and form not in FORMS:
         raise InputError(f"unknown form {form!r} of a sequence operation (valid: {', '.join(FORMS)})")
-    if form != "triton":
-        return form or "chunk"
+    if form in ("naive", "chunk"):
+        return form
+    if form is None and (x.device.type != "cuda" or dtype == torch.float64 or x.numel() == 0):
+        return "chunk"
+    obstacle = obstacle or kernel_obstacle(x, widths, dtype)
     if obstacle is None:
         return "triton"
     _warn_once(f"no Triton kernel: {obstacle}; the chunk form runs instead")
     return "chunk"
 
 
-@functools.cache
+@torch.compiler.assume_constant_result
 def _warn_once(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
+    if message not in _WARNED:
+        _WARNED.add(message)
+        warnings.warn(message, stacklevel=4)
 
 
-def kernel_obstacle(form: str | None, v: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
-    """Why the Triton kernels cannot run on tensors like v [B, T, H, d_v], or None.
+def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
+    """Why the Triton kernels cannot run on tensors like x, or None.
 
-    They need a GPU of compute capability 8.0 or more (Triton's interpreter, if asked for by name), a dtype of at most
-    32 bits and keys and values, `widths`, of at most 256 channels.
+    They need a GPU of compute capability 8.0 or more (or Triton's interpreter), a dtype of at most 32 bits and keys
+    and values, `widths`, of at most 256 channels.
     """
-    if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
-    if v.device.type == "cuda":
-        if torch.cuda.get_device_capability(v.device) < (8, 0):
-            return "the GPU is older than compute capability 8.0"
-    elif form != "triton" or os.environ.get("TRITON_INTERPRET") != "1":
-        return f"the device is {v.device.type}"
+    if x.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
+        return f"the device is {x.device.type}"
+    if (obstacle := device_obstacle(x.device)) is not None:
+        return obstacle
     if dtype == torch.float64:
         return "an input is float64"
     if any(width > 256 for width in widths):
         return f"a head is {max(widths)} wide, more than 256"
-    return "a tensor is empty" if v.numel() == 0 else None
+    return "a tensor is empty" if x.numel() == 0 else None
+
+
+@torch.compiler.assume_constant_result  # torch.compile takes the answer, and traces no call of these libraries
+def device_obstacle(device: torch.device) -> str | None:
+    """Why no Triton kernel runs on this device, or None; a CPU has the interpreter."""
+    if not WITH_TRITON:
+        return "triton is not installed"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU is older than compute capability 8.0"
+    return None
 
 
 def kernel_width(x: Tensor, axes: int = 1) -> Tensor:

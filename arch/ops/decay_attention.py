@@ -23,7 +23,6 @@ from .common import (
     cuts,
     from_chunks,
     full_precision,
-    kernel_obstacle,
     kernel_width,
     product,
     to_chunks,
@@ -53,8 +52,8 @@ def decay_attention(
     """
     if angles is not None:
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
-        obstacle = kernel_obstacle(form, v, (2 * q.shape[-1], v.shape[-1]), accumulator(q, k, v, angles[0]))
-        if choose_form(form, obstacle) != "triton":
+        dtype = accumulator(q, k, v, angles[0])
+        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype) != "triton":
             q, k = _turned(q, k, *angles)
             angles = None
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
@@ -71,7 +70,7 @@ def decay_attention(
     heads = v.shape[2]
     if heads % q.shape[2]:
         raise InputError(f"decay_attention: q and k have {q.shape[2]} heads, which do not divide v's {heads}")
-    chosen = choose_form(form, kernel_obstacle(form, v, (q.shape[-1], v.shape[-1]), dtype))
+    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype)
     if chosen == "triton":
         return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles)
     if q.shape[2] != heads:

@@ -29,7 +29,6 @@ from .common import (
     full_precision,
     full_precision_backward,
     halves,
-    kernel_obstacle,
     levels,
 )
 from .gated_attention import forget_gate
@@ -65,7 +64,7 @@ def scan(
         initial_state=(initial_state, f"BD{parts}"),
     )
     dtype = accumulator(gate, bound, b, theta)
-    chosen = choose_form(form, kernel_obstacle(form, b, (), dtype))
+    chosen = choose_form(form, b, (), dtype)
     if chosen == "triton":
         return _by_kernels(gate, bound, b, theta, initial_state, reset)
     entering = b.to(dtype)

@@ -20,7 +20,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .common import accumulator, check, choose_form, full_precision, full_precision_backward, kernel_obstacle
+from .common import accumulator, check, choose_form, full_precision, full_precision_backward
 from .scan import scan_rows
 
 
@@ -53,7 +53,7 @@ def selective_scan(
         initial_state=(initial_state, "BDN"),
     )
     dtype = accumulator(dt, A, B, C, x)
-    chosen = choose_form(form, kernel_obstacle(form, x, (A.shape[1],), dtype))
+    chosen = choose_form(form, x, (A.shape[1],), dtype)
     if chosen == "triton":
         from .triton.selective import mixed
 

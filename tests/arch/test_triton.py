@@ -20,6 +20,7 @@ GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if GPU else "cpu")
 TOLERANCE = 1e-5
 LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -float("inf")]
+ALIKE = ("decay none", "gated tied", "gated log")  # to others, for what is packed
 CASES = ("decay none", "decay head", "decay step", "gated tied", "gated log", "gated logits")
 
 
@@ -46,7 +47,9 @@ def test_any_decay(name):
     compare(name, 35, log_decays=LOG_DECAYS)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["decay head", "decay step", "gated logits", *(pytest.param(x, marks=pytest.mark.slow) for x in ALIKE)]
+)
 def test_packed_documents(name):
     reset = torch.zeros(2, 40, dtype=torch.bool)
     reset[0, [1, 32, 33]] = True

@@ -98,12 +98,12 @@ def test_many_rows_share_a_weights_gradient(monkeypatch):
 
 
 @kernels
-@pytest.mark.parametrize("silu", [False, True])
-def test_gated_product(silu):
+@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
+def test_gated_product(gate):
     from arch.ops.triton.rows import Product
 
     shape = (3, 7, 500)
-    both(lambda a, b: Product.apply(a, b, silu), lambda a, b: gated_product(a, b, silu), *inputs(shape, shape))
+    both(lambda a, b: Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
 
 
 @kernels
@@ -124,27 +124,30 @@ def test_rotary_turns(own, half):
 
 @kernels
 @pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
-def test_short_convolution(case):
+def test_short_convolution(case, monkeypatch):
     """The widths of tiles and of what a program adds up do not divide the sizes."""
-    from arch.ops.triton.conv import ShortConv
+    from arch.ops.triton import conv
+
+    monkeypatch.setattr(conv, "TILES", 2)
+    monkeypatch.setattr(conv, "CHANNELS", 32)
 
     taps = 1 if case == "one tap" else 4
-    reset = torch.zeros(2, 150, dtype=torch.bool)
-    reset[0, [1, 2, 130]] = True
-    steps = torch.arange(150)
+    reset = torch.zeros(2, 21, dtype=torch.bool)
+    reset[0, [1, 2, 17]] = True
+    steps = torch.arange(21)
     positions = steps - torch.where(reset, steps, 0).cummax(1).values
     stream = Stream(positions, reset=reset if case == "packed" else None)
-    (past,) = inputs((2, taps - 1, 140)) if case == "after others" else [torch.zeros(2, taps - 1, 140)]
+    (past,) = inputs((2, taps - 1, 40)) if case == "after others" else [torch.zeros(2, taps - 1, 40)]
 
     def by_kernel(x, w, b):
         before = past.to(DEVICE) if case == "after others" else None
         ages = positions.to(DEVICE) if case == "packed" else None
-        return ShortConv.apply(x[..., 3:143], before, w, b, ages)
+        return conv.ShortConv.apply(x[..., 3:43], before, w, b, ages)
 
     def reference(x, w, b):
-        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:143]], 1), w, b, stream))
+        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:43]], 1), w, b, stream))
 
-    both(by_kernel, reference, *inputs((2, 150, 150), (140, taps), (140,)))
+    both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
 
 
 @pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])

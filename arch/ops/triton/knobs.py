@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import torch
 import triton
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
@@ -58,9 +59,14 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@lru_cache(maxsize=1)
+@torch.compiler.assume_constant_result
 def trusted_assembler() -> bool:
     """Whether Triton's ptxas is of CUDA 13.3 or later (TRITON_PTXAS_PATH chooses another)."""
+    return _trusted_assembler()
+
+
+@lru_cache(maxsize=1)
+def _trusted_assembler() -> bool:
     try:
         version = triton.knobs.nvidia.ptxas.version
     except RuntimeError:  # there is none: the interpreter

@@ -13,6 +13,7 @@ from .gated_kernels import carry
 from .knobs import Knobs, segments
 
 
+@torch.compiler.assume_constant_result
 def interpreted() -> bool:
     """Kernels run in Triton's interpreter, on the CPU."""
     return bool(triton.knobs.runtime.interpret)

@@ -85,26 +85,31 @@ def norm_backward(
 
 
 @triton.jit
-def product_forward(a, b, out, N, BLOCK: tl.constexpr, SILU: tl.constexpr):
-    """out = a * b, or a * silu(b)."""
+def product_forward(a, b, out, N, BLOCK: tl.constexpr, GATE: tl.constexpr):
+    """out = a * b, a * silu(b) or a * sigmoid(b)."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < N
     factor = _load(b, at, mask)
-    if SILU:
+    if GATE == "silu":
         factor *= tl.sigmoid(factor)
+    if GATE == "sigmoid":
+        factor = tl.sigmoid(factor)
     _store(out, at, _load(a, at, mask) * factor, mask)
 
 
 @triton.jit
-def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, SILU: tl.constexpr):
+def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < N
     d_y, factor = _load(d_out, at, mask), _load(b, at, mask)
     d_factor = d_y * _load(a, at, mask)
-    if SILU:
+    if GATE == "silu":
         opened = tl.sigmoid(factor)
         d_factor *= opened * (1 + factor * (1 - opened))
         factor *= opened
+    if GATE == "sigmoid":
+        factor = tl.sigmoid(factor)
+        d_factor *= factor * (1 - factor)
     _store(d_a, at, d_y * factor, mask)
     _store(d_b, at, d_factor, mask)
 

@@ -94,15 +94,15 @@ class AddNorm(torch.autograd.Function):
 
 
 class Product(torch.autograd.Function):
-    """a * b, or with `silu` a * silu(b); a and b of one shape and dtype."""
+    """a * b, or by `gate` a * silu(b) or a * sigmoid(b); a and b of one shape, out in a's dtype."""
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, silu: bool) -> Tensor:
+    def forward(ctx: Any, a: Tensor, b: Tensor, gate: str) -> Tensor:
         a, b = a.contiguous(), b.contiguous()
         ctx.save_for_backward(a, b)
-        ctx.silu = silu
+        ctx.gate = gate
         out = torch.empty_like(a)
-        product_forward[(triton.cdiv(a.numel(), TILE),)](a, b, out, a.numel(), BLOCK=TILE, SILU=silu)
+        product_forward[(triton.cdiv(a.numel(), TILE),)](a, b, out, a.numel(), BLOCK=TILE, GATE=gate)
         return out
 
     @staticmethod
@@ -111,7 +111,7 @@ class Product(torch.autograd.Function):
         a, b = ctx.saved_tensors
         d_out, d_a, d_b = grads[0].contiguous(), torch.empty_like(a), torch.empty_like(b)
         grid = (triton.cdiv(a.numel(), TILE),)
-        product_backward[grid](d_out, a, b, d_a, d_b, a.numel(), BLOCK=TILE, SILU=ctx.silu)
+        product_backward[grid](d_out, a, b, d_a, d_b, a.numel(), BLOCK=TILE, GATE=ctx.gate)
         return d_a, d_b, None
 
 

@@ -1,0 +1,115 @@
+"""Kernels of what stands around the recurrences of Mamba1 and Mamba2, each tensor read and written once.
+
+Rows are tokens. Inputs that are slices of wider tensors have their rows a stride apart; what is written is contiguous.
+Programs of a backward take every so-many-th tile of rows and leave the sums of their own for parameters' gradients.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .row_kernels import _load, _store
+
+
+@triton.jit
+def _area(tile, N, C, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows [R, 1] and columns [BLOCK] of a tile, and which of its numbers exist."""
+    rows, columns = tile * R + tl.arange(0, R)[:, None], tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    return rows.to(tl.int64), columns, (rows < N) & (columns[None, :] < C)
+
+
+@triton.jit
+def _softplus(z):
+    """log(1 + e^z), exact for small e^z: log(u) e / (u - 1) with u = 1 + e rounded."""
+    e = tl.exp(-tl.abs(z))
+    u = 1 + e
+    return tl.maximum(z, 0.0) + tl.where(u == 1, e, tl.log(u) * e / tl.where(u == 1, 1.0, u - 1))
+
+
+@triton.jit
+def softplus_forward(x, bias, out, N, C, STRIDE, R: tl.constexpr, BLOCK: tl.constexpr):
+    """softplus(x + bias) [N, C], fp32."""
+    rows, columns, mask = _area(tl.program_id(0), N, C, R, BLOCK)
+    z = _load(x, rows * STRIDE + columns, mask)
+    z += _load(bias, columns, columns < C)[None, :]
+    tl.store(out + rows * C + columns, _softplus(z), mask=mask)
+
+
+@triton.jit
+def softplus_backward(d_out, x, bias, d_x, shares, N, C, STRIDE, TILES, R: tl.constexpr, BLOCK: tl.constexpr):
+    """Gradients of x, and shares [programs, C] of the bias's."""
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    b = _load(bias, columns, columns < C)[None, :]
+    total = tl.zeros([R, BLOCK], tl.float32)
+    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
+        rows, _, mask = _area(tile, N, C, R, BLOCK)
+        z = _load(x, rows * STRIDE + columns, mask) + b
+        d = _load(d_out, rows * C + columns, mask) * tl.sigmoid(z)
+        _store(d_x, rows * C + columns, d, mask)
+        total += d
+    tl.store(shares + tl.program_id(0).to(tl.int64) * C + columns, tl.sum(total, 0), mask=columns < C)
+
+
+@triton.jit
+def scaled_forward(v, dt, out, N, H, STRIDE, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr):
+    """v dt: v [tokens, H, P] in N = tokens H pairs of token and head, dt [N]."""
+    pairs, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
+    mask = (pairs[:, None] < N) & (columns[None, :] < P)
+    at = (pairs // H).to(tl.int64) * STRIDE + pairs % H * P
+    x = _load(v, at[:, None] + columns[None, :], mask)
+    x *= _load(dt, pairs, pairs < N)[:, None]
+    _store(out, pairs[:, None].to(tl.int64) * P + columns[None, :], x, mask)
+
+
+@triton.jit
+def scaled_backward(
+    d_out, d_same, v, dt, d_v, d_dt, N, H, STRIDE, SAME, R: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Gradients of v, with d_same, what else it has, [tokens, H P] with rows SAME apart, added, and of dt."""
+    pairs, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
+    mask = (pairs[:, None] < N) & (columns[None, :] < P)
+    token, head = (pairs // H).to(tl.int64), pairs % H * P
+    own = pairs[:, None].to(tl.int64) * P + columns[None, :]
+    d = _load(d_out, own, mask)
+    x = _load(v, (token * STRIDE + head)[:, None] + columns[None, :], mask)
+    tl.store(d_dt + pairs, tl.sum(d * x, 1), mask=pairs < N)
+    total = d * _load(dt, pairs, pairs < N)[:, None]
+    total += _load(d_same, (token * SAME + head)[:, None] + columns[None, :], mask)
+    _store(d_v, own, total, mask)
+
+
+@triton.jit
+def skip_forward(o, v, z, skip, out, N, C, VS, ZS, R: tl.constexpr, BLOCK: tl.constexpr):
+    """(o + skip v) silu(z) [N, C]; rows of v and z are VS and ZS apart."""
+    rows, columns, mask = _area(tl.program_id(0), N, C, R, BLOCK)
+    x = _load(v, rows * VS + columns, mask)
+    x *= _load(skip, columns, columns < C)[None, :]
+    x += _load(o, rows * C + columns, mask)
+    gate = _load(z, rows * ZS + columns, mask)
+    x *= gate * tl.sigmoid(gate)
+    _store(out, rows * C + columns, x, mask)
+
+
+@triton.jit
+def skip_backward(
+    d_out, o, v, z, skip, d_o, d_v, d_z, shares, N, C, VS, ZS, TILES, R: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Gradients of o, v and z, and shares [programs, C] of skip's."""
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    factor = _load(skip, columns, columns < C)[None, :]
+    total = tl.zeros([R, BLOCK], tl.float32)
+    for tile in range(tl.program_id(0), TILES, tl.num_programs(0)):
+        rows, _, mask = _area(tile, N, C, R, BLOCK)
+        d = _load(d_out, rows * C + columns, mask)
+        x = _load(v, rows * VS + columns, mask)
+        y = _load(o, rows * C + columns, mask) + factor * x
+        gate = _load(z, rows * ZS + columns, mask)
+        opened = tl.sigmoid(gate)
+        d_gate = d * y * opened * (1 + gate * (1 - opened))
+        d *= gate * opened
+        _store(d_o, rows * C + columns, d, mask)
+        _store(d_v, rows * C + columns, d * factor, mask)
+        _store(d_z, rows * C + columns, d_gate, mask)
+        total += d * x
+    tl.store(shares + tl.program_id(0).to(tl.int64) * C + columns, tl.sum(total, 0), mask=columns < C)

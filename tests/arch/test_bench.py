@@ -1,0 +1,94 @@
+"""`python -m arch.bench`: its floors are what torch counts, its plot holds what was measured. Its times need a GPU."""
+
+import json
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from arch import bench, bench_plot
+from arch.bench_cases import CASES
+from arch.bench_floors import COPY
+from arch.errors import InputError
+
+SHAPE = (1, 128, 2, 16)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "llama"])
+def test_products_are_the_chunk_forms(name):
+    case = CASES[name]
+    inputs, weight = case.inputs(*SHAPE, dtype=torch.float32, device="cpu")
+    run = case.runs["chunk"](*SHAPE)
+    with torch.no_grad(), FlopCounterMode(display=False) as forward:
+        run(inputs)
+    with FlopCounterMode(display=False) as both:
+        bench.gradients(run, inputs, weight)
+    assert case.products(*SHAPE) == (forward.get_total_flops(), both.get_total_flops())
+
+
+def test_products_of_softmax_are_the_causal_half():
+    case = CASES["llama"]
+    inputs, _ = case.inputs(*SHAPE, dtype=torch.float32, device="cpu")
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        case.runs["sdpa"](*SHAPE)(inputs)
+    assert case.products(*SHAPE)[0] == counter.get_total_flops() / 2
+
+
+def test_floors():
+    """TNL at B4 T8192 H8 D128: four activations forward, eleven in all; 70 GFLOP forward."""
+    found = CASES["tnl"].floors(4, 8192, 8, 128)
+    one = 2 * 4 * 8192 * 1024 / COPY * 1e3
+    assert found["floor_forward_ms"] == pytest.approx(4 * one, abs=1e-4)
+    assert found["floor_both_ms"] == pytest.approx(11 * one, abs=1e-4)
+    assert found["matrix_forward_ms"] == pytest.approx(4 * 8192 * 8 * (256 * 128 + 4 * 128**2) / 989e9, abs=1e-4)
+    assert found["matrix_both_ms"] == pytest.approx(3 * found["matrix_forward_ms"], abs=3e-4)
+
+
+def measured():
+    """Rows as the benchmark writes them, with times made up; one form that failed, and a row of errors."""
+    rows = []
+    for name in ("tnl", "hgrn2"):
+        for shape in bench_plot.shapes(8, 128)[:3]:
+            for form, slower in (("triton", 2.0), ("chunk", 30.0)):
+                row = {"case": name, "shape": ",".join(map(str, shape)), "form": form}
+                floors = CASES[name].floors(*shape)
+                times = {f"{k}_ms": slower * bench_plot.floor_ms(floors, k) for k in ("forward", "both")}
+                rows.append(row | times | floors)
+    rows.append({"case": "tnl", "shape": "1,65536,8,128", "form": "chunk", "error": "OutOfMemoryError: "})
+    rows.append({"case": "tnl", "form": "triton", "against": "naive", "shape": [1, 500, 8, 128], "out": "2e-3"})
+    return rows
+
+
+def test_plot(tmp_path):
+    rows = measured()
+    drawn = bench_plot.figure(rows)
+    assert len(drawn.data) == 2 * 2 * 2 * 2  # cases, panels, forms, directions
+    times = {trace.name: list(trace.y) for trace in drawn.data if trace.yaxis == "y2"}
+    assert times["triton"] == pytest.approx([2.0] * 3) and times["chunk"] == pytest.approx([30.0] * 3)
+    per_token = next(trace for trace in drawn.data if trace.yaxis == "y" and trace.name == "triton")
+    assert list(per_token.x) == [1024, 2048, 4096]
+    assert per_token.y[0] == pytest.approx(1e6 * rows[0]["both_ms"] / 32_768)
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    bench.main(["--rows", str(tmp_path / "rows.json"), "--plot", str(tmp_path / "bench.html")])
+    page = (tmp_path / "bench.html").read_text()
+    assert "hgrn2: times the floor" in page and 'src="http' not in page
+
+
+def test_lengths_of_the_plot():
+    """32,768 tokens a batch, but for the longest row."""
+    tokens = [batch * length for batch, length, _, _ in bench_plot.shapes(8, 128)]
+    assert tokens == [32_768] * 6 + [65_536]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "x.json"], "name the picture with --plot"),
+        (["--rows", "missing.json", "--plot", "x.html"], "missing.json: FileNotFoundError"),
+        (["--only", "tnk"], "unknown 'tnk'"),
+    ],
+)
+def test_bad_arguments_are_one_line(arguments, message):
+    with pytest.raises(InputError, match=message):
+        bench.main(arguments)
