@@ -150,7 +150,7 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     failed: dict[str, list[str]] = {reason: [task] for task, reason in matrix.refused.items()}
     done = _run_workers(request, choice, missing, failed) if missing else []
     warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
-    if not request.study.suffix:  # variants made with --set lie beside the study's own runs, which is shown
+    if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
         show_results(request)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)

@@ -57,7 +57,8 @@ def rows_at_once(model: Loaded, n_tokens: int) -> int:
     one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
     if model.device.startswith("cuda"):
-        budget = STATE_SHARE * torch.cuda.mem_get_info(model.device)[0]
+        kept = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)  # free for us alone
+        budget = STATE_SHARE * (torch.cuda.mem_get_info(model.device)[0] + kept)
     return max(1, int(budget // one))
 
 
