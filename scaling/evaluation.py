@@ -147,7 +147,9 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     n_all = len(matrix.pairs) + matrix.n_refused
     tasks = list(dict.fromkeys([pair.task.name for pair in matrix.pairs] + list(matrix.refused)))
     request.say(f"eval: {len(missing)} of {n_all} evaluations to do ({', '.join(tasks) or 'no checkpoints'})")
-    failed: dict[str, list[str]] = {reason: [task] for task, reason in matrix.refused.items()}
+    failed: dict[str, list[str]] = {}
+    for task, reason in matrix.refused.items():
+        failed.setdefault(reason, []).append(task)
     done = _run_workers(request, choice, missing, failed) if missing else []
     warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown

@@ -154,7 +154,7 @@ def expand(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task], which
         try:
             hashes.append((task, task.data_hash()))
         except (InputError, OSError) as error:
-            matrix.refused[task.name] = str(error)
+            matrix.refused[task.name] = str(error).removeprefix(f"{task.name}: ")
             matrix.n_refused += len(checkpoints)
     for checkpoint in checkpoints:
         for task, data_hash in hashes:

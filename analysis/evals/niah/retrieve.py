@@ -95,7 +95,7 @@ def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_toke
     tokenizer = model.tokenizer
     answers = [b""] * len(questions)
     whole = [False] * len(questions)
-    for ids in generate_tokens(model.model, questions, max_new_tokens, eos_id=tokenizer.eot_id, state=state):
+    for ids in generate_tokens(model.model, questions, max_new_tokens, state=state):
         for row, token in enumerate(ids.tolist()):
             if not whole[row]:
                 answers[row] = (answers[row] + tokenizer.decode_bytes([token])).lstrip()
