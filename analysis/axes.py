@@ -26,6 +26,11 @@ def si(value: float) -> str:
     return f"{value:.4g}"
 
 
+def kibi(count: int) -> str:
+    """Lengths in tokens, mostly powers of two: 512, 1k for 1024, 64k."""
+    return f"{count // 1024}k" if count >= 1024 and count % 1024 == 0 else f"{count:,}"
+
+
 def power_of_ten(value: float) -> str:
     """1e12 -> 10¹²; 2e12 -> 2·10¹²; three significant digits."""
     exponent = math.floor(math.log10(value) + 1e-9)

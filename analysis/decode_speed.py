@@ -20,7 +20,7 @@ from typing import Any
 import plotly.graph_objects as go
 import torch
 
-from analysis.axes import log_axis, si
+from analysis.axes import kibi, log_axis, si
 from analysis.palette import arch_colors, name_of
 from analysis.pictures import add_pictures
 from analysis.plots import INK
@@ -83,7 +83,7 @@ def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
     steps = [row["step_ms"] for rows in results.values() for row in rows]
     lengths = sorted({row["n_tokens"] for rows in results.values() for row in rows})
     drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
-    drawn.update_xaxes(tickvals=lengths, ticktext=[f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
+    drawn.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
     drawn.update_yaxes(log_axis(min(steps) / 1.2, max(steps) * 1.2, "one decode step (ms)"))
     drawn.update_xaxes(showline=True, linecolor=INK, ticks="outside")
     drawn.update_yaxes(showline=True, linecolor=INK, gridcolor="#e6e6e6")

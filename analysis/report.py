@@ -28,7 +28,7 @@ body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#222;max-width:1340px;margin
 h1{margin-bottom:0} h2{margin-top:44px;border-bottom:1px solid #ddd;padding-bottom:4px} .lead{color:#555;margin-top:4px}
 table{border-collapse:collapse;font-size:13px;margin:10px 0} td,th{padding:4px 10px;text-align:left;vertical-align:top}
 th{border-bottom:2px solid #999;font-weight:600} td{border-bottom:1px solid #eee} tr.bad td{background:#fff3ee}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} td.n{white-space:nowrap}
 .wide{overflow-x:auto} li{margin:2px 0} code{font-size:13px}
 """
 

@@ -94,7 +94,8 @@ def submit(
     if as_json:
         return print_json(_result(made, submission))
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
-    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.quote(study)}")
+    told = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
+    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *told])}")
 
 
 def status(

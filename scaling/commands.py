@@ -104,7 +104,7 @@ def run_study(request: Request) -> dict[str, Any]:
         corpus = data_stage(request)
         trained, failed = train_stage(request, corpus)
         result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
-        if request.study.suffix:
+        if request.study.is_variant:
             request.say("fit, report: left alone (they are of the study's own runs, not of --set variants)")
             return result | {"fits": None, "report": None}
         fits = fit_stage(request)
@@ -245,7 +245,7 @@ def report_stage(request: Request) -> Path:
 
 
 def _refuse_variants(request: Request) -> None:
-    if request.study.suffix:
+    if request.study.is_variant:
         raise InputError(
             f"{request.study.origin}: fit and report are of the study's own runs, not of variants: leave out --set of "
             f"training and model, or write a study file of its own name"

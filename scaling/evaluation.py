@@ -70,20 +70,15 @@ def eval_matrix(request: Request, choice: Choice) -> Matrix:
     from analysis.evals.matrix import expand
 
     known = [run.run_id for run in request.runs]
-    share: dict[str, set[int]] = {}
+    share: dict[str, set[int]] = {}  # steps by run; none of them: all
     for item in choice.share:
         name, slash, step = item.partition("/")
         if name not in known or (slash and not step.isdigit()):
             raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
         share.setdefault(name, set()).update([int(step)] if slash else [])
-    runs = [run for run in request.runs if not share or run.run_id in share]
-    runs.sort(key=expected_work, reverse=True)
-    matrix = expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints)
-    if share:  # a run without steps stands for all of its checkpoints
-        steps = {name: found if name not in choice.share else set() for name, found in share.items()}
-        wanted = {pair: steps[pair.checkpoint.run.run_id] for pair in matrix.pairs}
-        matrix.pairs = [pair for pair, some in wanted.items() if not some or int(pair.checkpoint.path.name) in some]
-    return matrix
+    share |= {name: set() for name in choice.share if name in share}
+    runs = sorted((run for run in request.runs if not share or run.run_id in share), key=expected_work, reverse=True)
+    return expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints, share)
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
@@ -98,7 +93,7 @@ def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
 
 
 def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
-    """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task: why}}."""
+    """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why}}."""
     request.check_runs()
     matrix = eval_matrix(request, choice)
     missing: dict[str, list[str]] = {pair.task.name: [] for pair in matrix.pairs}
@@ -111,7 +106,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
 def show_missing(todo: dict[str, Any]) -> str:
     """missing_evaluations for people."""
     lines = [f"{task}: {len(names)} checkpoints to evaluate" for task, names in todo["missing"].items()]
-    lines += [f"{task}: cannot be evaluated: {why}" for task, why in todo["refused"].items()]
+    lines += [f"{name}: cannot be evaluated: {why}" for name, why in todo["refused"].items()]
     return "\n".join([*lines, f"{todo['pairs']} evaluations in all (dry run: nothing was written)"])
 
 
@@ -126,8 +121,8 @@ def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say)
     worker.work(matrix)
-    for task, reason in matrix.refused.items():
-        request.say(f"{task}: failed: {reason}")
+    for name, reason in matrix.refused.items():
+        request.say(f"{name}: failed: {reason}")
     return worker.n_failed + matrix.n_refused
 
 
@@ -145,12 +140,14 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
         clear(checkpoint.results)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
     n_all = len(matrix.pairs) + matrix.n_refused
-    tasks = list(dict.fromkeys([pair.task.name for pair in matrix.pairs] + list(matrix.refused)))
-    request.say(f"eval: {len(missing)} of {n_all} evaluations to do ({', '.join(tasks) or 'no checkpoints'})")
-    failed: dict[str, list[str]] = {reason: [task] for task, reason in matrix.refused.items()}
+    what = ", ".join(matrix.tasks) if n_all else "no checkpoints"
+    request.say(f"eval: {len(missing)} of {n_all} evaluations to do ({what})")
+    failed: dict[str, list[str]] = {}
+    for name, reason in matrix.refused.items():
+        failed.setdefault(reason, []).append(name)
     done = _run_workers(request, choice, missing, failed) if missing else []
-    warnings = [*matrix.warnings, *dict.fromkeys(line for r in done for line in r["values"].get("warnings", []))]
-    if not request.study.suffix:  # variants made with --set lie beside the study's own runs, which is shown
+    warnings = list(dict.fromkeys(line for r in done for line in r["values"].get("warnings", [])))
+    if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
         show_results(request)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)

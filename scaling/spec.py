@@ -130,9 +130,9 @@ class StudySpec(StudyFile):
         return " --set ".join((self.path, *self.sets))
 
     @property
-    def suffix(self) -> str:
-        """Of the run_ids that the changes of model and training apply to; "" without any."""
-        return suffix_of(_given(self.set_training) | _given(self.set_model))
+    def is_variant(self) -> bool:
+        """Whether a change of --set made a run another than the file's."""
+        return any(run.sets for run in self.runs())
 
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
@@ -159,13 +159,16 @@ class StudySpec(StudyFile):
 
     def _run(self, arch: str, size: str, seed: int) -> RunSpec:
         training = _given(self.training)
-        for change in (*self.overrides.of(arch, size), self.set_training):
+        for change in self.overrides.of(arch, size):
             training |= _given(change)
+        set_training, told = _given(self.set_training), Training(**training)
+        training |= set_training
         vocabulary = VOCABULARY[self.corpus.tokenizer]
         # a change reaches the architectures that it means something to; the others' runs stay what they are
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
         file = {field: value for field, value in _given(self.model).items() if reads(arch, field)}
-        changes = {"vocab_size": vocabulary} | file | own
+        file = {"vocab_size": vocabulary} | file
+        changes = file | own
         plugin = plugin_of(arch)
         try:
             if changes["vocab_size"] < vocabulary:
@@ -177,10 +180,14 @@ class StudySpec(StudyFile):
             resolved = _checked(Training(**training), config.context_length, self.jobs.processes, f"{arch}/{size}")
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
+        # what the file says already makes no other run
+        own = _differing(own, config, _config(arch, size, file))
+        set_training = _differing(set_training, Training(**training), told)
+        new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         return RunSpec(
             plugins=[plugin] if plugin else [],
             study=self.name,
-            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(_given(self.set_training) | own)}",
+            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(set_training | own)}",
             arch=arch,
             size=size,
             seed=seed,
@@ -188,7 +195,7 @@ class StudySpec(StudyFile):
             corpus=self.corpus,
             training=resolved,
             recompute=self.jobs.recompute,
-            sets=[change for change in self.sets if _reaches(change, arch)],
+            sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
         )
 
 
@@ -197,10 +204,19 @@ def _given(section: Section) -> dict[str, Any]:
     return section.model_dump(exclude_unset=True)
 
 
-def _reaches(change: str, arch: str) -> bool:
-    """Whether a change of --set is one of this architecture's model or of its training."""
-    section, _, key = change.partition("=")[0].strip().partition(".")
-    return section == "training" or (section == "model" and reads(arch, key))
+def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
+    """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
+    return {
+        field: value for field, value in changes.items() if not other or getattr(one, field) != getattr(other, field)
+    }
+
+
+def _config(arch: str, size: str, changes: dict[str, Any]) -> ModelConfig | None:
+    """None where the file alone cannot be, and --set mends it."""
+    try:
+        return preset(arch, size, **changes)
+    except InputError:
+        return None
 
 
 def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:

@@ -80,7 +80,7 @@ def draft(
     if most is None and not local and slurm_asked:
         most = slurm.max_array_size()
     reported = (study.directory / "report" / "index.html").is_file() or state.queued()
-    finish = not study.suffix and (bool(state.needs) or not reported)
+    finish = not study.is_variant and (bool(state.needs) or not reported)
     plan = make_plan(
         study,
         state.needs,

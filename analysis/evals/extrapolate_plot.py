@@ -10,14 +10,14 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from analysis.axes import log_axis
+from analysis.axes import kibi, log_axis
 from analysis.plots import arch_panels
 from analysis.runs import RUN_ID
 
 from .table import newest_of_each_run
 
 NOTE = "Perplexity by context length, every length on the same tokens. * longer than the training."
-COLUMNS, PANEL = 4, 310
+COLUMNS, PANEL, MAX_TICKS = 4, 310, 6
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
 
 
@@ -48,7 +48,7 @@ def _number(value: float | None) -> str:
 def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
     """By file name; a panel for each architecture, a line for each run's newest checkpoint, coloured by size."""
     newest = newest_of_each_run(results)
-    return {
+    figures = {
         "extrapolate": _figure(
             newest,
             lambda values: [(row["length"], row["perplexity"]) for row in values["by_length"] if row["perplexity"]],
@@ -65,6 +65,10 @@ def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
             log_y=False,
         ),
     }
+    lengths = sorted({row["length"] for result in newest for row in result["values"]["by_length"]})
+    shown = lengths[:: -(-len(lengths) // MAX_TICKS)]
+    figures["extrapolate"].update_xaxes(tickvals=shown, ticktext=[kibi(length) for length in shown])
+    return figures
 
 
 def _figure(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ from scaling.spec import RunSpec
 from .task import Task
 
 SCHEMA = 2
+DAMAGED = (
+    "it is damaged (a file is missing or has another size than its manifest says): take another copy, or train again"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +126,13 @@ class Pair:
 
 @dataclass
 class Matrix:
-    """pairs: all that were asked for; refused: a line for each task that cannot be evaluated at all (its pairs are not
-    among `pairs`, n_refused counts them); warnings: a line for each directory that is no checkpoint."""
+    """pairs: all that were asked for and can be tried; refused: why a task, or a checkpoint as RUN/STEP, cannot be
+    evaluated at all; n_refused: their pairs, which are not among `pairs`; tasks: names of all that were asked for."""
 
     pairs: list[Pair] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     n_refused: int = 0
-    warnings: list[str] = field(default_factory=list)
+    tasks: list[str] = field(default_factory=list)
 
     def checkpoints(self) -> Iterator[tuple[Checkpoint, list[Pair]]]:
         """Each checkpoint with its pairs, in order."""
@@ -140,21 +143,40 @@ class Matrix:
             yield pairs[0].checkpoint, pairs
 
 
-def expand(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task], which: str = "all") -> Matrix:
-    """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP".
+def expand(
+    runs_dir: Path,
+    runs: Sequence[RunSpec],
+    tasks: Iterable[Task],
+    which: str = "all",
+    share: Mapping[str, set[int]] | None = None,
+) -> Matrix:
+    """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP"; share: by
+    run_id, these steps of them alone (without any: all).
 
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing or no run has such a step.
     """
-    matrix = Matrix()
-    checkpoints = [one for run in runs for one in _pick(_checkpoints(runs_dir, run, matrix.warnings), which)]
-    if which not in ("all", "last") and not checkpoints:
+    matrix, checkpoints, n_damaged = Matrix(), [], 0
+    found = [(run, path) for run in runs for path in _pick(runs_dir / run.run_id / "checkpoints", which)]
+    if which not in ("all", "last") and not found:
         raise InputError(f"--checkpoints {which}: no run has a checkpoint of such a step; `all` and `last` are others")
+    for run, path in found:
+        steps = (share or {}).get(run.run_id)
+        if steps and int(path.name) not in steps:
+            continue
+        manifest = read_manifest(path, verify=False)
+        if manifest is None or WEIGHTS not in manifest["files"]:  # it appeared whole, so it is not being written
+            matrix.refused[f"{run.run_id}/{path.name}"] = DAMAGED
+            n_damaged += 1
+        else:
+            checkpoints.append(Checkpoint(run, path, manifest))
     hashes: list[tuple[Task, str]] = []
     for task in tasks:
+        matrix.tasks.append(task.name)
+        matrix.n_refused += n_damaged
         try:
             hashes.append((task, task.data_hash()))
         except (InputError, OSError) as error:
-            matrix.refused[task.name] = str(error)
+            matrix.refused[task.name] = str(error).removeprefix(f"{task.name}: ")
             matrix.n_refused += len(checkpoints)
     for checkpoint in checkpoints:
         for task, data_hash in hashes:
@@ -176,24 +198,14 @@ def result_key(checkpoint: Checkpoint, task: Task, data_hash: str) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _checkpoints(runs_dir: Path, run: RunSpec, warnings: list[str]) -> list[Checkpoint]:
-    found = []
-    for path in sorted((runs_dir / run.run_id / "checkpoints").glob("[0-9]*")):
-        manifest = read_manifest(path, verify=False)
-        if manifest is None or WEIGHTS not in manifest["files"]:
-            warnings.append(f"{run.run_id}: checkpoint {path.name} has no valid manifest; skipped")
-        else:
-            found.append(Checkpoint(run, path, manifest))
-    return found
-
-
-def _pick(checkpoints: list[Checkpoint], which: str) -> list[Checkpoint]:
+def _pick(folder: Path, which: str) -> list[Path]:
+    paths = sorted(folder.glob("[0-9]*"))
     if which == "all":
-        return checkpoints
+        return paths
     if which == "last":
-        return checkpoints[-1:]
+        return paths[-1:]
     try:
         steps = {int(word) for word in which.split(",")}
     except ValueError:
         raise InputError(f"--checkpoints {which}: write all, last, or steps as 1000,2000") from None
-    return [one for one in checkpoints if int(one.path.name) in steps]
+    return [path for path in paths if int(path.name) in steps]

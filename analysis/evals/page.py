@@ -18,7 +18,7 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 2  # of the page
+VERSION = 3  # of the page
 
 
 class Drawn(NamedTuple):

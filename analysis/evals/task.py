@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError
+from scaling.study_file import validate
 
 from .meter import Meter
 
@@ -82,15 +83,8 @@ class Place:
 
     def settings_of(self, task: str, kind: type[S]) -> S:
         """The task's settings, defaults filled in. Raises InputError: an unknown key, a value that cannot be."""
-        try:
-            return kind.model_validate(dict(self.settings.get(task, {})))
-        except ValidationError as error:
-            found = error.errors(include_url=False)[0]
-            key = ".".join(map(str, found["loc"]))
-            told = f"evaluation.settings.{task}: "
-            if found["type"] == "extra_forbidden":
-                raise InputError(f"{told}unknown key {key!r}{nearest(key, list(kind.model_fields))}") from None
-            raise InputError(f"{told}{key}: {found['msg']}, not {found['input']!r}") from None
+        found: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
+        return found
 
     def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
         """A file or folder below the data folder; fetch: what `scaling eval fetch` calls it (default: the task; "": it

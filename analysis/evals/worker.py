@@ -99,7 +99,7 @@ class Worker:
             values = pair.task.evaluate(model, self._prepared[key], claim.say)
             seconds = time.perf_counter() - begun
         except InputError as error:
-            return str(error)
+            return str(error).removeprefix(f"{pair.task.name}: ")
         except Exception as error:  # a task may fail in any way, and the others go on
             traceback.print_exc()
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from arch.config import KNOWN, ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
-from scaling.study_file import read_mapping
+from scaling.study_file import read_mapping, validate
 
 PACKAGED = Path(__file__).parent / "sweeps"
 
@@ -151,14 +151,4 @@ def read_sweep(name: str) -> Sweep:
         packaged = ", ".join(sorted(file.stem for file in PACKAGED.glob("*.yaml")))
         raise InputError(f"{name}: {why}; sweeps of the package, by bare name: {packaged}")
     raw = read_mapping(path, "sweep", "name, archs, problems, widths, rates, ...")
-    try:
-        return Sweep.model_validate(raw)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from None
-    except ValidationError as error:
-        found = error.errors(include_url=False)[0]
-        key = ".".join(map(str, found["loc"]))
-        told = found["msg"].removeprefix("Value error, ")
-        if found["type"] == "extra_forbidden":
-            told = f"unknown key{nearest(str(found['loc'][-1]), list(Sweep.model_fields))}"
-        raise InputError(f"{name}: {f'{key}: ' if key else ''}{told}") from None
+    return validate(Sweep, raw, name, [])

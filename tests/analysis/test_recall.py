@@ -53,9 +53,9 @@ def test_the_packages_sweeps_are_whole():
     ("changes", "told"),
     [
         ({"archs": ["llama", "hgrn3"]}, "unknown architecture 'hgrn3' (did you mean 'hgrn2'?)"),
-        ({"widhts": [1]}, "unknown key (did you mean 'widths'?)"),
+        ({"widhts": [1]}, "unknown key 'widhts' (did you mean 'widths'?)"),
         ({"rates": []}, "rates: must name at least one, and none twice"),
-        ({"rates": ["fast"]}, "rates.0: Input should be a valid number"),
+        ({"rates": ["fast"]}, "rates.0: must be a valid number, not 'fast'"),
         ({"problems": [{"length": 16, "pairs": 9}]}, "length=16 is too short for 9 pairs: give at least 36"),
         ({"model": {"tnl": {"n_heads": 2}}}, "model.tnl: tnl is not among archs"),
         ({"model": {"hgrn2": {"ssm_state": 4}}}, "model.ssm_state means nothing to hgrn2"),

@@ -289,7 +289,8 @@ def test_a_change_of_the_model_reaches_the_architectures_it_means_something_to(l
     plain, key = load(MIXED), change.partition(":")[0]
     text = yaml.safe_dump(MIXED)
     assert text.count("model:\n") == 1
-    study = load(text.replace("model:\n", f"model:\n  {change}\n"))
+    text = text.replace("model:\n", f"model:\n  {change}\n")
+    study = load(text)
     assert {arch for arch, found in hashes(study).items() if found != hashes(plain)[arch]} == reached
     assert [run.run_id for run in study.runs()] == [run.run_id for run in plain.runs()]
     variants = load(MIXED, [f"model.{change.replace(': ', '=')}"])
@@ -300,7 +301,37 @@ def test_a_change_of_the_model_reaches_the_architectures_it_means_something_to(l
             assert run.sets == [f"model.{change.replace(': ', '=')}"]
         else:
             assert run == before
-    assert variants.suffix == f"-{key}{value}" and plain.suffix == ""
+    assert variants.is_variant and not plain.is_variant
+    assert load(text, [f"model.{change.replace(': ', '=')}"]).runs() == study.runs()  # the file says so already
+
+
+def test_a_change_to_what_is_so_already_makes_no_other_run(load):
+    """Of the file, of a default, of an override; beside one that does change something."""
+    content = changed(training={"lr": 2e-3}, overrides={"by_arch": {"tnl": {"lr": 1e-3}}})
+    plain = load(content)
+    for same in (
+        "training.batch_tokens=256",
+        "training.weight_decay=0.1",
+        "model.context_length=64",
+        "model.n_layers=2",
+    ):
+        study = load(content, [same])
+        assert study.runs() == plain.runs() and not study.is_variant
+    study = load(content, ["training.lr=1e-3", "training.batch_tokens=256"])
+    assert [run.run_id for run in study.runs()] == [
+        f"{run.run_id}-lr0.001" if run.arch == "llama" else run.run_id for run in plain.runs()
+    ]
+    assert [run.sets for run in study.runs()] == [
+        ["training.lr=1e-3"] if run.arch == "llama" else [] for run in plain.runs()
+    ]
+    assert study.is_variant
+
+
+def test_a_change_may_mend_what_the_file_alone_cannot_be(load):
+    content = changed(model={"n_heads": 3})
+    with pytest.raises(InputError):
+        load(content)
+    assert all(run.model["n_heads"] == 2 and run.sets for run in load(content, ["model.n_heads=2"]).runs())
 
 
 def test_several_changes_at_once(load):

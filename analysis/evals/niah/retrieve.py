@@ -57,7 +57,8 @@ def rows_at_once(model: Loaded, n_tokens: int) -> int:
     one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
     if model.device.startswith("cuda"):
-        budget = STATE_SHARE * torch.cuda.mem_get_info(model.device)[0]
+        kept = torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)  # free for us alone
+        budget = STATE_SHARE * (torch.cuda.mem_get_info(model.device)[0] + kept)
     return max(1, int(budget // one))
 
 
@@ -94,7 +95,7 @@ def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_toke
     tokenizer = model.tokenizer
     answers = [b""] * len(questions)
     whole = [False] * len(questions)
-    for ids in generate_tokens(model.model, questions, max_new_tokens, eos_id=tokenizer.eot_id, state=state):
+    for ids in generate_tokens(model.model, questions, max_new_tokens, state=state):
         for row, token in enumerate(ids.tolist()):
             if not whole[row]:
                 answers[row] = (answers[row] + tokenizer.decode_bytes([token])).lstrip()

@@ -130,7 +130,7 @@ def test_a_damaged_artifact_fails_alone(tmp_path: Path) -> None:
     (bad / "model.safetensors").write_bytes(content)
     (bad.parent / "00000009").mkdir()
     matrix = matrix_of(study)
-    assert matrix.warnings == ["tnl-14k-c32-s0: checkpoint 00000009 has no valid manifest; skipped"]
+    assert list(matrix.refused) == ["tnl-14k-c32-s0/00000009"] and matrix.n_refused == 2
     worker, told = work(study, matrix)
     assert (worker.n_done, worker.n_failed) == (6, 2)
     assert sum("is damaged" in line for line in told) == 2
