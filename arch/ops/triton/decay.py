@@ -191,11 +191,9 @@ def _backward(
     states = entering = d_decay = None
     tiles = call.key_dim // call.knobs.key_tile
     if learned:
-        states = v.new_empty(call.rows, call.chunks, call.value_dim, call.wide)
-        entering, d_decay = (
-            v.new_empty(tiles * parts, batch, length, heads, dtype=torch.float32)
-            for parts in (2 if call.bulk else 1, 1)
-        )
+        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.wide)
+        states = v.new_empty(call.rows, call.chunks, *sides)
+        entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
     call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering, d_turn[0], None)
     later = call.sums(q, d_out, reverse=True)
     call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_turn[1], d_decay)

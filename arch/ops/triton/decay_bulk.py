@@ -33,15 +33,18 @@ def bulk_sums(
 
 def bulk_attend(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
-    sums: tuple[Tensor, Tensor], states: Tensor | None, crossing: Tensor | None, out: Tensor, final: Tensor | None,
+    sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
     d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool, stages: int,
     flags: dict[str, Any],
 ) -> None:  # fmt: skip
     """`plain_attend` of `rows` sequences times heads."""
-    chunk = flags["C"]
+    chunk, keys = flags["C"], own is not None
+    if states is not None and own is not None:
+        own = blocks(own, chunk, tile)
+        states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
     plain_attend[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
-        states, crossing, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=own is not None,
+        states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
         LEARNED=states is not None, num_warps=4, num_stages=stages, **flags,
     )  # fmt: skip

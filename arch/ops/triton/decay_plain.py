@@ -42,7 +42,7 @@ def falling(across, down, counted, REVERSE: tl.constexpr, FAST: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def plain_attend(
-    a, b, c, own, table, initial, sums, totals, states, crossing, out, final, d_decay,
+    a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
     T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
@@ -56,12 +56,11 @@ def plain_attend(
     CONSTANT: a head's decays are the same at every step, and those between two rows of a chunk are kept in registers.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
     the last one is written to final [BH, DK, DV].
-    LEARNED, with KEYS: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels. That of a_t
-    is the sum over all pairs of a row t or later with a row before t. Nothing is carried from chunk to chunk: pairs
-    that enter a chunk, that leave it and that span it are summed from the states, those inside it are counted where
-    they begin less where they end; a row with itself cancels. dq's run leaves what enters, and the inside pairs where
-    they end, in `crossing` [2, DK / TILE, B, T, H], and the states before every chunk in `states` [BH, N, DK, DV]; dk's
-    does the rest.
+    LEARNED, with KEYS and TILE = C: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels.
+    That of a_t is the sum over all pairs of a row t or later with a row before t. Nothing is carried from chunk to
+    chunk: pairs that enter a chunk, that leave it and that span it are summed from the states, those inside it are
+    counted where they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H]
+    and the states before every chunk in `states` [BH, N, DK, DV]; dk's does the rest.
     """
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
     OUTER: tl.constexpr = DK if KEYS else DV  # of c and out
@@ -105,18 +104,20 @@ def plain_attend(
             next_down = tl.load(ahead + rows)
         if CONSTANT and not EXACT:
             weights = falling(tl.load(decays + rows), tl.load(decays + rows), counted, REVERSE, FAST)
-    for step in range(0, last - first):
+    for step in tl.range(0, last - first, num_stages=2 if LEARNED else None):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
         x = load_tile(a, batch, row, inner_column, C, INNER)
         y = load_tile(b, batch, row, inner_column, C, INNER)
         z = load_tile(c, batch, row, outer_column, C, TILE)
         if LEARNED:
-            place = (batch.to(tl.int64) * T + row + rows) * G + shared
-            primal = tl.load(own + place[None, :] * DK + outer[:, None], mask=(rows < T - row)[None, :], other=0.0)
-            kept = states + (bh * N + chunk) * size + block
-            if not REVERSE:
-                tl.store(kept, state.to(states.dtype.element_ty))
+            primal = load_tile(own, batch, row, shared * DK + tile * TILE, C, TILE)
+            if REVERSE:
+                kept = load_tile(states, (bh * N + chunk).to(tl.int32), tile * TILE, 0, TILE, INNER)
+                through = tl.sum(state * kept.to(tl.float32))
+            else:
+                kept = state.to(states.dtype)
+                states.store([(bh * N + chunk).to(tl.int32), tile * TILE, 0], tl.reshape(kept, [1, TILE, INNER]))
         score = product(in_registers(x, FAST), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
@@ -138,26 +139,21 @@ def plain_attend(
         else:
             score = tl.where(counted, score, 0.0)
         if LEARNED:
+            place = ((tile * (tl.num_programs(2) // H) + batch) * T + row + rows) * H + head
+            crossing = tl.trans(primal) * result
             if REVERSE:
-                before = tl.load(kept)
+                # pairs that begin at a row, less those that end; a row with itself cancels
+                pairs = product(primal, tl.trans(z), EXACT) * score
+                opened = tl.sum(pairs, 1) + tl.sum(crossing - pairs, 0)
+                gradient = tl.cumsum(opened, 0) - opened
+                entered = tl.load(entering + place, mask=rows < T - row, other=0.0)
+                gradient += tl.cumsum(entered, 0, reverse=True)
+                gradient += through * tl.exp2(whole)
+                tl.store(d_decay + place, gradient, mask=rows < T - row)
             else:
-                entering = tl.sum(primal * result, 0)
+                tl.store(entering + place, tl.sum(crossing, 0), mask=rows < T - row)
         # inside it
         result += product(tl.trans(z), tl.trans(score), EXACT)
-        if LEARNED:
-            place = ((tile * (tl.num_programs(2) // H) + batch) * T + row + rows) * H + head
-            inside = rows < T - row
-            part = tl.num_programs(0) * (tl.num_programs(2) // H).to(tl.int64) * T * H
-            counts = tl.sum(primal * result, 0)
-            if REVERSE:
-                opened = counts - tl.load(crossing + part + place, mask=inside, other=0.0)
-                gradient = tl.cumsum(opened, 0) - opened
-                gradient += tl.cumsum(tl.load(crossing + place, mask=inside, other=0.0), 0, reverse=True)
-                gradient += tl.sum(state * before.to(tl.float32)) * tl.exp2(whole)
-                tl.store(d_decay + place, gradient, mask=inside)
-            else:
-                tl.store(crossing + place, entering, mask=inside)
-                tl.store(crossing + part + place, counts - entering, mask=inside)
         # to the next chunk
         if DECAY:
             state *= tl.exp2(whole)
