@@ -70,6 +70,14 @@ class _Call:
             FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
         )  # fmt: skip
 
+    def decays(self, decay: Tensor) -> None:
+        """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
+        chunks = 1 if self.bulk and self.constant else self.chunks
+        decay_rows[(self.rows, chunks)](
+            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.knobs.chunk,
+            PER_STEP=not self.constant, num_warps=2,
+        )  # fmt: skip
+
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
         """What every segment adds to the state, and its decay."""
         shape = (self.rows, self.count if self.count > 1 else 0)
@@ -78,7 +86,7 @@ class _Call:
         if self.count > 1 and self.bulk:
             bulk_sums(
                 x, y, self.table, sums, totals, self.sizes[:-1], min(self.key_dim, 64), reverse,
-                self.knobs.sum_stages, self.flags,
+                self.constant, self.flags,
             )  # fmt: skip
         elif self.count > 1:
             tile = self.knobs.sum_tile
@@ -104,7 +112,7 @@ class _Call:
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
-                self.sizes[:-1], tile, reverse, self.constant, stages, self.flags,
+                self.sizes[:-1], tile, reverse, self.constant, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
@@ -124,25 +132,15 @@ def _forward(
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
     q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
-    table = _table(v, decay, chunk)
+    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
     call = _Call(q, v, table, (high, low, positions), count, decay is not None and decay.dim() == 1)
+    if decay is not None:
+        call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
     final = v.new_empty(v.shape[0], call.heads, call.wide, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
     return out, final, sums, totals, table
-
-
-def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
-    """The decays inside chunks, see `decay_rows`; empty without."""
-    batch, length, heads = v.shape[:3]
-    chunks = -(-length // chunk)
-    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
-    if decay is not None:
-        decay_rows[(batch * heads, chunks)](
-            decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
-        )
-    return table
 
 
 def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:

@@ -34,10 +34,11 @@ def in_registers(x, FAST: tl.constexpr):
 
 
 @triton.jit
-def falling(across, down, counted, REVERSE: tl.constexpr, FAST: tl.constexpr):
-    """The decay between two rows [C, C], from the sums of log-decays up to each, twice; 0 where not `counted`."""
-    between = across[None, :] - down[:, None] if REVERSE else down[:, None] - across[None, :]
-    return power(tl.where(counted, between, -float("inf")), FAST)
+def constant_decays(one, rows, left, C: tl.constexpr):
+    """Sums of a chunk's log-decays, `one` in each row that is `left` of the sequence: all, up to and behind each [C]."""
+    whole = one * tl.minimum(left, C)
+    until = one * tl.minimum(rows + 1, left)
+    return whole, until, tl.minimum(whole - until, 0.0)
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
@@ -53,7 +54,8 @@ def plain_attend(
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
     else a and b [B, T, G, DK], c [B, T, H, DV]. With BULK they and out come as descriptors, for Hopper's copy engine:
     [B, T, columns] in blocks of [1, C, DV or DK or TILE]. own, read with LEARNED: what `out` is the gradient of.
-    CONSTANT: a head's decays are the same at every step, and those between two rows of a chunk are kept in registers.
+    CONSTANT: a head's decays are the same at every step: the first is read, and those between two rows of a chunk stay
+    in registers.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
     the last one is written to final [BH, DK, DV].
     LEARNED, with KEYS and TILE = C: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels.
@@ -96,14 +98,14 @@ def plain_attend(
         counted = rows[:, None] <= rows[None, :]
     else:
         counted = rows[:, None] >= rows[None, :]
-    if DECAY:
-        # a chunk's own decay is loaded a chunk ahead, so that nothing waits for it
+    if CONSTANT:
+        one = tl.load(decays - table_size)
+        steps = tl.abs(rows[:, None] - rows[None, :])
+        weights = power(tl.where(counted, one * steps, -float("inf")), FAST)
+    elif DECAY:
+        # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         ahead = decays + (last - 1 if REVERSE else first) * C
-        next_whole, next_until = tl.load(ahead + C - 1), tl.load(ahead + rows)
-        if not (CONSTANT or EXACT):
-            next_down = tl.load(ahead + rows)
-        if CONSTANT and not EXACT:
-            weights = falling(tl.load(decays + rows), tl.load(decays + rows), counted, REVERSE, FAST)
+        next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
     for step in tl.range(0, last - first, num_stages=2 if LEARNED else None):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
@@ -121,23 +123,24 @@ def plain_attend(
         score = product(in_registers(x, FAST), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
-        if DECAY:
+        if CONSTANT:
+            whole, until, behind = constant_decays(one, rows, T - row, C)
+            score *= weights
+        elif DECAY:
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C
-            whole, until = next_whole, next_until
-            next_whole, next_until = tl.load(ahead + C - 1), tl.load(ahead + rows)
+            whole, until, down = next_whole, next_until, next_down
+            next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
             if EXACT:
                 behind = tl.load(decays + table_size + row + rows)
                 score *= pair_decays(decays - table_size + row, table_size, C, DECAY, REVERSE, EXACT, FAST)
             else:
                 behind = tl.minimum(whole - until, 0.0)
-                if CONSTANT:
-                    score *= weights
-                else:
-                    score *= falling(until, next_down, counted, REVERSE, FAST)
-                    next_down = tl.load(ahead + rows)
-            result *= power(behind if REVERSE else until, FAST)[None, :]
+                between = until[None, :] - down[:, None] if REVERSE else down[:, None] - until[None, :]
+                score *= power(tl.where(counted, between, -float("inf")), FAST)
         else:
             score = tl.where(counted, score, 0.0)
+        if DECAY:
+            result *= power(behind if REVERSE else until, FAST)[None, :]
         if LEARNED:
             place = ((tile * (tl.num_programs(2) // H) + batch) * T + row + rows) * H + head
             crossing = tl.trans(primal) * result
@@ -157,9 +160,12 @@ def plain_attend(
         # to the next chunk
         if DECAY:
             state *= tl.exp2(whole)
-            leave = tl.load(decays + row + rows) if REVERSE or not EXACT else behind
-            if not (REVERSE or EXACT):
-                leave = tl.minimum(whole - leave, 0.0)
+            if CONSTANT or EXACT:
+                leave = until if REVERSE else behind
+            else:
+                # again, as an operand of a product wants it
+                leave = tl.load(decays + row + rows)
+                leave = leave if REVERSE else tl.minimum(whole - leave, 0.0)
             weighted = tl.trans(z) * power(leave, FAST)[None, :]
         else:
             weighted = in_registers(tl.trans(z), FAST)
@@ -173,7 +179,7 @@ def plain_attend(
 def plain_sums(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
-    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    CONSTANT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
     sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
@@ -193,17 +199,23 @@ def plain_sums(
     total = 0.0
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    if DECAY:
+    if CONSTANT:
+        one = tl.load(decays - table_size)
+    elif DECAY:
         next_whole = tl.load(decays + (last - 1 if REVERSE else first) * C + C - 1)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
         weighted = tl.trans(load_tile(x, batch, row, shared * DK + tile * TILE, C, TILE))
         value = load_tile(y, batch, row, head * DV, C, DV)
-        if DECAY:
+        if CONSTANT:
+            whole, until, behind = constant_decays(one, rows, T - row, C)
+            leave = until if REVERSE else behind
+        elif DECAY:
             ahead = decays + (tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)) * C
             whole, next_whole = next_whole, tl.load(ahead + C - 1)
             leave = tl.load(decays + (0 if REVERSE else table_size) + row + rows)
+        if DECAY:
             weighted = weighted * power(leave, FAST)[None, :]
             state *= tl.exp2(whole)
             total += whole
