@@ -24,13 +24,13 @@ def load_tile(tensor, batch, row, column, C: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def in_registers(x, FAST: tl.constexpr):
+def in_registers(x, EXACT: tl.constexpr):
     """x, which the compiler cannot see through: as a left operand it is read from registers. A tile that Hopper's
     instructions alone read from shared memory would get one buffer more, too much for two programs."""
-    if FAST:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=True, pack=2)
-    else:
+    if EXACT:
         return x
+    else:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=True, pack=2)
 
 
 @triton.jit
@@ -120,7 +120,7 @@ def plain_attend(
             else:
                 kept = state.to(states.dtype)
                 states.store([(bh * N + chunk).to(tl.int32), tile * TILE, 0], tl.reshape(kept, [1, TILE, INNER]))
-        score = product(in_registers(x, FAST), tl.trans(y), EXACT)
+        score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
         if CONSTANT:
@@ -168,7 +168,7 @@ def plain_attend(
                 leave = leave if REVERSE else tl.minimum(whole - leave, 0.0)
             weighted = tl.trans(z) * power(leave, FAST)[None, :]
         else:
-            weighted = in_registers(tl.trans(z), FAST)
+            weighted = in_registers(tl.trans(z), EXACT)
         state += product(weighted, y, EXACT)
         out.store([batch, row, head * OUTER + tile * TILE], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
