@@ -123,7 +123,7 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, gated, knobs, launch
+    from .ops.triton import decay, decay_bulk, gated, knobs, launch
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -134,6 +134,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
         launch: ("carry",),
         decay: ("decay_rows", "decay_sums", "decay_attend"),
+        decay_bulk: ("plain_sums", "plain_attend"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

@@ -7,7 +7,7 @@ import torch
 
 from arch.ops import decay_attention
 
-from .compare import assert_close, case, randn, with_gradients
+from .compare import assert_close, case, picked, randn, with_gradients
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -18,13 +18,30 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize("name", ["decay none", "decay head"])
-def test_segments(name):
-    """Three segments, the last one shorter and its last chunk too; both directions in time."""
+@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.parametrize("name", ["decay none", "decay head", "decay step"])
+def test_segments(name, bulk):
+    """Three segments, the last one shorter and its last chunk too; both directions in time. bulk: Hopper's kernels."""
     example = case(name, 1, 70, torch.float32)
     expected = with_gradients(lambda x: example.run(x, "naive"), [x.double() for x in example.inputs()])
-    with override(segments=3, chunk=16):
+    with override(segments=3, chunk=16, bulk=bulk):
         found = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_bulk_kernels_in_tiles():
+    """Learned decays, 0 and 1 among them, and resets, two tiles of either width, three heads sharing their keys."""
+    leaves = [randn(2, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 3))]
+    decays = picked(2, 37, 3, values=[0.0, -1e-6, -0.1, -5.0, -float("inf")], dtype=torch.float32, seed=4)
+    leaves += [decays, randn(2, 3, 32, 32, dtype=torch.float32, seed=5)]
+    reset = torch.arange(37).expand(2, 37) % 20 == 9
+
+    def run(form, device):
+        return lambda x: decay_attention(*x, form=form, reset=reset.to(device))
+
+    expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
+    with override(bulk=True, segments=2, chunk=16, tile=16, key_tile=16):
+        found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 

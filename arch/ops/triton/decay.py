@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .decay_attend import decay_attend
+from .decay_bulk import bulk_attend, bulk_sums
 from .decay_kernels import decay_rows, decay_sums
-from .knobs import decay_knobs, decay_segments
+from .knobs import decay_bulk, decay_knobs, decay_segments
 from .launch import interpreted, operand_dtype
 
 
@@ -47,7 +48,8 @@ def _turns(theta: Tensor) -> tuple[Tensor, Tensor]:
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, turn: tuple[Tensor | None, ...], count: int):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, turn: tuple[Tensor | None, ...], count: int,
+                 constant: bool):  # fmt: skip
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.turned = turn[0] is not None
@@ -61,9 +63,19 @@ class _Call:
         stride = self.length if positions is not None and positions.dim() == 2 else 0
         self.around = (table, *turn)
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count), stride)
+        self.table, self.constant = table, constant
+        self.bulk = not self.turned and decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
         self.flags = dict(
-            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0,
-            TURN=self.turned, EXACT=exact, FAST=not interpreted(), **self.knobs.target,
+            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
+            FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
+        )  # fmt: skip
+
+    def decays(self, decay: Tensor) -> None:
+        """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
+        chunks = 1 if self.bulk and self.constant else self.chunks
+        decay_rows[(self.rows, chunks)](
+            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.knobs.chunk,
+            PER_STEP=not self.constant, num_warps=2,
         )  # fmt: skip
 
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
@@ -71,12 +83,17 @@ class _Call:
         shape = (self.rows, self.count if self.count > 1 else 0)
         sums = y.new_empty(*shape, self.wide, self.value_dim, dtype=torch.float32)
         totals = y.new_empty(*shape, dtype=torch.float32)
-        if self.count > 1:
+        if self.count > 1 and self.bulk:
+            bulk_sums(
+                x, y, self.table, sums, totals, self.sizes[:-1], min(self.key_dim, 64), reverse,
+                self.constant, self.flags,
+            )  # fmt: skip
+        elif self.count > 1:
             tile = self.knobs.sum_tile
             grid = (self.wide // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
             decay_sums[grid](
                 x, y, *self.around, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
-                num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
+                TURN=self.turned, num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
             )  # fmt: skip
         return sums, totals
 
@@ -92,9 +109,15 @@ class _Call:
             tile, warps = knobs.key_tile, knobs.key_warps
         else:
             tile, warps, stages = knobs.tile, knobs.warps, knobs.stages
+        if self.bulk:
+            bulk_attend(
+                a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
+                self.sizes[:-1], tile, reverse, self.constant, self.flags,
+            )  # fmt: skip
+            return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
             a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
-            TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
+            TILE=tile, TURN=self.turned, KEYS=keys, REVERSE=reverse, START=initial is not None,
             FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
 
@@ -109,25 +132,15 @@ def _forward(
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
     q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
-    table = _table(v, decay, chunk)
-    call = _Call(q, v, table, (high, low, positions), count)
+    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
+    call = _Call(q, v, table, (high, low, positions), count, decay is not None and decay.dim() == 1)
+    if decay is not None:
+        call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
     final = v.new_empty(v.shape[0], call.heads, call.wide, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
     return out, final, sums, totals, table
-
-
-def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
-    """The decays inside chunks, see `decay_rows`; empty without."""
-    batch, length, heads = v.shape[:3]
-    chunks = -(-length // chunk)
-    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
-    if decay is not None:
-        decay_rows[(batch * heads, chunks)](
-            decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
-        )
-    return table
 
 
 def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
@@ -159,11 +172,11 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | Non
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
     low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
-    count: int, counted: int, learned: bool,
+    count: int, counted: int, learned: bool, constant: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays and theta (empty without), and the initial state."""
     d_out, d_final, q, k, v, positions, initial = _contiguous(d_out, d_final, q, k, v, positions, initial)
-    call = _Call(q, v, table, (high, low, positions), count)
+    call = _Call(q, v, table, (high, low, positions), count, constant)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -176,7 +189,8 @@ def _backward(
     states = entering = d_decay = None
     tiles = call.key_dim // call.knobs.key_tile
     if learned:
-        states = v.new_empty(call.rows, call.chunks, call.value_dim, call.wide)
+        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.wide)
+        states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
     call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering, d_turn[0], None)
     later = call.sums(q, d_out, reverse=True)
@@ -193,7 +207,8 @@ def _backward(
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
       low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
-      count: int, counted: int, learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      count: int, counted: int, learned: bool, constant: bool,
+      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
@@ -206,7 +221,8 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, hi
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, decay, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    ctx.constant = decay is not None and decay.dim() == 1
     ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
@@ -216,7 +232,22 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, high, low, positions, initial, sums, totals, table, ctx.count, ctx.counted, learned
+        d_out,
+        d_final,
+        q,
+        k,
+        v,
+        high,
+        low,
+        positions,
+        initial,
+        sums,
+        totals,
+        table,
+        ctx.count,
+        ctx.counted,
+        learned,
+        ctx.constant,
     )
     return (
         d_q,
@@ -253,5 +284,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, posit
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any, sums: Any,
-      totals: Any, table: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      totals: Any, table: Any, count: int, counted: int, learned: bool, constant: bool, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, high, counted)

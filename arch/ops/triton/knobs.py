@@ -74,6 +74,11 @@ def _trusted_assembler() -> bool:
     return tuple(int(x) for x in version.split(".")[:2]) >= (13, 3)
 
 
+@lru_cache(maxsize=1)
+def hopper() -> bool:
+    return bool(triton.runtime.driver.active.get_current_target().arch == 90)
+
+
 def _arch(exact: bool, *widths: int) -> str | None:
     checked = not exact and set(widths) == {128}  # on a GPU, against float64
     if _override.get("arch", ""):
@@ -117,6 +122,7 @@ class DecayKnobs:
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
     arch: str | None  # as in Knobs
+    bulk: bool | None = None  # whether the kernels for Hopper run (`decay_bulk`); None: where they can
 
     @property
     def target(self) -> dict[str, Any]:
@@ -144,6 +150,13 @@ def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Deca
         arch="sm80",
     )
     return replace(rules, **_override) if _override else rules
+
+
+def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> bool:
+    """Whether the kernels of decay_plain.py run: Hopper's, for bf16, at the widths they were checked at."""
+    if knobs.bulk is not None:
+        return knobs.bulk
+    return not exact and {key_dim, value_dim} <= {64, 128} and trusted_assembler() and hopper()
 
 
 def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
