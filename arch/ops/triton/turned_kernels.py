@@ -1,0 +1,222 @@
+"""The kernels of `decay_attention` with angles: keys and queries doubled by cosines and sines as they are read.
+
+The states before every chunk are written once (bf16), by the only kernel that goes through time; outputs and gradients
+of all chunks are then computed side by side. The gradient of the values is the output backwards in time.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .decay_kernels import anchored, load_columns, pair_decays, waves
+from .tiles import load_rows, power, product, store_rows
+
+
+@triton.jit
+def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
+    """theta / 2 pi of BK channels in two parts."""
+    channels = channel + first + tl.arange(0, BK)
+    return tl.load(turn_high + channels), tl.load(turn_low + channels)
+
+
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+def turned_states(
+    x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK], and the
+    last one of all, final [BH, 2 DK, DV], fp32; a program has the [BV, BK] of both halves.
+
+    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
+    STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
+    [BH, SEGMENTS]; of the segments but the one that comes last. With STORE a segment starts from the sums before it.
+    """
+    WIDE: tl.constexpr = 2 * DK
+    tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    if REVERSE and not STORE:
+        segment += 1
+    k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
+    batch, head = bh // H, bh % H
+    shared = head // (H // G)
+    rows = tl.arange(0, C)
+    block = (k0 + tl.arange(0, BK))[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
+    second, size = DK * DV, WIDE * DV
+    high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
+    if START and STORE:
+        state = tl.load(initial + bh * size + block)
+        sines = tl.load(initial + bh * size + second + block)
+    else:
+        state = tl.zeros([BV, BK], tl.float32)
+        sines = tl.zeros([BV, BK], tl.float32)
+    if STORE:
+        for step in range(0, SEGMENTS - 1 - segment if REVERSE else segment):
+            other = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
+            whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
+            state = state * whole + tl.load(sums + other * size + block)
+            sines = sines * whole + tl.load(sums + other * size + second + block)
+    total = 0.0
+    first = segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, N)
+    table_size = tl.num_programs(2).to(tl.int64) * N * C
+    for step in range(0, last - first):
+        chunk = last - 1 - step if REVERSE else first + step
+        inside = rows < T - chunk * C
+        token = batch * T + chunk * C
+        position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
+        key = load_rows(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+        value = load_columns(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        if STORE:
+            place = states + (bh * N + chunk) * size + (v0 + tl.arange(0, BV))[:, None] * WIDE
+            place += k0 + tl.arange(0, BK)[None, :]
+            tl.store(place, state.to(states.dtype.element_ty))
+            tl.store(place + DK, sines.to(states.dtype.element_ty))
+        _, cos, sin = waves(position, high, low, FAST)
+        key = anchored(key, inside)
+        if DECAY:
+            decays = table + (bh * N + chunk) * C
+            whole = tl.load(decays + table_size + C - 1)
+            total += whole
+            whole = tl.exp2(whole)
+            state *= whole
+            sines *= whole
+            key = key * power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)[:, None]
+        state += product(value, key * cos, EXACT)
+        sines += product(value, key * sin, EXACT)
+    if STORE:
+        if segment == (0 if REVERSE else SEGMENTS - 1):
+            tl.store(final + bh * size + block, state)
+            tl.store(final + bh * size + second + block, sines)
+    else:
+        place = sums + (bh * SEGMENTS + segment) * size + block
+        tl.store(place, state)
+        tl.store(place + second, sines)
+        if tile == 0:
+            tl.store(totals + bh * SEGMENTS + segment, total)
+
+
+@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
+def turned_output(
+    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """The outputs of (q, k, v), or, REVERSE, dv of (k, q, dO); a, b [B, T, G, DK]; c, out [B, T, H, DV]."""
+    WIDE: tl.constexpr = 2 * DK
+    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    batch, head = bh // H, bh % H
+    shared = head // (H // G)
+    rows = tl.arange(0, C)
+    inside = rows < T - chunk * C
+    token = batch * T + chunk * C
+    position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
+    inner = (token * G + shared) * DK
+    start = states + (bh * N + chunk) * DV * WIDE
+    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+    result = tl.zeros([C, DV], tl.float32)
+    score = tl.zeros([C, C], tl.float32)
+    for first in tl.range(0, DK, BK, num_stages=STAGES):
+        x = load_rows(a + inner, rows, inside, G * DK, first, BK)
+        y = load_rows(b + inner, rows, inside, G * DK, first, BK)
+        place = start + tl.arange(0, DV)[None, :] * WIDE + first + tl.arange(0, BK)[:, None]
+        state, sines = tl.load(place), tl.load(place + DK)
+        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        _, cos, sin = waves(position, high, low, FAST)
+        x, y = anchored(x, inside), anchored(y, inside)
+        x_cos, x_sin = x * cos, x * sin
+        score += product(x_cos, tl.trans(y * cos), EXACT)
+        score += product(x_sin, tl.trans(y * sin), EXACT)
+        result += product(x_cos, state, EXACT)
+        result += product(x_sin, sines, EXACT)
+    table_size = tl.num_programs(1).to(tl.int64) * N * C
+    decays = table + (bh * N + chunk) * C
+    score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
+    if DECAY:
+        result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
+    result += product(score, z, EXACT)
+    store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
+
+
+@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
+def turned_keys(
+    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_turn, d_decay,
+    T, H, G, N, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    LEARNED: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """d_q, d_k [B, T, H, DK], and a chunk's part of the angles' gradient, d_turn [BH, N, DK].
+
+    LEARNED: gradient of the log-decays, d_decay [B, T, H]. That of a_t is the sum over all pairs of a row t or later
+    with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it and that span
+    it are summed from the states, those inside it are counted where they begin less where they end.
+    """
+    WIDE: tl.constexpr = 2 * DK
+    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    batch, head = bh // H, bh % H
+    shared = head // (H // G)
+    rows = tl.arange(0, C)
+    inside = rows < T - chunk * C
+    token = batch * T + chunk * C
+    places = positions + batch * POSITION_STRIDE + chunk * C + rows
+    inner, outer = (token * G + shared) * DK, (token * H + head) * DV
+    start = (bh * N + chunk) * DV * WIDE
+    table_size = tl.num_programs(1).to(tl.int64) * N * C
+    decays = table + (bh * N + chunk) * C
+    gradient = load_rows(d_out + outer, rows, inside, H * DV, 0, DV)
+    value = load_rows(v + outer, rows, inside, H * DV, 0, DV)
+    weights = product(gradient, tl.trans(value), EXACT)
+    weights *= pair_decays(decays, table_size, C, DECAY, False, EXACT, FAST)
+    across = tl.trans(weights)
+    if LEARNED:
+        scores = tl.zeros([C, C], tl.float32)
+        entering, leaving = tl.zeros([C], tl.float32), tl.zeros([C], tl.float32)
+        through = 0.0
+    for first in tl.range(0, DK, BK, num_stages=STAGES):
+        x = load_rows(q + inner, rows, inside, G * DK, first, BK)
+        y = load_rows(k + inner, rows, inside, G * DK, first, BK)
+        place = start + tl.arange(0, DV)[:, None] * WIDE + first + tl.arange(0, BK)[None, :]
+        state, sines = tl.load(states + place), tl.load(states + place + DK)
+        d_state, d_sines = tl.load(d_states + place), tl.load(d_states + place + DK)
+        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
+        x, y = anchored(x, inside), anchored(y, inside)
+        # of the queries
+        result, turned = product(gradient, state, EXACT), product(gradient, sines, EXACT)
+        if DECAY:
+            reach = power(tl.load(decays + table_size + rows), FAST)[:, None]
+            result *= reach
+            turned *= reach
+        if LEARNED:
+            entering += tl.sum(x * (result * cos + turned * sin), 1)
+        result += product(weights, y * cos, EXACT)
+        turned += product(weights, y * sin, EXACT)
+        angles = x * (turned * cos - result * sin)
+        store_rows(
+            d_q + (token * H + head) * DK, result * cos + turned * sin, rows, inside, H * DK, first, BK
+        )
+        # and of the keys
+        result, turned = product(value, d_state, EXACT), product(value, d_sines, EXACT)
+        if DECAY:
+            leave = power(tl.load(decays + 2 * table_size + rows), FAST)[:, None]
+            result *= leave
+            turned *= leave
+        if LEARNED:
+            leaving += tl.sum(y * (result * cos + turned * sin), 1)
+            scores += product(x * cos, tl.trans(y * cos), EXACT)
+            scores += product(x * sin, tl.trans(y * sin), EXACT)
+            through += tl.sum(state.to(tl.float32) * d_state) + tl.sum(sines.to(tl.float32) * d_sines)
+        result += product(across, x * cos, EXACT)
+        turned += product(across, x * sin, EXACT)
+        angles += y * (turned * cos - result * sin)
+        store_rows(
+            d_k + (token * H + head) * DK, result * cos + turned * sin, rows, inside, H * DK, first, BK
+        )
+        tl.store(d_turn + (bh * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles * position, 0))
+    if LEARNED:
+        pairs = tl.where(rows[:, None] > rows[None, :], scores * weights, 0.0)
+        opened = tl.sum(pairs, 0) - tl.sum(pairs, 1) + leaving  # pairs that begin at a row, less those that end there
+        own = tl.cumsum(opened, 0) - opened + tl.cumsum(entering, 0, reverse=True)
+        own += through * tl.exp2(tl.load(decays + table_size + C - 1))
+        tl.store(d_decay + (token + rows) * H + head, own, mask=inside)
