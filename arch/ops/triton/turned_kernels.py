@@ -20,6 +20,19 @@ def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
     return tl.load(turn_high + channels), tl.load(turn_low + channels)
 
 
+@triton.jit
+def doubled(x, cos, sin):
+    """x cos and x sin of every channel side by side, [C, 2 BK] of [C, BK], in the type of x."""
+    both = tl.join((x * cos).to(x.dtype), (x * sin).to(x.dtype))
+    return tl.reshape(both, [x.shape[0], 2 * x.shape[1]])
+
+
+@triton.jit
+def halves(x):
+    """[C, BK] of cosines' and of sines' columns of [C, 2 BK]."""
+    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+
+
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def turned_states(
     x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
@@ -27,8 +40,8 @@ def turned_states(
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK], and the
-    last one of all, final [BH, 2 DK, DV], fp32; a program has the [BV, BK] of both halves.
+    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, DK, 2], and the
+    last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels' cosines and sines and BV values.
 
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
@@ -42,21 +55,19 @@ def turned_states(
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
-    block = (k0 + tl.arange(0, BK))[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
-    second, size = DK * DV, WIDE * DV
+    size = WIDE * DV
+    columns = tl.arange(0, 2 * BK)
+    block = (k0 + columns // 2 + columns % 2 * DK)[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
     high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
-        sines = tl.load(initial + bh * size + second + block)
     else:
-        state = tl.zeros([BV, BK], tl.float32)
-        sines = tl.zeros([BV, BK], tl.float32)
+        state = tl.zeros([BV, 2 * BK], tl.float32)
     if STORE:
         for step in range(0, SEGMENTS - 1 - segment if REVERSE else segment):
             other = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
             whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
             state = state * whole + tl.load(sums + other * size + block)
-            sines = sines * whole + tl.load(sums + other * size + second + block)
     total = 0.0
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
@@ -70,29 +81,22 @@ def turned_states(
         value = load_columns(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         if STORE:
             place = states + (bh * N + chunk) * size + (v0 + tl.arange(0, BV))[:, None] * WIDE
-            place += k0 + tl.arange(0, BK)[None, :]
-            tl.store(place, state.to(states.dtype.element_ty))
-            tl.store(place + DK, sines.to(states.dtype.element_ty))
+            tl.store(place + 2 * k0 + columns[None, :], state.to(states.dtype.element_ty))
         _, cos, sin = waves(position, high, low, FAST)
         key = anchored(key, inside)
         if DECAY:
             decays = table + (bh * N + chunk) * C
             whole = tl.load(decays + table_size + C - 1)
             total += whole
-            whole = tl.exp2(whole)
-            state *= whole
-            sines *= whole
-            key = key * power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)[:, None]
-        state += product(value, key * cos, EXACT)
-        sines += product(value, key * sin, EXACT)
+            state *= tl.exp2(whole)
+            leave = power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)[:, None]
+            cos, sin = cos * leave, sin * leave
+        state += product(value, doubled(key, cos, sin), EXACT)
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * size + block, state)
-            tl.store(final + bh * size + second + block, sines)
     else:
-        place = sums + (bh * SEGMENTS + segment) * size + block
-        tl.store(place, state)
-        tl.store(place + second, sines)
+        tl.store(sums + (bh * SEGMENTS + segment) * size + block, state)
         if tile == 0:
             tl.store(totals + bh * SEGMENTS + segment, total)
 
@@ -120,16 +124,12 @@ def turned_output(
     for first in tl.range(0, DK, BK, num_stages=STAGES):
         x = load_rows(a + inner, rows, inside, G * DK, first, BK)
         y = load_rows(b + inner, rows, inside, G * DK, first, BK)
-        place = start + tl.arange(0, DV)[None, :] * WIDE + first + tl.arange(0, BK)[:, None]
-        state, sines = tl.load(place), tl.load(place + DK)
+        state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        x, y = anchored(x, inside), anchored(y, inside)
-        x_cos, x_sin = x * cos, x * sin
-        score += product(x_cos, tl.trans(y * cos), EXACT)
-        score += product(x_sin, tl.trans(y * sin), EXACT)
-        result += product(x_cos, state, EXACT)
-        result += product(x_sin, sines, EXACT)
+        x, y = doubled(anchored(x, inside), cos, sin), doubled(anchored(y, inside), cos, sin)
+        score += product(x, tl.trans(y), EXACT)
+        result += product(x, state, EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
     decays = table + (bh * N + chunk) * C
     score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
@@ -176,43 +176,29 @@ def turned_keys(
     for first in tl.range(0, DK, BK, num_stages=STAGES):
         x = load_rows(q + inner, rows, inside, G * DK, first, BK)
         y = load_rows(k + inner, rows, inside, G * DK, first, BK)
-        place = start + tl.arange(0, DV)[:, None] * WIDE + first + tl.arange(0, BK)[None, :]
-        state, sines = tl.load(states + place), tl.load(states + place + DK)
-        d_state, d_sines = tl.load(d_states + place), tl.load(d_states + place + DK)
+        place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
+        state, d_state = tl.load(states + place), tl.load(d_states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         x, y = anchored(x, inside), anchored(y, inside)
-        # of the queries
-        result, turned = product(gradient, state, EXACT), product(gradient, sines, EXACT)
+        x_turned, y_turned = doubled(x, cos, sin), doubled(y, cos, sin)
+        of_x, of_y = product(gradient, state, EXACT), product(value, d_state, EXACT)
         if DECAY:
-            reach = power(tl.load(decays + table_size + rows), FAST)[:, None]
-            result *= reach
-            turned *= reach
+            of_x *= power(tl.load(decays + table_size + rows), FAST)[:, None]
+            of_y *= power(tl.load(decays + 2 * table_size + rows), FAST)[:, None]
         if LEARNED:
-            entering += tl.sum(x * (result * cos + turned * sin), 1)
-        result += product(weights, y * cos, EXACT)
-        turned += product(weights, y * sin, EXACT)
-        angles = x * (turned * cos - result * sin)
-        store_rows(
-            d_q + (token * H + head) * DK, result * cos + turned * sin, rows, inside, H * DK, first, BK
-        )
-        # and of the keys
-        result, turned = product(value, d_state, EXACT), product(value, d_sines, EXACT)
-        if DECAY:
-            leave = power(tl.load(decays + 2 * table_size + rows), FAST)[:, None]
-            result *= leave
-            turned *= leave
-        if LEARNED:
-            leaving += tl.sum(y * (result * cos + turned * sin), 1)
-            scores += product(x * cos, tl.trans(y * cos), EXACT)
-            scores += product(x * sin, tl.trans(y * sin), EXACT)
-            through += tl.sum(state.to(tl.float32) * d_state) + tl.sum(sines.to(tl.float32) * d_sines)
-        result += product(across, x * cos, EXACT)
-        turned += product(across, x * sin, EXACT)
-        angles += y * (turned * cos - result * sin)
-        store_rows(
-            d_k + (token * H + head) * DK, result * cos + turned * sin, rows, inside, H * DK, first, BK
-        )
+            entering += tl.sum(x_turned * of_x, 1)
+            leaving += tl.sum(y_turned * of_y, 1)
+            through += tl.sum(state.to(tl.float32) * d_state)
+            scores += product(x_turned, tl.trans(y_turned), EXACT)
+        of_x += product(weights, y_turned, EXACT)
+        of_y += product(across, x_turned, EXACT)
+        upper, lower = halves(of_x)
+        angles = x * (lower * cos - upper * sin)
+        store_rows(d_q + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
+        upper, lower = halves(of_y)
+        angles += y * (lower * cos - upper * sin)
+        store_rows(d_k + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
         tl.store(d_turn + (bh * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles * position, 0))
     if LEARNED:
         pairs = tl.where(rows[:, None] > rows[None, :], scores * weights, 0.0)
