@@ -21,16 +21,35 @@ def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
 
 
 @triton.jit
-def doubled(x, cos, sin):
-    """x cos and x sin of every channel side by side, [C, 2 BK] of [C, BK], in the type of x."""
-    both = tl.join((x * cos).to(x.dtype), (x * sin).to(x.dtype))
+def doubled(x, cos, sin, EXACT: tl.constexpr):
+    """x cos and x sin [C, BK] as an operand of products, [C, 2 BK]: eight channels' cosines, then their sines, and so
+    on. In the layout of a product's result a thread has a channel's two numbers and needs no other's."""
+    if EXACT:
+        both = tl.join(x * cos, x * sin)
+    else:
+        both = tl.join((x * cos).to(tl.bfloat16), (x * sin).to(tl.bfloat16))
+    both = tl.permute(tl.reshape(both, [x.shape[0], x.shape[1] // 8, 8, 2]), [0, 1, 3, 2])
     return tl.reshape(both, [x.shape[0], 2 * x.shape[1]])
 
 
 @triton.jit
 def halves(x):
-    """[C, BK] of cosines' and of sines' columns of [C, 2 BK]."""
-    return tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+    """The cosines' and the sines' columns, each [C, BK], of [C, 2 BK]."""
+    both = tl.permute(tl.reshape(x, [x.shape[0], x.shape[1] // 16, 2, 8]), [0, 1, 3, 2])
+    return tl.split(tl.reshape(both, [x.shape[0], x.shape[1] // 2, 2]))
+
+
+@triton.jit
+def as_half(x, EXACT: tl.constexpr):
+    """x in fp32, as one of the `halves` of a product that is exact: of x and the unit matrix, whose columns stand there
+    twice. In any other layout, even an equal one by another name, the compiler computes angles a second time."""
+    if EXACT:
+        return x
+    else:
+        rows, columns = tl.arange(0, x.shape[1]), tl.arange(0, 2 * x.shape[1])
+        unit = (rows[:, None] == (columns // 16 * 8 + columns % 8)[None, :]).to(tl.bfloat16)
+        half, _ = halves(tl.dot(x, unit))
+        return half
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -40,8 +59,8 @@ def turned_states(
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, DK, 2], and the
-    last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels' cosines and sines and BV values.
+    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with columns
+    as `doubled` has them, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels' cosines and sines and BV values.
 
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
@@ -57,7 +76,7 @@ def turned_states(
     rows = tl.arange(0, C)
     size = WIDE * DV
     columns = tl.arange(0, 2 * BK)
-    block = (k0 + columns // 2 + columns % 2 * DK)[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
+    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
     high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
@@ -91,7 +110,7 @@ def turned_states(
             state *= tl.exp2(whole)
             leave = power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)[:, None]
             cos, sin = cos * leave, sin * leave
-        state += product(value, doubled(key, cos, sin), EXACT)
+        state += product(value, doubled(key, cos, sin, EXACT), EXACT)
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * size + block, state)
@@ -127,7 +146,7 @@ def turned_output(
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        x, y = doubled(anchored(x, inside), cos, sin), doubled(anchored(y, inside), cos, sin)
+        x, y = (doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT))
         score += product(x, tl.trans(y), EXACT)
         result += product(x, state, EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
@@ -180,8 +199,8 @@ def turned_keys(
         state, d_state = tl.load(states + place), tl.load(d_states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
-        x, y = anchored(x, inside), anchored(y, inside)
-        x_turned, y_turned = doubled(x, cos, sin), doubled(y, cos, sin)
+        x, y = as_half(x, EXACT), as_half(y, EXACT)
+        x_turned, y_turned = doubled(x, cos, sin, EXACT), doubled(y, cos, sin, EXACT)
         of_x, of_y = product(gradient, state, EXACT), product(value, d_state, EXACT)
         if DECAY:
             of_x *= power(tl.load(decays + table_size + rows), FAST)[:, None]
