@@ -151,18 +151,18 @@ def _backward(
     shared = call.heads != call.groups
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_turn = v.new_empty(batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
-    d_decay = v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32)
-    turned_keys[(call.chunks, call.rows)](
+    d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
+    d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
+    turned_keys[(2 * call.chunks, call.rows)](
         q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_turn, d_decay, *call.sizes, call.stride,
-        BK=call.knobs.key_tile, STAGES=call.knobs.key_stages, LEARNED=learned, num_warps=call.knobs.warps,
+        BK=call.knobs.key_tile, STAGES=call.knobs.key_stages, LEARNED=learned, num_warps=call.knobs.warps, maxnreg=call.knobs.key_registers,
         **call.flags,
     )  # fmt: skip
-    d_theta = d_turn.sum((0, 2))
+    d_theta = d_turn.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_decay, d_theta, d_initial
+    return d_q, d_k, d_v, d_decay.sum(0), d_theta, d_initial
 
 
 @_backward.register_fake

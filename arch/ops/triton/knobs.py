@@ -168,6 +168,7 @@ class TurnedKnobs:
     output_stages: int
     key_tile: int
     key_stages: int
+    key_registers: int | None  # at most, of a thread; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
 
@@ -186,8 +187,9 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         state_stages=1 if exact else 3,
         output_tile=min(key_dim, 32),
         output_stages=1 if exact else 2,
-        key_tile=min(key_dim, 32),
+        key_tile=min(key_dim, 16 if exact else 32),
         key_stages=1,
+        key_registers=None,
         segments=0,
         arch=_arch(exact, key_dim, value_dim),
     )
