@@ -80,7 +80,8 @@ class _Call:
         knobs, out = self.knobs, torch.empty_like(c)
         turned_output[(self.chunks, self.rows)](
             a, b, c, *self.around, states, out, *self.sizes, self.stride, BK=knobs.output_tile,
-            STAGES=knobs.output_stages, REVERSE=reverse, num_warps=knobs.warps, **self.flags,
+            STAGES=knobs.output_stages, REVERSE=reverse, num_warps=knobs.warps,
+            maxnreg=knobs.output_registers, LATE=knobs.late, **self.flags,
         )  # fmt: skip
         return out
 

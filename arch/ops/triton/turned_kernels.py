@@ -123,7 +123,7 @@ def turned_states(
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
     a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    LATE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs of (q, k, v), or, REVERSE, dv of (k, q, dO); a, b [B, T, G, DK]; c, out [B, T, H, DV]."""
@@ -137,7 +137,8 @@ def turned_output(
     position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
     inner = (token * G + shared) * DK
     start = states + (bh * N + chunk) * DV * WIDE
-    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+    if not LATE:
+        z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
     result = tl.zeros([C, DV], tl.float32)
     score = tl.zeros([C, C], tl.float32)
     for first in tl.range(0, DK, BK, num_stages=STAGES):
@@ -154,6 +155,8 @@ def turned_output(
     score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if DECAY:
         result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
+    if LATE:
+        z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
     result += product(score, z, EXACT)
     store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
 
