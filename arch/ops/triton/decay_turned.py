@@ -12,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import interpreted, operand_dtype
-from .turned_kernels import turned_keys, turned_output, turned_states
+from .turned_kernels import turned_backward, turned_output, turned_states
 
 
 def attend_turned(
@@ -76,15 +76,6 @@ class _Call:
                 )  # fmt: skip
         return states, final
 
-    def output(self, a: Tensor, b: Tensor, c: Tensor, states: Tensor, reverse: bool) -> Tensor:
-        knobs, out = self.knobs, torch.empty_like(c)
-        turned_output[(self.chunks, self.rows)](
-            a, b, c, *self.around, states, out, *self.sizes, self.stride, BK=knobs.output_tile,
-            STAGES=knobs.output_stages, REVERSE=reverse, num_warps=knobs.warps,
-            maxnreg=knobs.output_registers, LATE=knobs.late, **self.flags,
-        )  # fmt: skip
-        return out
-
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
 def _forward(
@@ -99,7 +90,12 @@ def _forward(
     table = _table(v, decay, chunk)
     call = _Call(q, v, table, high, low, positions, count)
     states, final = call.states(k, v, initial, reverse=False)
-    return call.output(q, k, v, states, reverse=False), final, states, table
+    knobs, out = call.knobs, torch.empty_like(v)
+    turned_output[(call.chunks, call.rows)](
+        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=knobs.output_tile,
+        STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
+    )  # fmt: skip
+    return out, final, states, table
 
 
 def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
@@ -147,23 +143,23 @@ def _backward(
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
-    d_v = call.output(k, q, d_out, d_states, reverse=True)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
     shared = call.heads != call.groups
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
-    d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
-    turned_keys[(2 * call.chunks, call.rows)](
-        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_turn, d_decay, *call.sizes, call.stride,
-        BK=call.knobs.key_tile, STAGES=call.knobs.key_stages, LEARNED=learned, num_warps=call.knobs.warps, maxnreg=call.knobs.key_registers,
-        **call.flags,
+    d_v = torch.empty_like(v)
+    d_turn = v.new_empty(batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
+    d_decay = v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32)
+    knobs = call.knobs
+    turned_backward[(call.chunks, call.rows)](
+        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
+        BK=knobs.backward_tile, STAGES=knobs.backward_stages, LEARNED=learned, num_warps=knobs.warps, **call.flags,
     )  # fmt: skip
-    d_theta = d_turn.sum((0, 1, 3))
+    d_theta = d_turn.sum((0, 2))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_decay.sum(0), d_theta, d_initial
+    return d_q, d_k, d_v, d_decay, d_theta, d_initial
 
 
 @_backward.register_fake

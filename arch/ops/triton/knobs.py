@@ -166,11 +166,8 @@ class TurnedKnobs:
     state_stages: int
     output_tile: int  # of d_k
     output_stages: int
-    output_registers: int | None  # at most, of a thread; None: the compiler's choice
-    late: bool
-    key_tile: int
-    key_stages: int
-    key_registers: int | None
+    backward_tile: int
+    backward_stages: int
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
 
@@ -189,11 +186,8 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         state_stages=1 if exact else 3,
         output_tile=min(key_dim, 32),
         output_stages=1 if exact else 3,
-        output_registers=None,
-        late=False,
-        key_tile=min(key_dim, 16 if exact else 32),
-        key_stages=1,
-        key_registers=None,
+        backward_tile=min(key_dim, 16),
+        backward_stages=1,
         segments=0,
         arch=_arch(exact, key_dim, value_dim),
     )
