@@ -148,18 +148,19 @@ def _backward(
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
     d_v = torch.empty_like(v)
-    d_turn = v.new_empty(batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
-    d_decay = v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32)
+    d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
+    d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     knobs = call.knobs
-    turned_backward[(call.chunks, call.rows)](
+    turned_backward[(3 * call.chunks, call.rows)](
         q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
-        BK=knobs.backward_tile, STAGES=knobs.backward_stages, LEARNED=learned, num_warps=knobs.warps, **call.flags,
+        BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
+        LEARNED=learned, num_warps=knobs.warps, maxnreg=knobs.registers, **call.flags,
     )  # fmt: skip
-    d_theta = d_turn.sum((0, 2))
+    d_theta = d_turn.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_decay, d_theta, d_initial
+    return d_q, d_k, d_v, d_decay.sum(0), d_theta, d_initial
 
 
 @_backward.register_fake

@@ -166,8 +166,11 @@ class TurnedKnobs:
     state_stages: int
     output_tile: int  # of d_k
     output_stages: int
-    backward_tile: int
-    backward_stages: int
+    key_tile: int
+    key_stages: int
+    value_tile: int
+    value_stages: int
+    registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
 
@@ -179,15 +182,18 @@ class TurnedKnobs:
 def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
     """Of `decay_attention` with angles."""
     rules = TurnedKnobs(
-        chunk=32 if exact else 128 if value_dim <= 128 else 64,
-        warps=4 if exact else 8,
+        chunk=32 if exact else 64,
+        warps=4,
         state_tile=(min(key_dim, 32), min(value_dim, 32 if exact else 128)),
         state_warps=4 if exact else 8,
-        state_stages=1 if exact else 3,
+        state_stages=1 if exact else 4,
         output_tile=min(key_dim, 32),
         output_stages=1 if exact else 3,
-        backward_tile=min(key_dim, 16),
-        backward_stages=1,
+        key_tile=min(key_dim, 16 if exact else 32),
+        key_stages=1,
+        value_tile=min(key_dim, 16),
+        value_stages=1 if exact else 3,
+        registers=None if exact else 168,
         segments=0,
         arch=_arch(exact, key_dim, value_dim),
     )

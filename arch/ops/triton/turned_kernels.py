@@ -126,9 +126,21 @@ def turned_output(
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """out [B, T, H, DV]; q, k [B, T, G, DK]; v [B, T, H, DV]; states [BH, N, DV, 2 DK]."""
+    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
+    value_rows(
+        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
+    )  # fmt: skip
+
+
+@triton.jit
+def value_rows(
+    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
     WIDE: tl.constexpr = 2 * DK
-    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
@@ -140,8 +152,8 @@ def turned_output(
     result = tl.zeros([C, DV], tl.float32)
     score = tl.zeros([C, C], tl.float32)
     for first in tl.range(0, DK, BK, num_stages=STAGES):
-        x = load_rows(q + inner, rows, inside, G * DK, first, BK)
-        y = load_rows(k + inner, rows, inside, G * DK, first, BK)
+        x = load_rows(a + inner, rows, inside, G * DK, first, BK)
+        y = load_rows(b + inner, rows, inside, G * DK, first, BK)
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
@@ -150,11 +162,11 @@ def turned_output(
         result += product(x, state, EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
     decays = table + (bh * N + chunk) * C
-    score *= pair_decays(decays, table_size, C, DECAY, False, EXACT, FAST)
+    score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if DECAY:
-        result *= power(tl.load(decays + table_size + rows), FAST)[:, None]
-    value = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
-    result += product(score, value, EXACT)
+        result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
+    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+    result += product(score, z, EXACT)
     store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
 
 
@@ -162,17 +174,48 @@ def turned_output(
 def turned_backward(
     q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """d_q and d_k [B, T, H, DK], d_v [B, T, H, DV], and a chunk's part of the angles' gradient, d_turn [BH, N, DK].
+    """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
+    is read from DRAM once.
 
-    LEARNED: gradient of the log-decays, d_decay [B, T, H]. That of a_t is the sum over all pairs of a row t or later
-    with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it and that span
-    it are summed from the states, those inside it are counted where they begin less where they end.
+    d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
+    LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
+    row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
+    and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
+    chunk, bh = tl.program_id(0) // 3, tl.program_id(1).to(tl.int64)
+    kind = tl.program_id(0) % 3
+    if kind == 0:
+        key_gradient(
+            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
+        )  # fmt: skip
+    elif kind == 1:
+        key_gradient(
+            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+        )  # fmt: skip
+    else:
+        value_rows(
+            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
+            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
+        )  # fmt: skip
+
+
+@triton.jit
+def key_gradient(
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    T, H, G, N, POSITION_STRIDE, chunk, bh,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
+    d_states). before: the states before every chunk."""
     WIDE: tl.constexpr = 2 * DK
-    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
@@ -181,56 +224,42 @@ def turned_backward(
     places = positions + batch * POSITION_STRIDE + chunk * C + rows
     inner, outer = (token * G + shared) * DK, (token * H + head) * DV
     start = (bh * N + chunk) * DV * WIDE
-    table_size = tl.num_programs(1).to(tl.int64) * N * C
+    count = tl.num_programs(1).to(tl.int64)
+    table_size = count * N * C
     decays = table + (bh * N + chunk) * C
-    gradient = load_rows(d_out + outer, rows, inside, H * DV, 0, DV)
-    value = load_rows(v + outer, rows, inside, H * DV, 0, DV)
-    weights = product(gradient, tl.trans(value), EXACT)
-    weights *= pair_decays(decays, table_size, C, DECAY, False, EXACT, FAST)
-    across = tl.trans(weights)
-    scores = tl.zeros([C, C], tl.float32)  # rows are keys
-    of_value = tl.zeros([C, DV], tl.float32)
+    x = load_rows(a + outer, rows, inside, H * DV, 0, DV)
+    weights = product(x, tl.trans(load_rows(b + outer, rows, inside, H * DV, 0, DV)), EXACT)
+    weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if LEARNED:
-        entering, leaving, through = tl.zeros([C], tl.float32), tl.zeros([C], tl.float32), 0.0
+        scores, crossing, through = tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), 0.0
     for first in tl.range(0, DK, BK, num_stages=STAGES):
-        x = load_rows(q + inner, rows, inside, G * DK, first, BK)
-        y = load_rows(k + inner, rows, inside, G * DK, first, BK)
+        primal = load_rows(own + inner, rows, inside, G * DK, first, BK)
+        z = load_rows(c + inner, rows, inside, G * DK, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
-        state, d_state = tl.load(states + place), tl.load(d_states + place)
+        state = tl.load(states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
-        x, y = as_half(x, EXACT), as_half(y, EXACT)
-        x_turned, y_turned = doubled(x, cos, sin, EXACT), doubled(y, cos, sin, EXACT)
-        scores += product(y_turned, tl.trans(x_turned), EXACT)
-        of_value += product(y_turned, tl.trans(d_state), EXACT)
-        result = product(gradient, state, EXACT)
+        result = product(x, state, EXACT)
         if DECAY:
-            result *= power(tl.load(decays + table_size + rows), FAST)[:, None]
+            result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
+        z = doubled(as_half(z, EXACT), cos, sin, EXACT)
+        primal = as_half(primal, EXACT)
         if LEARNED:
-            entering += tl.sum(x_turned * result, 1)
-        result += product(weights, y_turned, EXACT)
+            turned = doubled(primal, cos, sin, EXACT)
+            crossing += tl.sum(turned * result, 1)
+            if REVERSE:
+                scores += product(turned, tl.trans(z), EXACT)
+                through += tl.sum(state.to(tl.float32) * tl.load(before + place))
+        result += product(weights, z, EXACT)
         upper, lower = halves(result)
-        angles = x * (lower * cos - upper * sin)
-        store_rows(d_q + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
-        result = product(value, d_state, EXACT)
-        if DECAY:
-            result *= power(tl.load(decays + 2 * table_size + rows), FAST)[:, None]
-        if LEARNED:
-            leaving += tl.sum(y_turned * result, 1)
-            through += tl.sum(state.to(tl.float32) * d_state)
-        result += product(across, x_turned, EXACT)
-        upper, lower = halves(result)
-        angles += y * (lower * cos - upper * sin)
-        store_rows(d_k + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
-        tl.store(d_turn + (bh * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles * position, 0))
+        angles = primal * (lower * cos - upper * sin) * position
+        tl.store(d_turn + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
+        store_rows(out + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
     if LEARNED:
-        pairs = tl.where(rows[:, None] < rows[None, :], scores * across, 0.0)  # [s, t], s before t
-        opened = tl.sum(pairs, 1) - tl.sum(pairs, 0) + leaving  # pairs that begin at a row, less those that end there
-        total = tl.cumsum(opened, 0) - opened + tl.cumsum(entering, 0, reverse=True)
-        total += through * tl.exp2(tl.load(decays + table_size + C - 1))
-        tl.store(d_decay + (token + rows) * H + head, total, mask=inside)
-    scores *= pair_decays(decays, table_size, C, DECAY, True, EXACT, FAST)
-    if DECAY:
-        of_value *= power(tl.load(decays + 2 * table_size + rows), FAST)[:, None]
-    of_value += product(scores, gradient, EXACT)
-    store_rows(d_v + outer, of_value, rows, inside, H * DV, 0, DV)
+        if REVERSE:
+            pairs = tl.where(rows[:, None] < rows[None, :], scores * weights, 0.0)  # [s, t], s before t
+            opened = tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing  # pairs that begin at a row, less those that end
+            total = tl.cumsum(opened, 0) - opened + through * tl.exp2(tl.load(decays + table_size + C - 1))
+        else:
+            total = tl.cumsum(crossing, 0, reverse=True)
+        tl.store(d_decay + (side * (count // H) * T + token + rows) * H + head, total, mask=inside)
