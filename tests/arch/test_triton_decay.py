@@ -63,7 +63,7 @@ def test_learned_decays_with_angles_in_tiles():
 
     leaves = [q, k, v, decays, state, theta]
     expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
-    with override(segments=2, chunk=16, tile=16, key_tile=16, sum_tile=(16, 16)):
+    with override(segments=2, chunk=16, state_tile=(16, 16), output_tile=16, key_tile=16):
         found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 

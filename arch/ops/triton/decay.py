@@ -12,6 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
 from .decay_kernels import decay_rows, decay_sums
+from .decay_turned import attend_turned
 from .knobs import decay_bulk, decay_knobs, decay_segments
 from .launch import interpreted, operand_dtype
 
@@ -24,6 +25,8 @@ def attend(
     dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16. With theta [G, d_k],
     fp32, and positions, int, [T] or [B, T], q and k are doubled by cosines and sines, and the state has 2 d_k rows.
     counted: the chunk size whose FLOPs the FLOP counter is told."""
+    if theta is not None and positions is not None:
+        return attend_turned(q, k, v, decay, theta, positions, initial, counted)
     dtype = operand_dtype(q, k, v)
     knobs = decay_knobs(q.shape[-1], v.shape[-1], theta is not None, dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)

@@ -91,15 +91,13 @@ def anchored(x, inside):
 def waves(positions, high, low, FAST: tl.constexpr):
     """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
 
-    high + low is theta / 2 pi. The rounding error of their product with a position is recovered by a fused
-    multiply-add, and whole turns are dropped before the sum: exact to 2^-20 at up to 2^22 turns.
+    high + low is theta / 2 pi. Whole turns are dropped from their product with a position inside a fused multiply-add,
+    before it is rounded: exact to 2^-20 at up to 2^22 turns.
     """
     position = positions.to(tl.float32)[:, None]
-    turn = position * high[None, :]
-    rest = tl.fma(position, high[None, :], -turn) + position * low[None, :]
-    whole = (turn + ROUNDER) - ROUNDER
-    angle = ((turn - whole) + rest) * TWO_PI
-    cos, sin = cos_sin(angle, FAST)
+    whole = tl.fma(position, high[None, :], ROUNDER) - ROUNDER
+    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], -whole))
+    cos, sin = cos_sin(turn * TWO_PI, FAST)
     return position, cos, sin
 
 

@@ -176,6 +176,61 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
     return -(-chunks // length)
 
 
+@dataclass(frozen=True)
+class TurnedKnobs:
+    chunk: int
+    warps: int  # of outputs and gradients
+    state_tile: tuple[int, int]  # [d_k, d_v] of both halves, of the pass over the states
+    state_warps: int
+    state_stages: int
+    output_tile: int  # of d_k
+    output_stages: int
+    key_tile: int
+    key_stages: int
+    value_tile: int
+    value_stages: int
+    registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
+    segments: int  # 0: as many as the number of programs asks for
+    arch: str | None  # as in Knobs
+
+    @property
+    def target(self) -> dict[str, Any]:
+        return {} if self.arch is None else {"arch": self.arch}
+
+
+def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
+    """Of `decay_attention` with angles."""
+    rules = TurnedKnobs(
+        chunk=32 if exact else 64,
+        warps=4,
+        state_tile=(min(key_dim, 32), min(value_dim, 32 if exact else 128)),
+        state_warps=4 if exact else 8,
+        state_stages=1 if exact else 4,
+        output_tile=min(key_dim, 32),
+        output_stages=1 if exact else 3,
+        key_tile=min(key_dim, 16 if exact else 32),
+        key_stages=1,
+        value_tile=min(key_dim, 16),
+        value_stages=1 if exact else 3,
+        registers=None if exact else 168,
+        segments=0,
+        arch=_arch(exact, key_dim, value_dim),
+    )
+    return replace(rules, **_override) if _override else rules
+
+
+def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> int:
+    """Segments of the pass over the states of `rows` sequences times heads."""
+    count = knobs.segments
+    if not count:
+        count = 1
+        tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
+        while count * tiles < PROGRAMS and chunks >= 16 * count:
+            count *= 2
+    length = -(-chunks // min(count, chunks))
+    return -(-chunks // length)
+
+
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
     """(segments, chunks in each) of the pass over the states of `rows` sequences times heads."""
     count = knobs.segments
