@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-import triton
+from .assembler import trusted_assembler
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
@@ -58,23 +57,6 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@lru_cache(maxsize=1)
-def trusted_assembler() -> bool:
-    """Whether Triton's ptxas is of CUDA 13.3 or later (TRITON_PTXAS_PATH chooses another)."""
-    try:
-        version = triton.knobs.nvidia.ptxas.version
-    except RuntimeError:  # there is none: the interpreter
-        return False
-    return tuple(int(x) for x in version.split(".")[:2]) >= (13, 3)
-
-
-def _arch(exact: bool, *widths: int) -> str | None:
-    checked = not exact and set(widths) == {128}  # on a GPU, against float64
-    if _override.get("arch", ""):
-        return str(_override["arch"])
-    return None if "arch" in _override or (checked and trusted_assembler()) else "sm80"
-
-
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
     rules = Knobs(
         chunk=32 if exact else 64,
@@ -91,7 +73,7 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
         operands_tile=min(key_dim, 32 if exact else 64),
         middle=not exact,
         segments=0,
-        arch="sm80",  # Hopper's were faster, but their results have not been checked since the kernels were rewritten
+        arch=None if trusted_assembler() and not exact else "sm80",
     )
     return replace(rules, **_override)
 
