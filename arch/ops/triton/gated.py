@@ -150,7 +150,7 @@ def _backward(
     )  # fmt: skip
     # the second finds what the first cannot; without the middle that is everything, chunk by chunk
     for near, per in ((True, 1), (False, 16)) if knobs.middle else ((False, 1),):
-        tiles = (call.rows, -(-call.chunks // per), call.key_dim // knobs.backward_tile[0])
+        tiles = (call.key_dim // knobs.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states, d_scores,
             d_own, d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,

@@ -9,7 +9,9 @@ from .tiles import (
     LOWEST,
     accumulated,
     block_offsets,
+    complement_of,
     gates_of,
+    halved,
     inverse,
     load_gates,
     load_rows,
@@ -82,7 +84,7 @@ def _tile(
 
     Everything is [BK, C]: a warp has channels of its own, so their sums over time need no other warp.
     """
-    bh, k0 = tl.program_id(0).to(tl.int64), tl.program_id(2) * BK
+    bh, k0 = tl.program_id(1).to(tl.int64), tl.program_id(0) * BK
     batch, head = bh // H, bh % H
     token, number = batch * T + chunk * C, bh * N + chunk
     rows, columns, by_value = tl.arange(0, C), k0 + tl.arange(0, BK), tl.arange(0, DV)
@@ -100,7 +102,7 @@ def _tile(
     logits = load_gates(gate, offsets, inside, LOGITS)
     query = tl.load(q + offsets, mask=inside, other=0.0)
     if KEY:
-        k = tl.load(key + offsets, mask=inside, other=0.0)
+        key_rows = tl.load(key + offsets, mask=inside, other=0.0)
     own = tl.load(d_own + number * C + rows)[None, :]
     lower, cut = tl.zeros([BK, 1], tl.float32), inside
     if LOGITS:
@@ -111,10 +113,11 @@ def _tile(
     if not NEAR:
         through = tl.load(links + number * 3 * DK + 2 * DK + columns)
         carried *= power(through, FAST)
+    # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, table, C, EXACT)
-    log_f, c = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
-    if not KEY:
-        k = c
+    log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
+    if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
+        logits = halved(logits)
     if NEAR:
         until = time_sums(log_f, table, 4, C, EXACT)
         after = -until
@@ -132,7 +135,13 @@ def _tile(
         dy += product(x, d_score, EXACT)
     flow = x * dx - y * dy
     # a row with itself has no decay, and no part in the gradient of one
-    query, k = query.to(tl.float32), k.to(tl.float32)
+    logits, query = logits.to(tl.float32), query.to(tl.float32)
+    if LOGITS:
+        up, down = sigmoids(logits, FAST)
+        c = (1.0 - lower) * down
+    else:
+        c = complement_of(logits)
+    k = key_rows.to(tl.float32) if KEY else c
     dq = dx * power(until, FAST) + own * k
     dk = dy * power(after, FAST) + own * query
     if not NEAR:
@@ -145,7 +154,6 @@ def _tile(
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
     if LOGITS:
-        up, down = sigmoids(logits, FAST)  # anew: kept from the gates they cost registers
         slope = (1.0 - lower) * up
         d_f = d_log * inverse(tl.maximum(lower + slope, 1e-30), FAST)
         d_lower = tl.where(lower > 0, d_f, 0.0)
@@ -181,7 +189,7 @@ def gated_backward(
     where pairs of two such rows cancel, their products being of the same numbers, and what k gives to behind the chunk
     counts for the rows after it.
     """
-    first = tl.program_id(1) * PER
+    first = tl.program_id(2) * PER
     if NEAR:
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q,
@@ -189,8 +197,8 @@ def gated_backward(
             FAST,
         )  # fmt: skip
     else:
-        columns, chunks = tl.program_id(2) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
-        through = links + tl.program_id(0).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
+        columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
+        through = links + tl.program_id(1).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
         far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
         if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
             for chunk in range(first, tl.minimum(first + PER, N)):
