@@ -15,12 +15,14 @@ from .tiles import (
     inverse,
     load_gates,
     load_rows,
+    matrix,
     power,
     product,
     rounded,
     sigmoids,
     store_rows,
     time_sums,
+    transposed,
 )
 
 
@@ -62,7 +64,7 @@ def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.cons
     dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
     for size in range(0, LEVELS):
         late = ((rows[None, :] >> size) & 1) == 1
-        decay = power(time_sums(log_f, table, 6 + size, C, EXACT), FAST)
+        decay = power(time_sums(log_f, transposed(table, 6 + size, C), EXACT), FAST)
         x = rounded(tl.where(late, query, k) * decay, EXACT)
         pairs = ((rows[:, None] >> size) ^ (rows[None, :] >> size)) == 1
         dx = product(x, tl.where(pairs, d_score, 0.0), EXACT)
@@ -99,36 +101,42 @@ def _tile(
     x = tl.load(queries + offsets, mask=inside, other=0.0)
     y = tl.load(keys + offsets, mask=inside, other=0.0)
     d_score = tl.load(d_scores + number * C * C + rows[:, None] * C + rows[None, :])
-    logits = load_gates(gate, offsets, inside, LOGITS)
     query = tl.load(q + offsets, mask=inside, other=0.0)
     if KEY:
         key_rows = tl.load(key + offsets, mask=inside, other=0.0)
+    one, behind = matrix(table, 5, C), transposed(table, 3, C)
     own = tl.load(d_own + number * C + rows)[None, :]
     lower, cut = tl.zeros([BK, 1], tl.float32), inside
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
     if RESET:
         cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
-    carried = tl.sum(state.to(tl.float32) * d_state.to(tl.float32), 1)
-    if not NEAR:
+    if NEAR:
+        late = tl.load(links + number * 3 * DK + DK + columns)
+    else:
         through = tl.load(links + number * 3 * DK + 2 * DK + columns)
-        carried *= power(through, FAST)
+    logits = load_gates(gate, offsets, inside, LOGITS)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
-    logits = accumulated(logits, table, C, EXACT)
+    logits = accumulated(logits, one, EXACT)
     log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
     if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
         logits = halved(logits)
     if NEAR:
-        until = time_sums(log_f, table, 4, C, EXACT)
+        until = late[:, None] - time_sums(log_f, behind, EXACT) + log_f
         after = -until
     else:
-        until = time_sums(log_f, table, 0, C, EXACT)
+        until = time_sums(log_f, transposed(table, 0, C), EXACT)
         if MIDDLE:
             until -= tl.load(links + number * 3 * DK + columns)[:, None]
             after = through[:, None] - until
         else:
-            after = time_sums(log_f, table, 1, C, EXACT)
+            after = time_sums(log_f, transposed(table, 1, C), EXACT)
     dx, dy = product(state, d_rows, EXACT), product(d_state, v_rows, EXACT)
+    within = tl.arange(0, BK)
+    carried = product(state, tl.trans(d_state), EXACT)  # wanted is its diagonal: by products, for registers
+    carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
+    if not NEAR:
+        carried *= power(through, FAST)
     carried += tl.sum(y * dy, 1)
     if NEAR:
         dx += product(y, tl.trans(d_score), EXACT)
@@ -150,7 +158,7 @@ def _tile(
         dk += more_k
         flow += more
     tl.store(d_q + offsets, dq.to(d_q.dtype.element_ty), mask=inside)
-    d_log = time_sums(flow, table, 3, C, EXACT) + carried[:, None]
+    d_log = time_sums(flow, behind, EXACT) + carried[:, None]
     if RESET or not LOGITS:
         d_log = tl.where(log_f > LOWEST, d_log, 0.0)
     if LOGITS:

@@ -18,6 +18,7 @@ from .tiles import (
     row_sums,
     store_rows,
     time_sums,
+    transposed,
 )
 
 REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
@@ -59,14 +60,16 @@ def gated_operands(
     token = batch * T + chunk * C
     offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
     logits = load_gates(gate, offsets, inside, LOGITS)
+    one = matrix(table, 5, C)
     query = tl.load(q + offsets, mask=inside, other=0.0)
+    sums = transposed(table, 4 if MIDDLE else 0, C)
     cut = inside
     if RESET:
         cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
     lower = tl.zeros([BK, 1], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
-    log_f, k = gates_of(accumulated(logits, table, C, EXACT), lower, cut, LOGITS, RESET, FAST)
+    log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
     whole = tl.sum(log_f, 1)
@@ -79,13 +82,14 @@ def gated_operands(
         tl.store(link, tl.where(near, early, 0.0))
         tl.store(link + DK, tl.where(near, late, 0.0))
         tl.store(link + 2 * DK, whole)
-        until = time_sums(log_f, table, 4, C, EXACT) + tl.where(near, 0.0, early)[:, None]
+        until = time_sums(log_f, sums, EXACT) + tl.where(near, 0.0, early)[:, None]
         after = whole[:, None] - until
     else:
         tl.store(link, tl.zeros([BK], tl.float32))
         tl.store(link + DK, tl.zeros([BK], tl.float32))
         tl.store(link + 2 * DK, whole)
-        until, after = time_sums(log_f, table, 0, C, EXACT), time_sums(log_f, table, 1, C, EXACT)
+        until = time_sums(log_f, sums, EXACT)
+        after = time_sums(log_f, transposed(table, 1, C), EXACT)
     x, y = query.to(tl.float32) * power(until, FAST), k * power(after, FAST)
     tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
     tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)

@@ -41,6 +41,12 @@ def matrix(table, number, SIZE: tl.constexpr):
 
 
 @triton.jit
+def transposed(table, number, SIZE: tl.constexpr):
+    rows = tl.arange(0, SIZE)
+    return tl.load(table + number * SIZE * SIZE + rows[:, None] + rows[None, :] * SIZE)
+
+
+@triton.jit
 def two_parts(x):
     """fp32 x as the sum of two bf16 numbers, to 2^-17: the first rounded by hand, for the instruction that does is slow."""
     high = ((x.to(tl.int32, bitcast=True) + 0x8000) & -65536).to(tl.float32, bitcast=True)
@@ -134,9 +140,9 @@ def gates_of(x, bound, cut, LOGITS: tl.constexpr, RESET: tl.constexpr, FAST: tl.
 
 
 @triton.jit
-def accumulated(x, table, C: tl.constexpr, EXACT: tl.constexpr):
-    """x [BK, C] in fp32, and in the layout of a product's result: by an exact product with 1, in which there may be no
-    infinity. Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
+def accumulated(x, one, EXACT: tl.constexpr):
+    """x [BK, C] in fp32, and in the layout of a product's result: by an exact product with `one`, in which there may be
+    no infinity. Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
     if EXACT or x.dtype != tl.bfloat16:
         return x.to(tl.float32)
     else:
@@ -148,7 +154,7 @@ def accumulated(x, table, C: tl.constexpr, EXACT: tl.constexpr):
             is_pure=True,
             pack=2,
         )
-        return tl.dot(finite, matrix(table, 5, C))
+        return tl.dot(finite, one)
 
 
 @triton.jit
@@ -160,10 +166,8 @@ def halved(x):
 
 
 @triton.jit
-def time_sums(x, table, number, C: tl.constexpr, EXACT: tl.constexpr):
-    """Sums of the columns of x [BK, C], for each column those that matrix `number` of the table tells: fp32 to 2^-17."""
-    columns = tl.arange(0, C)
-    which = tl.load(table + number * C * C + columns[None, :] * C + columns[:, None])
+def time_sums(x, which, EXACT: tl.constexpr):
+    """x @ which for a matrix of 0 and 1 (`transposed`): sums of the columns of fp32 x [BK, C], to 2^-17."""
     if EXACT:
         return tl.dot(x, which, input_precision="tf32x3")
     else:
