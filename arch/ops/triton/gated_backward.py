@@ -19,6 +19,7 @@ from .tiles import (
     power,
     product,
     rounded,
+    rounded_to,
     sigmoids,
     store_rows,
     time_sums,
@@ -28,26 +29,18 @@ from .tiles import (
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_values(
-    keys, v, d_out, d_states, scores, d_scores, d_own, d_v, T, H, N,
+    keys, d_out, d_states, scores, d_v, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """dv, and the gradient of the scores [C, C] below the diagonal, 0 elsewhere; its diagonal unrounded to `d_own`
-    [BH, N, C]: with strong decays little else counts."""
+    """dv of a chunk, [C, DV]."""
     bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, head = bh // H, bh % H
     rows = tl.arange(0, C)
-    row, column = rows[:, None], rows[None, :]
     inside = chunk * C + rows < T
     token, number = batch * T + chunk * C, bh * N + chunk
     first, values = (token * H + head) * DK, (token * H + head) * DV
-    square = number * C * C
-    v_rows = load_rows(v + values, rows, inside, H * DV, 0, DV)
     d_rows = load_rows(d_out + values, rows, inside, H * DV, 0, DV)
-    d_score = product(d_rows, tl.trans(v_rows), EXACT)
-    tl.store(d_own + number * C + rows, tl.sum(tl.where(row == column, d_score, 0.0), 1))
-    d_score = tl.where(column < row, d_score, 0.0)
-    tl.store(d_scores + square + row * C + column, d_score.to(d_scores.dtype.element_ty))
-    d_values = product(tl.load(scores + square + column * C + row), d_rows, EXACT)
+    d_values = product(tl.load(scores + number * C * C + rows[None, :] * C + rows[:, None]), d_rows, EXACT)
     for k0 in range(0, DK, BK):
         y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
         d_values += product(y, tl.load(d_states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
@@ -77,8 +70,8 @@ def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.cons
 
 @triton.jit
 def _tile(
-    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key,
-    d_gate, d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
+    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -100,12 +93,10 @@ def _tile(
     v_rows = tl.load(v + value_offsets, mask=inside, other=0.0)
     x = tl.load(queries + offsets, mask=inside, other=0.0)
     y = tl.load(keys + offsets, mask=inside, other=0.0)
-    d_score = tl.load(d_scores + number * C * C + rows[:, None] * C + rows[None, :])
     query = tl.load(q + offsets, mask=inside, other=0.0)
     if KEY:
         key_rows = tl.load(key + offsets, mask=inside, other=0.0)
     one, behind = matrix(table, 5, C), transposed(table, 3, C)
-    own = tl.load(d_own + number * C + rows)[None, :]
     lower, cut = tl.zeros([BK, 1], tl.float32), inside
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
@@ -116,6 +107,11 @@ def _tile(
     else:
         through = tl.load(links + number * 3 * DK + 2 * DK + columns)
     logits = load_gates(gate, offsets, inside, LOGITS)
+    # of the scores, those of a row's sums in a column. A row with itself has no decay, and no part in the gradient of
+    # one; unrounded: strong decays leave little else
+    d_score = product(tl.trans(v_rows), d_rows, EXACT)
+    own = tl.sum(tl.where(rows[:, None] == rows[None, :], d_score, 0.0), 1)[None, :]
+    d_score = rounded_to(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, one, EXACT)
     log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
@@ -139,10 +135,9 @@ def _tile(
         carried *= power(through, FAST)
     carried += tl.sum(y * dy, 1)
     if NEAR:
-        dx += product(y, tl.trans(d_score), EXACT)
-        dy += product(x, d_score, EXACT)
+        dx += product(y, d_score, EXACT)
+        dy += product(x, tl.trans(d_score), EXACT)
     flow = x * dx - y * dy
-    # a row with itself has no decay, and no part in the gradient of one
     logits, query = logits.to(tl.float32), query.to(tl.float32)
     if LOGITS:
         up, down = sigmoids(logits, FAST)
@@ -181,8 +176,8 @@ def _tile(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_backward(
-    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q, d_key,
-    d_gate, d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -200,7 +195,7 @@ def gated_backward(
     first = tl.program_id(2) * PER
     if NEAR:
         _tile(
-            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores, d_own, d_q,
+            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q,
             d_key, d_gate, d_bound, T, H, N, first, True, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT,
             FAST,
         )  # fmt: skip
@@ -212,7 +207,7 @@ def gated_backward(
             for chunk in range(first, tl.minimum(first + PER, N)):
                 if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0 or not MIDDLE:
                     _tile(
-                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_scores,
-                        d_own, d_q, d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS,
+                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states,
+                        d_q, d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS,
                         LOGITS, KEY, RESET, EXACT, FAST,
                     )  # fmt: skip

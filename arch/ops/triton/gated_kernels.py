@@ -53,7 +53,7 @@ def gated_operands(
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.
     """
-    bh, chunk, k0 = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * BK
+    k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
     rows, columns = tl.arange(0, C), k0 + tl.arange(0, BK)
     inside = (chunk * C + rows < T)[None, :]
@@ -135,18 +135,18 @@ def gated_states(
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
         token = batch * T + chunk * C
+        enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
+        total += entering + through + leaving
         next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
-        next_entering, next_leaving = tl.load(next_one + entry), tl.load(next_one + exit)
-        next_through = tl.load(next_one + 2 * DK)
+        entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
-        state *= tl.exp2(entering)[:, None]
+        state *= enter[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        state = state * tl.exp2(through)[:, None] + product(tl.trans(operand), values, EXACT)
-        state *= tl.exp2(leaving)[:, None]  # by itself: both links in one factor could underflow
-        total += entering + through + leaving
-        entering, leaving, through = next_entering, next_leaving, next_through
+        state = state * cross[:, None] + product(tl.trans(operand), values, EXACT)
+        state *= leave[:, None]  # by itself: both links in one factor could underflow
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * DK * DV + block, state)

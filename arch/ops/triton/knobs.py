@@ -36,6 +36,7 @@ class Knobs:
     values_warps: int = 4
     operands_tile: int = 32
     operands_warps: int = 4
+    operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property

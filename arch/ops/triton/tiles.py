@@ -25,6 +25,14 @@ def product(a, b, EXACT: tl.constexpr):
 
 
 @triton.jit
+def rounded_to(x, EXACT: tl.constexpr):
+    if EXACT:
+        return x
+    else:
+        return x.to(tl.bfloat16)
+
+
+@triton.jit
 def rounded(x, EXACT: tl.constexpr):
     """x as `product` reads it."""
     if EXACT:
