@@ -59,22 +59,23 @@ def override(**values: Any) -> Iterator[None]:
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
+    hopper = trusted_assembler() and not exact
     rules = Knobs(
         chunk=32 if exact else 64,
-        state_tile=(min(key_dim, 32), min(value_dim, 64 if exact else 128)),
+        state_tile=(min(key_dim, 64 if hopper else 32), min(value_dim, 128 if not (exact or hopper) else 64)),
         state_warps=4,
         state_stages=1 if exact else 4,
         output_tile=(min(key_dim, 32 if exact else 128 if value_dim <= 128 else 64), value_dim),
         output_warps=4,
         output_registers=None,
-        backward_tile=(min(key_dim, 16 if exact else 64), value_dim),
+        backward_tile=(min(key_dim, 16 if exact else 64 if hopper else 32), value_dim),
         backward_warps=4,
         backward_registers=None,
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
         middle=not exact,
         segments=0,
-        arch=None if trusted_assembler() and not exact else "sm80",
+        arch=None if hopper else "sm80",
     )
     return replace(rules, **_override)
 
