@@ -72,7 +72,7 @@ class _Call:
         self, x: Tensor, v: Tensor, links: Tensor, initial: Tensor | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         return state_pass(
-            gated_states, (x, v, links), self.plain | dict(FAST=not interpreted()), self.knobs, initial, reverse, v,
+            gated_states, (x, v, links), self.plain, self.knobs, initial, reverse, v,
             (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
         )  # fmt: skip
 
@@ -152,7 +152,7 @@ def _backward(
         tiles = (call.key_dim // knobs.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
-            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near, AHEAD=knobs.backward_ahead,
+            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
             PER=per, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)

@@ -17,7 +17,6 @@ from .tiles import (
     load_rows,
     matrix,
     power,
-    prefetch,
     product,
     rounded,
     rounded_to,
@@ -74,7 +73,7 @@ def _tile(
     q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
-    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, AHEAD: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BK channels of a chunk, all of them referred to the middle with NEAR.
 
@@ -113,22 +112,6 @@ def _tile(
     d_score = product(tl.trans(v_rows), d_rows, EXACT)
     own = tl.sum(tl.where(rows[:, None] == rows[None, :], d_score, 0.0), 1)[None, :]
     d_score = rounded_to(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
-    if AHEAD > 0:
-        pair = bh + tl.num_programs(1) * chunk + AHEAD
-        other = pair % tl.num_programs(1)
-        later = (pair // tl.num_programs(1)).to(tl.int32)
-        if later < N:
-            line = tl.arange(0, BK * DV // 64) * 64
-            prefetch(states + (other * N + later) * DK * DV + k0 * DV + line)
-            prefetch(d_states + (other * N + later) * DK * DV + k0 * DV + line)
-            row = ((other // H) * T + tl.minimum(later * C + rows, T - 1)) * H + other % H
-            prefetch(queries + row * DK + k0)
-            prefetch(keys + row * DK + k0)
-            prefetch(gate + row * DK + k0)
-            prefetch(q + row * DK + k0)
-            lines = row[:, None] * DV + (tl.arange(0, DV // 64) * 64)[None, :]
-            prefetch(d_out + lines)
-            prefetch(v + lines)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, one, EXACT)
     log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
@@ -197,7 +180,6 @@ def gated_backward(
     d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """dq, dk (with KEY), the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the
     rows, each for BK channels.
@@ -211,10 +193,11 @@ def gated_backward(
     counts for the rows after it.
     """
     first = tl.program_id(2) * PER
-    if NEAR or not MIDDLE:
+    if NEAR:
         _tile(
-            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
-            d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST, AHEAD,
+            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q,
+            d_key, d_gate, d_bound, T, H, N, first, True, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT,
+            FAST,
         )  # fmt: skip
     else:
         columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
@@ -222,9 +205,9 @@ def gated_backward(
         far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
         if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
             for chunk in range(first, tl.minimum(first + PER, N)):
-                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
+                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0 or not MIDDLE:
                     _tile(
-                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
-                        d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
-                        EXACT, FAST, 0,
+                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states,
+                        d_q, d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS,
+                        LOGITS, KEY, RESET, EXACT, FAST,
                     )  # fmt: skip

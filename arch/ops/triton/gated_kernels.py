@@ -99,8 +99,7 @@ def gated_operands(
 def gated_states(
     x, v, links, starts, states, final, totals, T, H, N, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, STAGES: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
     for one segment of chunks and one [BK, BV] tile of the state.
@@ -123,19 +122,24 @@ def gated_states(
         state = tl.zeros([BK, BV], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
+    # links are loaded a step ahead: the loop has nothing else to wait for
     link = links + bh * N * 3 * DK + columns
+    now = last - 1 if REVERSE else first
     entry, exit = 0, DK
     if REVERSE:
         entry, exit = DK, 0
+    entering, leaving = tl.load(link + now * 3 * DK + entry), tl.load(link + now * 3 * DK + exit)
+    through = tl.load(link + now * 3 * DK + 2 * DK)
     total = tl.zeros([BK], tl.float32)
-    for step in tl.range(0, last - first, num_stages=STAGES):
+    for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
         token = batch * T + chunk * C
-        here = link + chunk * 3 * DK
-        entering, leaving, through = tl.load(here + entry), tl.load(here + exit), tl.load(here + 2 * DK)
-        enter, cross, leave = power(entering, FAST), power(through, FAST), power(leaving, FAST)
+        enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
         total += entering + through + leaving
+        next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
         state *= enter[:, None]

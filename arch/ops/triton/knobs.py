@@ -37,7 +37,6 @@ class Knobs:
     operands_tile: int = 32
     operands_warps: int = 4
     operands_registers: int | None = None
-    backward_ahead: int = 0
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property

@@ -42,7 +42,6 @@ def state_pass(
         num_stages=knobs.state_stages,
         BK=tile[0],
         BV=tile[1],
-        STAGES=knobs.state_stages,
         REVERSE=reverse,
         **knobs.target,
     )

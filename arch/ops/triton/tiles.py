@@ -199,14 +199,6 @@ def cos_sin(angle, FAST: tl.constexpr):
 
 
 @triton.jit
-def prefetch(pointers):
-    """Ask for the cache lines of these addresses, 128 bytes each, to be in the L2 cache."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointers], dtype=tl.int32, is_pure=False, pack=1
-    )
-
-
-@triton.jit
 def load_rows(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
     """[C, WIDTH] of a [.., stride] row-major matrix, columns from `first`; 0 for rows not inside."""
     columns = first + tl.arange(0, WIDTH)
