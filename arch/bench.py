@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
         return _plot(options)
     if not torch.cuda.is_available():
         raise InputError("arch.bench needs a GPU and found none")
-    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    print(device(), flush=True)
     shapes = shapes_of(options)
     rows: list[dict[str, Any]] = []
     if options.sweep:
@@ -219,6 +219,12 @@ def _plot(options: Any) -> None:
     except (OSError, ValueError) as error:
         raise InputError(f"--rows {options.rows}: {last_line(error)}") from None
     write(rows, options.plot)
+
+
+def device() -> str:
+    from .ops.triton.assembler import described
+
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {described()}"
 
 
 def _lra(options: Any) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-import torch
 import triton
+
+from .assembler import trusted_assembler
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
@@ -38,6 +39,7 @@ class Knobs:
     values_warps: int = 4
     operands_tile: int = 32
     operands_warps: int = 4
+    operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property
@@ -59,50 +61,30 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@torch.compiler.assume_constant_result
-def trusted_assembler() -> bool:
-    """Whether Triton's ptxas is of CUDA 13.3 or later (TRITON_PTXAS_PATH chooses another)."""
-    return _trusted_assembler()
-
-
-@lru_cache(maxsize=1)
-def _trusted_assembler() -> bool:
-    try:
-        version = triton.knobs.nvidia.ptxas.version
-    except RuntimeError:  # there is none: the interpreter
-        return False
-    return tuple(int(x) for x in version.split(".")[:2]) >= (13, 3)
-
-
 @lru_cache(maxsize=1)
 def hopper() -> bool:
-    return bool(triton.runtime.driver.active.get_current_target().arch == 90)
-
-
-def _arch(exact: bool, *widths: int) -> str | None:
-    checked = not exact and set(widths) == {128}  # on a GPU, against float64
-    if _override.get("arch", ""):
-        return str(_override["arch"])
-    return None if "arch" in _override or (checked and trusted_assembler()) else "sm80"
+    """Whether Hopper's own matrix instructions may be used: on such a GPU, with an assembler without the bug."""
+    return trusted_assembler() and bool(triton.runtime.driver.active.get_current_target().arch == 90)
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
+    own = not exact and hopper()
     rules = Knobs(
         chunk=32 if exact else 64,
-        state_tile=(min(key_dim, 32), min(value_dim, 64 if exact else 128)),
+        state_tile=(min(key_dim, 64 if own else 32), min(value_dim, 128 if not (exact or own) else 64)),
         state_warps=4,
         state_stages=1 if exact else 4,
         output_tile=(min(key_dim, 32 if exact else 128 if value_dim <= 128 else 64), value_dim),
         output_warps=4,
         output_registers=None,
-        backward_tile=(min(key_dim, 16 if exact else 64), value_dim),
+        backward_tile=(min(key_dim, 16 if exact else 64 if own else 32), value_dim),
         backward_warps=4,
         backward_registers=None,
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
         middle=not exact,
         segments=0,
-        arch="sm80",  # Hopper's were faster, but their results have not been checked since the kernels were rewritten
+        arch=None if own else "sm80",
     )
     return replace(rules, **_override)
 
@@ -156,7 +138,7 @@ def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> 
     """Whether the kernels of decay_plain.py run: Hopper's, for bf16, at the widths they were checked at."""
     if knobs.bulk is not None:
         return knobs.bulk
-    return not exact and {key_dim, value_dim} <= {64, 128} and trusted_assembler() and hopper()
+    return not exact and {key_dim, value_dim} <= {64, 128} and hopper()
 
 
 def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
@@ -214,7 +196,7 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         value_stages=1 if exact else 3,
         registers=None if exact else 168,
         segments=0,
-        arch=_arch(exact, key_dim, value_dim),
+        arch=None if not exact and {key_dim, value_dim} == {128} and hopper() else "sm80",
     )
     return replace(rules, **_override) if _override else rules
 
