@@ -12,7 +12,7 @@ from .compare import assert_close, case, picked, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.knobs import decay_knobs, decay_segments, override
+from arch.ops.triton.knobs import decay_bulk, decay_knobs, decay_segments, override
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
@@ -78,6 +78,13 @@ def test_segments_by_the_rules(turned):
         for chunks in (1, 7, 16, 100, 1000):
             count = decay_segments(knobs, rows, 128, chunks)
             assert (count - 1) * -(-chunks // count) < chunks
+
+
+@pytest.mark.parametrize(("widths", "exact"), [((128, 128), True), ((128, 32), False), ((256, 128), False)])
+def test_where_the_bulk_kernels_do_not_run(widths, exact):
+    """On no GPU: fp32, and widths at which they were not checked."""
+    knobs = decay_knobs(*widths, False, exact)
+    assert not decay_bulk(knobs, *widths, exact)
 
 
 def test_compiled_for_any_length():
