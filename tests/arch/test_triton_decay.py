@@ -30,6 +30,22 @@ def test_segments(name, bulk):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
+@pytest.mark.parametrize("bulk", [False, True])
+def test_constant_decays_without_gradients(bulk):
+    """The same at every step, a head's own; 0, none and others. Three segments, the last chunk ragged."""
+    decays = torch.tensor([-float("inf"), 0.0, -0.03, -2.0])
+    leaves = [randn(1, 70, heads, 16, dtype=torch.float32, seed=seed) for seed, heads in enumerate((2, 2, 4))]
+    leaves.append(randn(1, 4, 16, 16, dtype=torch.float32, seed=3))
+
+    def run(form, constant):
+        return lambda x: decay_attention(*x[:3], constant, initial_state=x[3], form=form)
+
+    expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
+    with override(segments=3, chunk=16, bulk=bulk):
+        found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
 def test_bulk_kernels_in_tiles():
     """Learned decays, 0 and 1 among them, and resets, two tiles of either width, three heads sharing their keys."""
     leaves = [randn(2, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 3))]

@@ -37,7 +37,7 @@ def in_registers(x, EXACT: tl.constexpr):
 def constant_decays(one, rows, left, C: tl.constexpr):
     """Sums of a chunk's log-decays, `one` in each row that is `left`: of all, and up to and behind each [C]."""
     whole = one * tl.minimum(left, C)
-    until = one * tl.minimum(rows + 1, left)
+    until = one * (rows + 1)
     return whole, until, tl.minimum(whole - until, 0.0)
 
 
