@@ -134,7 +134,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
         launch: ("carry",),
         decay: ("decay_rows", "decay_sums", "decay_attend"),
-        decay_bulk: ("plain_sums", "plain_attend"),
+        decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .decay_plain import plain_attend, plain_sums
+from .decay_plain import decay_plain_attend, decay_plain_sums
 
 
 def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
@@ -23,9 +23,9 @@ def bulk_sums(
     x: Tensor, y: Tensor, table: Tensor, sums: Tensor, totals: Tensor, sizes: tuple[int, ...], tile: int,
     reverse: bool, constant: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`plain_sums` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
+    """`decay_plain_sums` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
     rows, count = sums.shape[:2]
-    plain_sums[(x.shape[3] // tile, count - 1, rows)](
+    decay_plain_sums[(x.shape[3] // tile, count - 1, rows)](
         blocks(x, flags["C"], tile), blocks(y, flags["C"], y.shape[3]), table, sums, totals, *sizes, TILE=tile,
         CONSTANT=constant, REVERSE=reverse, num_warps=4, num_stages=4, **flags,
     )  # fmt: skip
@@ -37,12 +37,12 @@ def bulk_attend(
     d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
     flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`plain_attend` of `rows` sequences times heads."""
+    """`decay_plain_attend` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
     if states is not None and own is not None:
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
-    plain_attend[(out.shape[3] // tile, sizes[4], rows)](
+    decay_plain_attend[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,

@@ -37,12 +37,12 @@ def in_registers(x, EXACT: tl.constexpr):
 def constant_decays(one, rows, left, C: tl.constexpr):
     """Sums of a chunk's log-decays, `one` in each row that is `left`: of all, and up to and behind each [C]."""
     whole = one * tl.minimum(left, C)
-    until = one * tl.minimum(rows + 1, left)
+    until = one * (rows + 1)
     return whole, until, tl.minimum(whole - until, 0.0)
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
-def plain_attend(
+def decay_plain_attend(
     a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
     T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
@@ -52,7 +52,7 @@ def plain_attend(
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
-    else a and b [B, T, G, DK], c [B, T, H, DV]. With BULK they and out come as descriptors, for Hopper's copy engine:
+    else a and b [B, T, G, DK], c [B, T, H, DV]. They and out are descriptors for Hopper's copy engine, of
     [B, T, columns] in blocks of [1, C, DV or DK or TILE]. own, read with LEARNED: what `out` is the gradient of.
     CONSTANT: a head's decays are the same at every step: the first is read, and those between two rows of a chunk stay
     in registers.
@@ -62,7 +62,8 @@ def plain_attend(
     That of a_t is the sum over all pairs of a row t or later with a row before t. Nothing is carried from chunk to
     chunk: pairs that enter a chunk, that leave it and that span it are summed from the states, those inside it are
     counted where they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H]
-    and the states before every chunk in `states` [BH, N, DK, DV]; dk's does the rest.
+    and the states before every chunk in `states`, a descriptor of [BH N, DK, DV] in blocks of [1, TILE, DV]; dk's does
+    the rest.
     """
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
     OUTER: tl.constexpr = DK if KEYS else DV  # of c and out
@@ -106,6 +107,7 @@ def plain_attend(
         # a chunk's decays are loaded a chunk ahead, so that nothing waits for them
         ahead = decays + (last - 1 if REVERSE else first) * C
         next_whole, next_until, next_down = tl.load(ahead + C - 1), tl.load(ahead + rows), tl.load(ahead + rows)
+    # a number of stages given here has all loads made ahead, not only those of products' operands
     for step in tl.range(0, last - first, num_stages=2 if LEARNED else None):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
@@ -176,7 +178,7 @@ def plain_attend(
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
-def plain_sums(
+def decay_plain_sums(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,

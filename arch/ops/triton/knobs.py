@@ -1,7 +1,7 @@
 """Sizes of tiles, warps and pipeline stages, by shape rules: no search at run time. `override` is for measurements.
 
 Hopper's own matrix instructions (wgmma) are used where they were checked, and only with an assembler without the bug
-that NOTES.md describes.
+that NOTES.md describes; `decay_attention` has kernels of its own for them (`decay_bulk`).
 Otherwise, so with the one Triton 3.6 and 3.7 bring, kernels use the instructions of sm80, with tiles of their own.
 """
 
@@ -135,7 +135,8 @@ def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> Deca
 
 
 def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> bool:
-    """Whether the kernels of decay_plain.py run: Hopper's, for bf16, at the widths they were checked at."""
+    """Whether the kernels for Hopper run (decay_plain.py; no angles): bf16, at the widths they were checked at. Their
+    sizes are fixed there; of the knobs they use chunk, tile, key_tile and segments."""
     if knobs.bulk is not None:
         return knobs.bulk
     return not exact and {key_dim, value_dim} <= {64, 128} and hopper()
