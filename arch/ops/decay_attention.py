@@ -105,20 +105,24 @@ def _by_kernels(
     angles: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
     from .triton.decay import attend
+    from .triton.decay_turned import attend_turned
 
     heads = v.shape[2]
     log_decay = None if log_decay is None else log_decay.float()
     if reset is not None or (log_decay is not None and log_decay.requires_grad):
         log_decay = torch.zeros(heads, device=v.device) if log_decay is None else log_decay
         log_decay = cut(log_decay.expand(*v.shape[:3]), reset)
-    theta, positions = (None, None) if angles is None else (kernel_width(angles[0].float()), angles[1])
     height, width, dtype = q.shape[-1], v.shape[-1], v.dtype
     if state is not None:
         # the halves that belong to cosines and sines are filled up each by itself
         halves = state.float().unflatten(2, (-1, height))
         state = kernel_width(halves, 2).flatten(2, 3)
     q, k, v = (kernel_width(x) for x in (q, k, v))
-    out, last = attend(q, k, v, log_decay, theta, positions, state, chunk_size)
+    if angles is None:
+        out, last = attend(q, k, v, log_decay, state, chunk_size)
+    else:
+        turn = kernel_width(angles[0].float()), angles[1]
+        out, last = attend_turned(q, k, v, log_decay, *turn, state, chunk_size)
     last = without_padding(last.unflatten(2, (1 if angles is None else 2, -1)), height, width).flatten(2, 3)
     return without_padding(out, width).to(dtype), last
 

@@ -1,8 +1,7 @@
-"""`decay_attention` by the kernels, as custom operators with fake kernels, gradients and FLOP formulas."""
+"""`decay_attention` without angles by the kernels: custom operators with fake kernels, gradients and FLOP formulas."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -12,62 +11,40 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
 from .decay_kernels import decay_rows, decay_sums
-from .decay_turned import attend_turned
 from .knobs import decay_bulk, decay_knobs, decay_segments
 from .launch import interpreted, operand_dtype
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, positions: Tensor | None,
-    initial: Tensor | None, counted: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int
+) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
-    dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16. With theta [G, d_k],
-    fp32, and positions, int, [T] or [B, T], q and k are doubled by cosines and sines, and the state has 2 d_k rows.
+    dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told."""
-    if theta is not None and positions is not None:
-        return attend_turned(q, k, v, decay, theta, positions, initial, counted)
     dtype = operand_dtype(q, k, v)
-    knobs = decay_knobs(q.shape[-1], v.shape[-1], theta is not None, dtype != torch.bfloat16)
+    knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
-    high = low = None
-    if theta is not None and positions is not None:
-        high, low = _turns(theta)
-        positions = positions.to(torch.int32)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions, initial, knobs.chunk, count, counted
-    )
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted
+    )  # fmt: skip
     return out, final
-
-
-def _turns(theta: Tensor) -> tuple[Tensor, Tensor]:
-    """theta / 2 pi in two fp32 parts."""
-    turn = theta.detach().double() / (2 * math.pi)
-    high = turn.float()
-    return high, (turn - high).float()
 
 
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, turn: tuple[Tensor | None, ...], count: int,
-                 constant: bool):  # fmt: skip
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
-        self.turned = turn[0] is not None
-        self.wide = self.key_dim * (2 if self.turned else 1)
         self.rows = batch * self.heads
         exact = q.dtype != torch.bfloat16
-        self.knobs = decay_knobs(self.key_dim, self.value_dim, self.turned, exact)
+        self.knobs = decay_knobs(self.key_dim, self.value_dim, exact)
         self.chunks = -(-self.length // self.knobs.chunk)
         self.count = count
-        positions = turn[2]
-        stride = self.length if positions is not None and positions.dim() == 2 else 0
-        self.around = (table, *turn)
-        self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count), stride)
+        self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
         self.table, self.constant = table, constant
-        self.bulk = not self.turned and decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
+        self.bulk = decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
             FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
@@ -84,27 +61,25 @@ class _Call:
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
         """What every segment adds to the state, and its decay."""
         shape = (self.rows, self.count if self.count > 1 else 0)
-        sums = y.new_empty(*shape, self.wide, self.value_dim, dtype=torch.float32)
+        sums = y.new_empty(*shape, self.key_dim, self.value_dim, dtype=torch.float32)
         totals = y.new_empty(*shape, dtype=torch.float32)
         if self.count > 1 and self.bulk:
             bulk_sums(
-                x, y, self.table, sums, totals, self.sizes[:-1], min(self.key_dim, 64), reverse,
-                self.constant, self.flags,
-            )  # fmt: skip
+                x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
+            )
         elif self.count > 1:
             tile = self.knobs.sum_tile
-            grid = (self.wide // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
+            grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
             decay_sums[grid](
-                x, y, *self.around, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
-                TURN=self.turned, num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
+                x, y, self.table, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
+                num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
             )  # fmt: skip
         return sums, totals
 
     def run(
         self, a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, initial: Tensor | None,
         sums: tuple[Tensor, Tensor], out: Tensor, final: Tensor | None, reverse: bool,
-        states: Tensor | None = None, entering: Tensor | None = None, d_turn: Tensor | None = None,
-        d_decay: Tensor | None = None,
+        states: Tensor | None = None, entering: Tensor | None = None, d_decay: Tensor | None = None,
     ) -> None:  # fmt: skip
         knobs, keys = self.knobs, own is not None
         if keys:
@@ -115,178 +90,137 @@ class _Call:
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
-                self.sizes[:-1], tile, reverse, self.constant, self.flags,
+                self.sizes, tile, reverse, self.constant, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
-            a, b, c, own, *self.around, initial, *sums, states, entering, out, final, d_turn, d_decay, *self.sizes,
-            TILE=tile, TURN=self.turned, KEYS=keys, REVERSE=reverse, START=initial is not None,
+            a, b, c, own, self.table, initial, *sums, states, entering, out, final, d_decay, *self.sizes,
+            TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
             FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
         )  # fmt: skip
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
-    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks.
-
-    theta is there for its gradient; the kernels read theta / 2 pi, high + low.
-    """
-    q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
-    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, (high, low, positions), count, decay is not None and decay.dim() == 1)
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks."""
+    q, k, v, initial = contiguous(q, k, v, initial)
+    table = v.new_empty(table_shape(v, decay, chunk), dtype=torch.float32)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1)
     if decay is not None:
         call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
-    final = v.new_empty(v.shape[0], call.heads, call.wide, call.value_dim, dtype=torch.float32)
+    final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
     return out, final, sums, totals, table
 
 
-def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
+def table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
     batch, length, heads = v.shape[:3]
     return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
 
 
-def _contiguous(*tensors: Any) -> tuple[Any, ...]:
+def contiguous(*tensors: Any) -> tuple[Any, ...]:
     return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
 @_forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | None, high: Tensor | None,
-      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, chunk: int,
-      count: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
+      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, _, heads, width = v.shape
-    wide = q.shape[-1] * (1 if theta is None else 2)
     shape = (batch * heads, count if count > 1 else 0)
     return (
         v.new_empty(v.shape),
-        v.new_empty(batch, heads, wide, width, dtype=torch.float32),
-        v.new_empty(*shape, wide, width, dtype=torch.float32),
+        v.new_empty(batch, heads, q.shape[-1], width, dtype=torch.float32),
+        v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
-        v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32),
+        v.new_empty(table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
-    low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
-    count: int, counted: int, learned: bool, constant: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of q, k, v, the log-decays and theta (empty without), and the initial state."""
-    d_out, d_final, q, k, v, positions, initial = _contiguous(d_out, d_final, q, k, v, positions, initial)
-    call = _Call(q, v, table, (high, low, positions), count, constant)
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
+    totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
+    d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
+    call = _Call(q, v, table, count, constant)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
     shared = call.heads != call.groups
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_initial = v.new_empty(batch, heads, call.wide, call.value_dim, dtype=torch.float32)
-    turned = (2, batch, heads, count, call.key_dim if call.turned else 0)
-    d_turn = v.new_empty(*turned, dtype=torch.float32)
+    d_initial = v.new_empty(batch, heads, call.key_dim, call.value_dim, dtype=torch.float32)
     states = entering = d_decay = None
     tiles = call.key_dim // call.knobs.key_tile
     if learned:
-        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.wide)
+        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
-    call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering, d_turn[0], None)
+    call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering)
     later = call.sums(q, d_out, reverse=True)
-    call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_turn[1], d_decay)
+    call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_decay)
     call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
-    d_theta = d_turn.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
-        d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
     d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
-    return d_q, d_k, d_v, d_decay, d_theta, d_initial
+    return d_q, d_k, d_v, d_decay, d_initial
 
 
 @_backward.register_fake
-def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor | None,
-      low: Tensor | None, positions: Tensor | None, initial: Tensor | None, sums: Tensor, totals: Tensor, table: Tensor,
-      count: int, counted: int, learned: bool, constant: bool,
-      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
+      totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
+      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
         k.new_empty(k.shape),
         v.new_empty(v.shape),
         v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
-        v.new_empty(q.shape[2], 0 if high is None else q.shape[3], dtype=torch.float32),
-        v.new_empty(batch, heads, q.shape[3] * (1 if high is None else 2), v.shape[3], dtype=torch.float32),
+        v.new_empty(batch, heads, q.shape[3], v.shape[3], dtype=torch.float32),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, decay, initial, _, ctx.count, ctx.counted = inputs
     ctx.constant = decay is not None and decay.dim() == 1
-    ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
+    ctx.save_for_backward(q, k, v, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, high, low, positions, initial, sums, totals, table = ctx.saved_tensors
+    q, k, v, initial, sums, totals, table = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
-    d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out,
-        d_final,
-        q,
-        k,
-        v,
-        high,
-        low,
-        positions,
-        initial,
-        sums,
-        totals,
-        table,
-        ctx.count,
-        ctx.counted,
-        learned,
-        ctx.constant,
+    d_q, d_k, d_v, d_decay, d_initial = _backward(
+        d_out, d_final, q, k, v, initial, sums, totals, table, ctx.count, ctx.counted, learned, ctx.constant
     )
-    return (
-        d_q,
-        d_k,
-        d_v,
-        d_decay if learned else None,
-        None if high is None else d_theta,
-        None,
-        None,
-        None,
-        None if initial is None else d_initial,
-        None,
-        None,
-        None,
-    )
+    d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
+    return d_q, d_k, d_v, d_decay, d_initial, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _flops(q: torch.Size, v: torch.Size, theta: torch.Size | None, counted: int) -> int:
-    """The chunk form's: q k^T, scores v, q S and k^T v."""
-    wide, total = q[3] * (1 if theta is None else 2), 0
+def chunk_flops(q: torch.Size, v: torch.Size, wide: int, counted: int) -> int:
+    """The chunk form's, of keys `wide` channels wide: q k^T, scores v, q S and k^T v."""
+    total = 0
     for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
         total += count * rows * (2 * rows * (wide + v[3]) + 4 * wide * v[3])
     return v[0] * v[2] * total
 
 
 @register_flop_formula(torch.ops.arch.decay_attention)
-def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
-      count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
-    return _flops(q, v, theta, counted)
+def _(q: Any, k: Any, v: Any, decay: Any, initial: Any, chunk: int, count: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
+    return chunk_flops(q, v, q[3], counted)
 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any, sums: Any,
-      totals: Any, table: Any, count: int, counted: int, learned: bool, constant: bool, *args: Any,
-      **kwargs: Any) -> int:  # fmt: skip
-    return 2 * _flops(q, v, high, counted)
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any, count: int,
+      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return 2 * chunk_flops(q, v, q[3], counted)

@@ -11,37 +11,32 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .decay_kernels import anchored, load_columns, pair_decays, waves
+from .decay_kernels import load_columns, pair_decays
 from .tiles import load_rows, power, product, store_rows
 
 
-@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
 def decay_attend(
-    a, b, c, own, table, turn_high, turn_low, positions, initial, sums, totals, states, entering, out, final, d_turn,
-    d_decay, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, TURN: tl.constexpr,
-    KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
+    T, H, G, N, SEGMENTS, PER_SEGMENT,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr, KEYS: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, LEARNED: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
-    else a and b [B, T, G, DK], c [B, T, H, DV]. With TURN whatever has DK columns is doubled by cosines and sines as it
-    is read. own, read with KEYS: what `out` is the gradient of, q or k.
-    The state at the start is that of initial [BH, d_k, DV] and of the segments before, from `decay_sums`; with FINAL
-    the last one is written to final [BH, d_k, DV]. d_turn [BH, SEGMENTS, DK], with TURN and KEYS: this kernel's part of
-    the angles' gradient, summed over rows.
+    else a and b [B, T, G, DK], c [B, T, H, DV]. own, read with LEARNED: what `out` is the gradient of, q or k.
+    The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
+    the last one is written to final [BH, DK, DV].
     LEARNED, with KEYS: gradient of the log-decays, d_decay [DK / TILE, B, T, H], by every tile's channels. That of a_t
     is the sum over all pairs of a row t or later with a row before t. Nothing is carried from chunk to chunk: pairs
     that enter a chunk, that leave it and that span it are summed from the states, those inside it are counted where
     they begin less where they end. dq's run leaves the entering ones in `entering` [DK / TILE, B, T, H] and the states
-    before every chunk in `states` [BH, N, DV, d_k]; dk's does the rest.
+    before every chunk in `states` [BH, N, DV, DK]; dk's does the rest.
     """
-    WIDE: tl.constexpr = 2 * DK if TURN else DK
     INNER: tl.constexpr = DV if KEYS else DK  # of a and b
     OUTER: tl.constexpr = DK if KEYS else DV  # of c and out
-    INSIDE: tl.constexpr = TURN and not KEYS
-    OUTSIDE: tl.constexpr = TURN and KEYS
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     first_column = tile * TILE
     batch, head = bh // H, bh % H
@@ -52,45 +47,27 @@ def decay_attend(
         inner_heads, inner_head, outer_heads, outer_head = G, shared, H, head
     rows = tl.arange(0, C)
     inner, outer = tl.arange(0, INNER), first_column + tl.arange(0, TILE)
-    # states lie in memory as [d_k, DV], here they are [INNER, TILE]
+    # states lie in memory as [DK, DV], here they are [INNER, TILE]
     if KEYS:
         block = outer[None, :] * DV + inner[:, None]
     else:
         block = inner[:, None] * DV + outer[None, :]
-    second = DK * DV  # that of the sines
-    size = WIDE * DV
-    if TURN:
-        if KEYS:
-            channels = shared * DK + outer
-        else:
-            channels = shared * DK + inner
-        high, low = tl.load(turn_high + channels), tl.load(turn_low + channels)
+    size = DK * DV
     if START:
         state = tl.load(initial + bh * size + block)
-        if TURN:
-            sines = tl.load(initial + bh * size + second + block)
     else:
         state = tl.zeros([INNER, TILE], tl.float32)
-        if TURN:
-            sines = tl.zeros([INNER, TILE], tl.float32)
     for step in range(0, SEGMENTS - 1 - segment if REVERSE else segment):
         other = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
         whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
         state = state * whole + tl.load(sums + other * size + block)
-        if TURN:
-            sines = sines * whole + tl.load(sums + other * size + second + block)
     table_size = tl.num_programs(2).to(tl.int64) * N * C
-    if OUTSIDE:
-        angles = tl.zeros([C, TILE], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    # small vectors are loaded a chunk ahead, so that nothing waits for them
-    ahead = last - 1 if REVERSE else first
     if DECAY:
+        # a chunk's own decay is loaded a chunk ahead, so that nothing waits for it
+        ahead = last - 1 if REVERSE else first
         next_whole = tl.load(table + table_size + (bh * N + ahead) * C + C - 1)
-    if TURN:
-        positions += batch * POSITION_STRIDE + rows
-        next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
         ahead = tl.maximum(chunk - 1, 0) if REVERSE else tl.minimum(chunk + 1, N - 1)
@@ -100,36 +77,18 @@ def decay_attend(
         # memory before a barrier would wait behind it in registers.
         inner_rows = (token * inner_heads + inner_head) * INNER
         x = load_rows(a + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
-        if KEYS and (TURN or LEARNED):
-            primal = load_rows(own + (token * G + shared) * DK, rows, inside, G * DK, first_column, TILE)
-        if INSIDE:
-            y = load_rows(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
-            _, cos, sin = waves(next_position, high, low, FAST)
-            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
-            x, y = anchored(x, inside), anchored(y, inside)
-            x_cos, x_sin, y_cos, y_sin = x * cos, x * sin, tl.trans(y * cos), tl.trans(y * sin)
         if LEARNED:
-            kept = states + ((bh * N + chunk) * DV + inner[:, None]) * WIDE + outer[None, :]
+            primal = load_rows(own + (token * G + shared) * DK, rows, inside, G * DK, first_column, TILE)
+        if LEARNED:
+            kept = states + ((bh * N + chunk) * DV + inner[:, None]) * DK + outer[None, :]
             if REVERSE:
                 through = tl.sum(state * tl.load(kept).to(tl.float32))
-                if TURN:
-                    through += tl.sum(sines * tl.load(kept + DK).to(tl.float32))
             else:
                 tl.store(kept, state.to(states.dtype.element_ty))
-                if TURN:
-                    tl.store(kept + DK, sines.to(states.dtype.element_ty))
         # across the chunk's start (REVERSE: end)
-        if INSIDE:
-            result = product(x_cos, state, EXACT)
-            score = product(x_cos, y_cos, EXACT)
-            result += product(x_sin, sines, EXACT)
-            score += product(x_sin, y_sin, EXACT)
-        else:
-            result = product(x, state, EXACT)
-            if OUTSIDE:
-                turned = product(x, sines, EXACT)
-            y = load_columns(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
-            score = product(x, y, EXACT)
+        result = product(x, state, EXACT)
+        y = load_columns(b + inner_rows, rows, inside, inner_heads * INNER, 0, INNER)
+        score = product(x, y, EXACT)
         decays = table + (bh * N + chunk) * C
         score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
         if DECAY:
@@ -143,41 +102,20 @@ def decay_attend(
             leave = power(tl.load(decays + (1 if REVERSE else 2) * table_size + rows), FAST)
             whole = tl.exp2(whole)
             result *= reach
-            if OUTSIDE:
-                turned *= reach
-        if OUTSIDE:
-            position, cos, sin = waves(next_position, high, low, FAST)
-            next_position = tl.load(positions + ahead * C, mask=rows < T - ahead * C, other=0)
         if LEARNED:
-            if OUTSIDE:
-                crossing = tl.sum(primal * (result * cos + turned * sin), 1)
-            else:
-                crossing = tl.sum(primal * result, 1)
+            crossing = tl.sum(primal * result, 1)
         # inside it
         z = load_rows(
             c + (token * outer_heads + outer_head) * OUTER, rows, inside, outer_heads * OUTER, first_column, TILE
         )
-        if OUTSIDE:
-            z = anchored(z, inside)
-            z_cos, z_sin = z * cos, z * sin
-            result += product(score, z_cos, EXACT)
-            turned += product(score, z_sin, EXACT)
-            angles += primal * (turned * cos - result * sin) * position
-            result = result * cos + turned * sin
-        else:
-            result += product(score, z, EXACT)
+        result += product(score, z, EXACT)
         if LEARNED:
             place = ((tile * (tl.num_programs(2) // H) + batch) * T + chunk * C + rows) * H + head
             if REVERSE:
-                if OUTSIDE:
-                    pairs = product(primal * cos, tl.trans(z_cos), EXACT)
-                    pairs += product(primal * sin, tl.trans(z_sin), EXACT)
-                else:
-                    pairs = product(primal, tl.trans(z), EXACT)
+                pairs = product(primal, tl.trans(z), EXACT)
                 pairs = tl.where(rows[:, None] < rows[None, :], pairs * score, 0.0)  # [s, t], s before t
-                opened = (
-                    tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing
-                )  # pairs that begin at a row, less those that end
+                # pairs that begin at a row, less those that end
+                opened = tl.sum(pairs, 1) - tl.sum(pairs, 0) + crossing
                 before = tl.load(entering + place, mask=inside, other=0.0)
                 gradient = tl.cumsum(opened, 0) - opened + tl.cumsum(before, 0, reverse=True) + through * whole
                 tl.store(d_decay + place, gradient, mask=inside)
@@ -186,25 +124,8 @@ def decay_attend(
         # to the next chunk
         if DECAY:
             state *= whole
-            if TURN:
-                sines *= whole
-        if INSIDE:
-            if DECAY:
-                z = z * leave[:, None]
-            state += product(y_cos, z, EXACT)
-            sines += product(y_sin, z, EXACT)
-        else:
-            if DECAY:
-                y = y * leave[None, :]
-            if OUTSIDE:
-                state += product(y, z_cos, EXACT)
-                sines += product(y, z_sin, EXACT)
-            else:
-                state += product(y, z, EXACT)
+            y = y * leave[None, :]
+        state += product(y, z, EXACT)
         store_rows(out + (token * H + head) * OUTER, result, rows, inside, H * OUTER, first_column, TILE)
-    if OUTSIDE:
-        tl.store(d_turn + (bh * SEGMENTS + segment) * DK + outer, tl.sum(angles, 0))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + bh * size + block, state)
-        if TURN:
-            tl.store(final + bh * size + second + block, sines)

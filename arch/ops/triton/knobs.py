@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import torch
 import triton
 
 from .assembler import trusted_assembler
@@ -61,9 +62,14 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@lru_cache(maxsize=1)
+@torch.compiler.assume_constant_result
 def hopper() -> bool:
     """Whether Hopper's own matrix instructions may be used: on such a GPU, with an assembler without the bug."""
+    return _hopper()
+
+
+@lru_cache(maxsize=1)
+def _hopper() -> bool:
     return trusted_assembler() and bool(triton.runtime.driver.active.get_current_target().arch == 90)
 
 
@@ -111,23 +117,21 @@ class DecayKnobs:
         return {} if self.arch is None else {"arch": self.arch}
 
 
-def decay_knobs(key_dim: int, value_dim: int, turned: bool, exact: bool) -> DecayKnobs:
+def decay_knobs(key_dim: int, value_dim: int, exact: bool) -> DecayKnobs:
     """The state of a program has at most 64 fp32 numbers a thread: more leaves no room for the rest."""
-    inner = key_dim * (2 if turned else 1)
-    high, wide = (32, 32) if exact else (64, 128) if turned else (128, 64)
     column = 32 if exact else 64
     rules = DecayKnobs(
         chunk=32 if exact else 64,
         tile=min(value_dim, column),
-        warps=8 if inner > 128 and not exact else 4,
-        stages=1 if exact else 2 if inner > 128 else 3,
-        key_tile=min(key_dim, 32 if turned else column),
+        warps=8 if key_dim > 128 and not exact else 4,
+        stages=1 if exact else 2 if key_dim > 128 else 3,
+        key_tile=min(key_dim, column),
         key_warps=8 if value_dim > 128 and not exact else 4,
         key_stages=1 if exact else 2 if value_dim > 128 else 3,
         learned_stages=1 if exact else 2,
-        sum_tile=(min(key_dim, high), min(value_dim, wide)),
+        sum_tile=(min(key_dim, 32 if exact else 128), min(value_dim, 32 if exact else 64)),
         sum_warps=4,
-        sum_stages=1 if exact else 2 if turned else 3,
+        sum_stages=1 if exact else 3,
         segments=0,
         arch="sm80",
     )
