@@ -123,9 +123,12 @@ def device_obstacle(device: torch.device) -> str | None:
     """Why no Triton kernel runs on this device, or None; a CPU has the interpreter."""
     if not WITH_TRITON:
         return "triton is not installed"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+    if device.type == "cuda" and _capability(device) < (8, 0):
         return "the GPU is older than compute capability 8.0"
     return None
+
+
+_capability = functools.cache(torch.cuda.get_device_capability)  # asked for some hundred times a step
 
 
 def kernel_width(x: Tensor, axes: int = 1) -> Tensor:

@@ -43,7 +43,7 @@ def without_kernel(reason):
 
 
 def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(common, "_capability", lambda device: (8, 0))
     monkeypatch.setattr(common, "WITH_TRITON", True)
     assert chosen(None) == chosen("triton") == ("triton", [])
     assert chosen("chunk") == ("chunk", []) and chosen("naive") == ("naive", [])
@@ -58,7 +58,7 @@ def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
     [((7, 5), True, "the GPU is older than compute capability 8.0"), ((9, 0), False, "triton is not installed")],
 )
 def test_a_gpu_that_cannot_says_so_once(fresh, monkeypatch, capability, triton, reason):
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(common, "_capability", lambda device: capability)
     monkeypatch.setattr(common, "WITH_TRITON", triton)
     assert chosen(None) == without_kernel(reason)
     assert chosen("triton") == ("chunk", [])
