@@ -13,7 +13,7 @@ from .decay_attend import decay_attend
 from .decay_kernels import decay_rows, decay_sums
 from .decay_turned import attend_turned
 from .knobs import decay_knobs, decay_segments
-from .launch import interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
 
 
 def attend(
@@ -111,7 +111,7 @@ def _forward(
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
-    q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
+    q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
     table = _table(v, decay, chunk)
     call = _Call(q, v, table, (high, low, positions), count)
     sums, totals = call.sums(k, v, reverse=False)
@@ -125,21 +125,12 @@ def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
     """The decays inside chunks, see `decay_rows`; empty without."""
     batch, length, heads = v.shape[:3]
     chunks = -(-length // chunk)
-    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
+    table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
     if decay is not None:
         decay_rows[(batch * heads, chunks)](
             decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
         )
     return table
-
-
-def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
-    batch, length, heads = v.shape[:3]
-    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
-
-
-def _contiguous(*tensors: Any) -> tuple[Any, ...]:
-    return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
 @_forward.register_fake
@@ -154,7 +145,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor | Non
         v.new_empty(batch, heads, wide, width, dtype=torch.float32),
         v.new_empty(*shape, wide, width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
-        v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32),
+        v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 
@@ -165,7 +156,7 @@ def _backward(
     count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays and theta (empty without), and the initial state."""
-    d_out, d_final, q, k, v, positions, initial = _contiguous(d_out, d_final, q, k, v, positions, initial)
+    d_out, d_final, q, k, v, positions, initial = contiguous(d_out, d_final, q, k, v, positions, initial)
     call = _Call(q, v, table, (high, low, positions), count)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
-from .launch import interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
 from .turned_kernels import turned_backward, turned_output, turned_states
 
 
@@ -86,9 +86,14 @@ def _forward(
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
-    q, k, v, positions, initial = _contiguous(q, k, v, positions, initial)
-    table = _table(v, decay, chunk)
+    q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
+    table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
     call = _Call(q, v, table, high, low, positions, count)
+    if decay is not None:
+        decay_rows[(call.rows, call.chunks)](
+            decay.contiguous(), table, call.length, call.heads, call.chunks, C=chunk, PER_STEP=decay.dim() == 3,
+            num_warps=2,
+        )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
     knobs, out = call.knobs, torch.empty_like(v)
     turned_output[(call.chunks, call.rows)](
@@ -96,27 +101,6 @@ def _forward(
         STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
     )  # fmt: skip
     return out, final, states, table
-
-
-def _table(v: Tensor, decay: Tensor | None, chunk: int) -> Tensor:
-    """The decays inside chunks, see `decay_rows`; empty without."""
-    batch, length, heads = v.shape[:3]
-    chunks = -(-length // chunk)
-    table = v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32)
-    if decay is not None:
-        decay_rows[(batch * heads, chunks)](
-            decay.contiguous(), table, length, heads, chunks, C=chunk, PER_STEP=decay.dim() == 3, num_warps=2
-        )
-    return table
-
-
-def _table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
-    batch, length, heads = v.shape[:3]
-    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
-
-
-def _contiguous(*tensors: Any) -> tuple[Any, ...]:
-    return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
 @_forward.register_fake
@@ -129,7 +113,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
         v.new_empty(v.shape),
         v.new_empty(batch, heads, wide, width, dtype=torch.float32),
         v.new_empty(batch * heads, (length + chunk - 1) // chunk, width, wide),
-        v.new_empty(_table_shape(v, decay, chunk), dtype=torch.float32),
+        v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 
@@ -139,7 +123,7 @@ def _backward(
     positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
-    d_out, d_final, q, k, v, positions = _contiguous(d_out, d_final, q, k, v, positions)
+    d_out, d_final, q, k, v, positions = contiguous(d_out, d_final, q, k, v, positions)
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
@@ -154,7 +138,8 @@ def _backward(
     turned_backward[(3 * call.chunks, call.rows)](
         q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
         BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
-        LEARNED=learned, num_warps=knobs.warps, maxnreg=knobs.registers, **call.flags,
+        LEARNED=learned, num_warps=knobs.warps,
+        maxnreg=None if learned else knobs.registers, **call.flags,
     )  # fmt: skip
     d_theta = d_turn.sum((0, 1, 3))
     if shared:

@@ -59,8 +59,9 @@ def turned_states(
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with columns
-    as `doubled` has them, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels' cosines and sines and BV values.
+    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with the
+    columns of `doubled`, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels, cosines and
+    sines, and BV values.
 
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
@@ -76,7 +77,8 @@ def turned_states(
     rows = tl.arange(0, C)
     size = WIDE * DV
     columns = tl.arange(0, 2 * BK)
-    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
+    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV
+    block += (v0 + tl.arange(0, BV))[:, None]
     high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
@@ -157,7 +159,7 @@ def value_rows(
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        x, y = (doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT))
+        x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
         score += product(x, tl.trans(y), EXACT)
         result += product(x, state, EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
