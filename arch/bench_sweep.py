@@ -60,6 +60,27 @@ def decay_trial(
     )
 
 
+def turned_trial(
+    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
+    registers: int | None,
+) -> Trial:  # fmt: skip
+    return Trial(
+        chunk=chunk,
+        segments=states[4],
+        state_tile=states[:2],
+        state_warps=states[2],
+        state_stages=states[3],
+        output_tile=output[0],
+        output_stages=output[1],
+        key_tile=keys[0],
+        key_stages=keys[1],
+        value_tile=values[0],
+        value_stages=values[1],
+        registers=registers,
+        warps=chunk // 16,
+    )
+
+
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
     if case in ("hgrn2", "gla"):
@@ -76,6 +97,19 @@ def trials(case: str, width: int) -> list[Trial]:
                 (32, (64, 64, 4, 4, 1), (64, 2, None), (64, 4, 168)),
                 (32, (32, 64, 4, 4, 2), (128, 4, None), (128, 8, None)),
                 (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
+            )
+        ]
+    elif case == "cosformer2":
+        # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
+        rows = [
+            turned_trial(*row)
+            for row in (
+                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
+                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
+                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), (32, 3), None),
+                (64, (32, 128, 8, 3, 1), (64, 1), (32, 1), (32, 2), 168),
+                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
+                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
         ]
     else:
@@ -123,7 +157,7 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, decay_bulk, gated, knobs, launch
+    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -135,6 +169,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         launch: ("carry",),
         decay: ("decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
+        decay_turned: ("turned_states", "turned_output", "turned_backward"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

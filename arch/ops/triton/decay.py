@@ -12,7 +12,7 @@ from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
 from .decay_kernels import decay_rows, decay_sums
 from .knobs import decay_bulk, decay_knobs, decay_segments
-from .launch import interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
 
 
 def attend(
@@ -106,7 +106,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks."""
     q, k, v, initial = contiguous(q, k, v, initial)
-    table = v.new_empty(table_shape(v, decay, chunk), dtype=torch.float32)
+    table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
     call = _Call(q, v, table, count, decay is not None and decay.dim() == 1)
     if decay is not None:
         call.decays(decay)
@@ -115,15 +115,6 @@ def _forward(
     final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
     return out, final, sums, totals, table
-
-
-def table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
-    batch, length, heads = v.shape[:3]
-    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
-
-
-def contiguous(*tensors: Any) -> tuple[Any, ...]:
-    return tuple(None if x is None else x.contiguous() for x in tensors)
 
 
 @_forward.register_fake
@@ -136,7 +127,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(batch, heads, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
-        v.new_empty(table_shape(v, decay, chunk), dtype=torch.float32),
+        v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
     )
 
 

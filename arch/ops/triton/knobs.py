@@ -167,14 +167,14 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
 class TurnedKnobs:
     chunk: int
     warps: int  # of outputs and gradients
-    state_tile: tuple[int, int]  # [d_k, d_v] of both halves, of the pass over the states
+    state_tile: tuple[int, int]  # [d_k, d_v] of the pass over the states, cosines and sines
     state_warps: int
     state_stages: int
     output_tile: int  # of d_k
     output_stages: int
-    key_tile: int
+    key_tile: int  # the same, of dq and dk
     key_stages: int
-    value_tile: int
+    value_tile: int  # and of dv
     value_stages: int
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
@@ -186,20 +186,21 @@ class TurnedKnobs:
 
 
 def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
-    """Of `decay_attention` with angles."""
+    """Of `decay_attention` with angles. Three programs of 168 registers fit a multiprocessor."""
+    wide = value_dim > 128
     rules = TurnedKnobs(
-        chunk=32 if exact else 64,
+        chunk=(16 if wide else 32) if exact else 64,
         warps=4,
         state_tile=(min(key_dim, 32), min(value_dim, 32 if exact else 128)),
         state_warps=4 if exact else 8,
         state_stages=1 if exact else 4,
-        output_tile=min(key_dim, 32),
+        output_tile=min(key_dim, 16 if exact else 32),
         output_stages=1 if exact else 3,
         key_tile=min(key_dim, 16 if exact else 32),
         key_stages=1,
         value_tile=min(key_dim, 16),
         value_stages=1 if exact else 3,
-        registers=None if exact else 168,
+        registers=None if exact or wide else 168,
         segments=0,
         arch=None if not exact and {key_dim, value_dim} == {128} and hopper() else "sm80",
     )
@@ -207,13 +208,13 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
 
 
 def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> int:
-    """Segments of the pass over the states of `rows` sequences times heads."""
+    """Segments of the pass over the states of `rows` sequences times heads: as many as fill the GPU, but not two, for
+    what each adds takes as long as the pass itself. (Nothing here that torch.compile cannot trace.)"""
     count = knobs.segments
     if not count:
-        count = 1
         tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
-        while count * tiles < PROGRAMS and chunks >= 16 * count:
-            count *= 2
+        count = min(MULTIPROCESSORS // tiles, chunks // 16)
+        count = count if count > 2 else 1
     length = -(-chunks // min(count, chunks))
     return -(-chunks // length)
 

@@ -1,4 +1,4 @@
-"""Where kernels run and the dtype of their operands; the pass over the states of `gated_attention`."""
+"""Where kernels run, the dtype and the shapes of their operands; the pass over the states of `gated_attention`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def operand_dtype(*tensors: Tensor | None) -> torch.dtype:
     """bf16 where every input is, else fp32; fp32 in the interpreter, whose bf16 products are wrong."""
     present = [x for x in tensors if x is not None]
     return torch.bfloat16 if all(x.dtype == torch.bfloat16 for x in present) and not interpreted() else torch.float32
+
+
+def contiguous(*tensors: Any) -> tuple[Any, ...]:
+    return tuple(None if x is None else x.contiguous() for x in tensors)
+
+
+def decay_table_shape(v: Tensor, decay: Tensor | None, chunk: int) -> tuple[int, ...]:
+    """Of what `decay_rows` writes; empty without decays."""
+    batch, length, heads = v.shape[:3]
+    return (3 if decay is not None else 0, batch * heads, (length + chunk - 1) // chunk, chunk)
 
 
 def state_pass(

@@ -9,15 +9,42 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .decay_kernels import anchored, load_columns, pair_decays, waves
-from .tiles import load_rows, power, product, store_rows
+from .decay_kernels import load_columns, pair_decays
+from .tiles import TWO_PI, cos_sin, load_rows, power, product, store_rows
+
+TURN = tl.constexpr(0.15915493667125702)  # 1 / 2 pi in two fp32 parts
+TURN_REST = tl.constexpr(6.420638243e-09)
+ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
 
 
 @triton.jit
-def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
-    """theta / 2 pi of BK channels in two parts."""
-    channels = channel + first + tl.arange(0, BK)
-    return tl.load(turn_high + channels), tl.load(turn_low + channels)
+def anchored(x, inside):
+    """x [C, BK], of rows `inside`. What is computed from it stays in the layout it was loaded in: this mask's origin,
+    row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
+    hold a copy of the operand."""
+    return tl.where(inside[:, None], x, 0.0)
+
+
+@triton.jit
+def waves(positions, high, low, FAST: tl.constexpr):
+    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
+
+    high + low is theta / 2 pi. Whole turns are dropped from their product with a position inside a fused multiply-add,
+    before it is rounded: exact to 2^-20 at up to 2^22 turns.
+    """
+    position = positions.to(tl.float32)[:, None]
+    whole = tl.fma(position, high[None, :], ROUNDER) - ROUNDER
+    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], -whole))
+    cos, sin = cos_sin(turn * TWO_PI, FAST)
+    return position, cos, sin
+
+
+@triton.jit
+def turns(theta, first, BK: tl.constexpr):
+    """theta / 2 pi of BK channels in two parts, exact to 2^-47."""
+    angle = tl.load(theta + first + tl.arange(0, BK))
+    high = angle * TURN
+    return high, tl.fma(angle, TURN, -high) + angle * TURN_REST
 
 
 @triton.jit
@@ -54,13 +81,14 @@ def as_half(x, EXACT: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def turned_states(
-    x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
+    x, y, table, theta, positions, initial, sums, totals, states, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with columns
-    as `doubled` has them, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels' cosines and sines and BV values.
+    """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with the
+    columns of `doubled`, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels, cosines and
+    sines, and BV values.
 
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
@@ -76,8 +104,9 @@ def turned_states(
     rows = tl.arange(0, C)
     size = WIDE * DV
     columns = tl.arange(0, 2 * BK)
-    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV + (v0 + tl.arange(0, BV))[:, None]
-    high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
+    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV
+    block += (v0 + tl.arange(0, BV))[:, None]
+    high, low = turns(theta, shared * DK + k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
     else:
@@ -122,20 +151,20 @@ def turned_states(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
-    q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    q, k, v, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
     value_rows(
-        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        q, k, v, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE,
         tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
     )  # fmt: skip
 
 
 @triton.jit
 def value_rows(
-    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    a, b, c, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -155,9 +184,9 @@ def value_rows(
         x = load_rows(a + inner, rows, inside, G * DK, first, BK)
         y = load_rows(b + inner, rows, inside, G * DK, first, BK)
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
-        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        high, low = turns(theta, shared * DK + first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        x, y = (doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT))
+        x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
         score += product(x, tl.trans(y), EXACT)
         result += product(x, state, EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
@@ -172,7 +201,7 @@ def value_rows(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_backward(
-    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
+    q, k, v, d_out, table, theta, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
@@ -190,24 +219,24 @@ def turned_backward(
     kind = tl.program_id(0) % 3
     if kind == 0:
         key_gradient(
-            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            d_out, v, k, q, table, theta, positions, states, states, d_q, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            v, d_out, q, k, table, theta, positions, d_states, states, d_k, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
-            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
+            k, q, d_out, table, theta, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
             chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    a, b, c, own, table, theta, positions, states, before, out, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -237,7 +266,7 @@ def key_gradient(
         z = load_rows(c + inner, rows, inside, G * DK, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
-        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        high, low = turns(theta, shared * DK + first, BK)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         result = product(x, state, EXACT)
         if DECAY:

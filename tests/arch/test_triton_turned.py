@@ -1,0 +1,100 @@
+"""The kernels of `decay_attention` with angles, cut into segments and tiles, against the recurrence in float64."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.ops import decay_attention
+
+from .compare import assert_close, randn, with_gradients
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton import decay_turned
+from arch.ops.triton.knobs import override, turned_knobs, turned_segments
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TOLERANCE = 1e-5
+
+
+def inputs(length, groups, heads, key_dim, value_dim):
+    """q, k, v, the initial state and theta."""
+    q, k = (randn(1, length, groups, key_dim, dtype=torch.float32, seed=seed) for seed in (0, 1))
+    v = randn(1, length, heads, value_dim, dtype=torch.float32, seed=2)
+    state = randn(1, heads, 2 * key_dim, value_dim, dtype=torch.float32, seed=3)
+    return [q, k, v, state, torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0))]
+
+
+def gradients(leaves, positions, form, decays=None, **knobs):
+    def run(x):
+        rates = None if decays is None else decays.to(x[2])
+        return decay_attention(*x[:3], rates, x[3], form=form, angles=(x[4], positions.to(x[2].device)))
+
+    with override(**knobs):
+        return with_gradients(run, leaves)
+
+
+@pytest.mark.parametrize("decays", [None, [-1e-3, -3.0]])
+@pytest.mark.parametrize("segments", [1, 3])
+def test_segments_and_tiles(segments, decays):
+    """The last segment and its last chunk are shorter; keys and values are several tiles."""
+    leaves, positions = inputs(60, 1, 2, 32, 32), torch.arange(60) + 5
+    rates = None if decays is None else torch.tensor(decays)
+    expected = gradients([x.double() for x in leaves], positions, "naive", rates)
+    tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_without_a_final_states_gradient():
+    """As in training: only the outputs are used, from no state; every element is written, and twice the same."""
+    q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(33, 2, 2, 16, 16))
+
+    def run(form, *x):
+        out, _ = decay_attention(*x[:3], form=form, angles=(x[3], torch.arange(33, device=x[0].device)))
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), x)]
+
+    expected = run("naive", *(x.detach().cpu().double().requires_grad_() for x in (q, k, v, theta)))
+    found, again = (run("triton", q, k, v, theta) for _ in range(2))
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+
+
+def test_segments_by_the_rules():
+    """Many sequences are not cut, few are, never in two; no segment is empty."""
+    knobs = turned_knobs(128, 128, exact=False)
+    assert turned_segments(knobs, 32, 128, 128, 128) == 1
+    assert turned_segments(knobs, 4, 128, 128, 128) > 2
+    for rows in (1, 4, 12, 80):
+        for chunks in (1, 7, 16, 100, 1000):
+            count = turned_segments(knobs, rows, 128, 128, chunks)
+            assert count != 2
+            assert (count - 1) * -(-chunks // count) < chunks
+
+
+def test_operators_are_sound():
+    """Schemas, fake kernels and gradients as torch.compile relies on them."""
+    q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 2, 16, 16))
+    positions = torch.arange(20, dtype=torch.int32, device=DEVICE)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    arguments = (q, k, v, None, theta, positions, None, 32, 1, 64)
+    torch.library.opcheck(decay_turned._forward, arguments, test_utils=tests)
+
+
+def test_compiled_for_any_length():
+    """One graph, whose operators' sizes follow from symbolic shapes."""
+    torch._dynamo.reset()
+
+    def run(q, k, v, theta):
+        positions = torch.arange(q.shape[1], device=q.device)
+        return decay_attention(q, k, v, form="triton", angles=(theta, positions))[0]
+
+    def gradients(function, leaves):
+        return torch.autograd.grad(function(*leaves).square().sum(), leaves)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    leaves = [x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 1, 16, 16)]
+    leaves = [*leaves[:3], leaves[4]]
+    assert all(torch.equal(a, b) for a, b in zip(gradients(compiled, leaves), gradients(run, leaves), strict=True))
