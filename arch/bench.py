@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise InputError(f"unknown {name!r} (valid: {', '.join(valid)})")
     if not torch.cuda.is_available():
         raise InputError("arch.bench needs a GPU and found none")
-    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    print(device(), flush=True)
     shapes = [tuple(int(x) for x in shape.split(",")) for shape in options.shape.split()]
     rows: list[dict[str, Any]] = []
     if options.sweep:
@@ -190,6 +190,12 @@ def main(arguments: list[str] | None = None) -> None:
             json.dump(rows, file, indent=1)
     print(table([row for row in rows if "against" in row]))
     print(table([row for row in rows if "against" not in row]))
+
+
+def device() -> str:
+    from .ops.triton.assembler import described
+
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {described()}"
 
 
 def _lra(options: Any) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from .bench import failed, table
+from .bench import device, failed, table
 from .config import ARCHS
 from .errors import InputError
 from .lm import LanguageModel
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
         preset(arch, options.size)
     if not torch.cuda.is_available():
         raise InputError("arch.bench --model needs a GPU and found none")
-    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    print(device(), flush=True)
     rows: list[dict[str, Any]] = []
     for arch in archs:
         row: dict[str, Any] = {"model": f"{arch}-{options.size}", "batch": options.batch}

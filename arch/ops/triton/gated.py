@@ -11,7 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .gated_backward import gated_backward, gated_values
 from .gated_kernels import gated_operands, gated_output, gated_states
-from .knobs import Knobs, gated_knobs
+from .knobs import Knobs, gated_chunk, gated_knobs
 from .launch import interpreted, operand_dtype, state_pass
 
 
@@ -23,7 +23,7 @@ def attend(
     [B, T, H, d_v]; gate: log f, or logits with a bound [H, d_k]; key None for 1 - f; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told."""
     dtype = operand_dtype(q, key, v)
-    chunk = gated_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16).chunk
+    chunk = gated_chunk(dtype != torch.bfloat16)
     out, final, *_ = _forward(
         q.to(dtype), None if key is None else key.to(dtype), v.to(dtype), gate, bound, initial, reset, chunk, counted
     )
@@ -32,14 +32,15 @@ def attend(
 
 @lru_cache(maxsize=32)
 def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices of 0 and 1 [5 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
-    chunk's middle to t, with -1 before it; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and
-    the midpoint of its pair."""
+    """Matrices of 0 and 1 [6 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
+    chunk's middle to t, with -1 before it; t alone; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows
+    between t and the midpoint of its pair."""
     rows = torch.arange(size)
     row, column = rows[:, None], rows[None, :]
     matrices = [column <= row, column > row, column < row, column >= row]
     middle = size // 2
     matrices.append(((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float())
+    matrices.append(column == row)
     for level in range(size.bit_length() - 1):
         late = ((row >> level) & 1) == 1
         matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
@@ -91,9 +92,10 @@ def _forward(
     knobs, first = call.knobs, q if key is None else key
     queries, keys = torch.empty_like(q), torch.empty_like(q)
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
-    gated_operands[(*call.grid, call.key_dim // knobs.operands_tile)](
+    gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, num_warps=knobs.operands_warps, num_stages=1, **knobs.target,
+        BK=knobs.operands_tile, num_warps=knobs.operands_warps,
+        maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
@@ -141,18 +143,18 @@ def _backward(
         call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
     )
     knobs, first = call.knobs, q if key is None else key
-    d_scores = torch.empty_like(scores)
-    d_own = q.new_empty(call.rows, call.chunks, chunk, dtype=torch.float32)
     gated_values[call.grid](
-        keys, v, d_out, d_states, scores, d_scores, d_own, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
+        keys, d_out, d_states, scores, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
         num_warps=knobs.values_warps, num_stages=1, **knobs.target,
     )  # fmt: skip
-    gated_backward[(*call.grid, call.key_dim // knobs.backward_tile[0])](
-        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states, d_scores,
-        d_own, d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0],
-        num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
-        num_stages=1, **knobs.target,
-    )  # fmt: skip
+    # the second finds what the first cannot; without the middle that is everything, chunk by chunk
+    for near, per in ((True, 1), (False, 16)) if knobs.middle else ((False, 1),):
+        tiles = (call.key_dim // knobs.backward_tile[0], call.rows, -(-call.chunks // per))
+        gated_backward[tiles](
+            q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
+            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
+            PER=per, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
+        )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
 

@@ -7,16 +7,18 @@ import triton
 import triton.language as tl
 
 from .tiles import (
+    accumulated,
     block_offsets,
-    gates,
+    gates_of,
+    load_gates,
     load_rows,
     matrix,
     power,
     product,
     row_sums,
     store_rows,
-    sums_after,
-    sums_until,
+    time_sums,
+    transposed,
 )
 
 REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
@@ -31,7 +33,11 @@ def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, D
     lower = tl.zeros([1, BK], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[None, :]
-    log_f, k = gates(gate, key, lower, offsets, inside[:, None], cut, LOGITS, KEY, RESET, FAST)
+    log_f, k = gates_of(
+        load_gates(gate, offsets, inside[:, None], LOGITS).to(tl.float32), lower, cut, LOGITS, RESET, FAST
+    )
+    if KEY:
+        k = tl.load(key + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
     return tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32), k, log_f
 
 
@@ -47,38 +53,46 @@ def gated_operands(
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.
     """
-    bh, chunk, k0 = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * BK
+    k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
     rows, columns = tl.arange(0, C), k0 + tl.arange(0, BK)
-    inside = chunk * C + rows < T
+    inside = (chunk * C + rows < T)[None, :]
     token = batch * T + chunk * C
-    cut = inside[:, None]
+    offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
+    logits = load_gates(gate, offsets, inside, LOGITS)
+    one = matrix(table, 5, C)
+    query = tl.load(q + offsets, mask=inside, other=0.0)
+    sums = transposed(table, 4 if MIDDLE else 0, C)
+    cut = inside
     if RESET:
-        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
-    first = (token * H + head) * DK
-    query, k, log_f = chunk_tile(
-        q + first, key + first, gate + first, bound, cut, inside, H, head, k0, C, DK, BK, LOGITS, KEY, RESET, FAST
-    )
-    until = sums_until(table, log_f, C, EXACT)
-    whole = tl.sum(log_f, 0)
+        cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
+    lower = tl.zeros([BK, 1], tl.float32)
+    if LOGITS:
+        lower = tl.load(bound + head * DK + columns)[:, None]
+    log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
+    if KEY:
+        k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
+    whole = tl.sum(log_f, 1)
     link = links + (bh * N + chunk) * 3 * DK + columns
     if MIDDLE:
-        early = tl.sum(tl.where(rows[:, None] < C // 2, log_f, 0.0), 0)
+        early = tl.sum(tl.where(rows[None, :] < C // 2, log_f, 0.0), 1)
         late = whole - early
         near = tl.minimum(early, late) > REACH
-        early, late = tl.where(near, early, 0.0), tl.where(near, late, 0.0)
-        tl.store(link, early)
-        tl.store(link + DK, late)
-        tl.store(link + 2 * DK, tl.where(near, 0.0, whole))
-        until -= early[None, :]
-        after = tl.where(near, 0.0, whole)[None, :] - until
+        whole = tl.where(near, 0.0, whole)
+        tl.store(link, tl.where(near, early, 0.0))
+        tl.store(link + DK, tl.where(near, late, 0.0))
+        tl.store(link + 2 * DK, whole)
+        until = time_sums(log_f, sums, EXACT) + tl.where(near, 0.0, early)[:, None]
+        after = whole[:, None] - until
     else:
         tl.store(link, tl.zeros([BK], tl.float32))
         tl.store(link + DK, tl.zeros([BK], tl.float32))
         tl.store(link + 2 * DK, whole)
-        after = sums_after(table, log_f, C, EXACT)
-    store_rows(queries + first, query * power(until, FAST), rows, inside, H * DK, k0, BK)
-    store_rows(keys + first, k * power(after, FAST), rows, inside, H * DK, k0, BK)
+        until = time_sums(log_f, sums, EXACT)
+        after = time_sums(log_f, transposed(table, 1, C), EXACT)
+    x, y = query.to(tl.float32) * power(until, FAST), k * power(after, FAST)
+    tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
+    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
@@ -121,18 +135,18 @@ def gated_states(
         chunk = last - 1 - step if REVERSE else first + step
         inside = chunk * C + rows < T
         token = batch * T + chunk * C
+        enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
+        total += entering + through + leaving
         next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
-        next_entering, next_leaving = tl.load(next_one + entry), tl.load(next_one + exit)
-        next_through = tl.load(next_one + 2 * DK)
+        entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
         values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
-        state *= tl.exp2(entering)[:, None]
+        state *= enter[:, None]
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
-        state = state * tl.exp2(through)[:, None] + product(tl.trans(operand), values, EXACT)
-        state *= tl.exp2(leaving)[:, None]  # by itself: both links in one factor could underflow
-        total += entering + through + leaving
-        entering, leaving, through = next_entering, next_leaving, next_through
+        state = state * cross[:, None] + product(tl.trans(operand), values, EXACT)
+        state *= leave[:, None]  # by itself: both links in one factor could underflow
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * DK * DV + block, state)
@@ -204,7 +218,7 @@ def gated_output(
                 score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
                 for size in range(0, LEVELS):
                     late = ((row >> size) & 1) == 1
-                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 5 + size, C), log_f, EXACT), FAST)
+                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 6 + size, C), log_f, EXACT), FAST)
                     pairs = ((row >> size) ^ (column >> size)) == 1
                     score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)

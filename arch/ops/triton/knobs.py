@@ -1,7 +1,7 @@
 """Sizes of tiles, warps and pipeline stages, by shape rules: no search at run time. `override` is for measurements.
 
 Hopper's own matrix instructions (wgmma) are used where they were checked, and only with an assembler without the bug
-that NOTES.md describes.
+that NOTES.md describes (assembler.py finds it).
 Otherwise, so with the one Triton 3.6 and 3.7 bring, kernels use the instructions of sm80, with tiles of their own.
 """
 
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-import triton
+from .assembler import hopper, trusted_assembler
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
@@ -37,6 +36,7 @@ class Knobs:
     values_warps: int = 4
     operands_tile: int = 32
     operands_warps: int = 4
+    operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
 
     @property
@@ -58,40 +58,29 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@lru_cache(maxsize=1)
-def trusted_assembler() -> bool:
-    """Whether Triton's ptxas is of CUDA 13.3 or later (TRITON_PTXAS_PATH chooses another)."""
-    try:
-        version = triton.knobs.nvidia.ptxas.version
-    except RuntimeError:  # there is none: the interpreter
-        return False
-    return tuple(int(x) for x in version.split(".")[:2]) >= (13, 3)
-
-
-def _arch(exact: bool, *widths: int) -> str | None:
-    checked = not exact and set(widths) == {128}  # on a GPU, against float64
-    if _override.get("arch", ""):
-        return str(_override["arch"])
-    return None if "arch" in _override or (checked and trusted_assembler()) else "sm80"
+def gated_chunk(exact: bool) -> int:
+    return int(_override.get("chunk", 32 if exact else 64))
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
+    own = not exact and trusted_assembler() and hopper()  # Hopper's matrix instructions
     rules = Knobs(
-        chunk=32 if exact else 64,
-        state_tile=(min(key_dim, 32), min(value_dim, 64 if exact else 128)),
+        chunk=gated_chunk(exact),
+        state_tile=(min(key_dim, 64 if own else 32), min(value_dim, 64)),
         state_warps=4,
         state_stages=1 if exact else 4,
         output_tile=(min(key_dim, 32 if exact else 128 if value_dim <= 128 else 64), value_dim),
         output_warps=4,
         output_registers=None,
-        backward_tile=(min(key_dim, 16 if exact else 64), value_dim),
+        backward_tile=(min(key_dim, 16 if exact else 64 if own else 32), value_dim),
         backward_warps=4,
         backward_registers=None,
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
+        operands_registers=None if exact else 128,
         middle=not exact,
         segments=0,
-        arch="sm80",  # Hopper's were faster, but their results have not been checked since the kernels were rewritten
+        arch=None if own else "sm80",
     )
     return replace(rules, **_override)
 

@@ -25,12 +25,18 @@ def product(a, b, EXACT: tl.constexpr):
 
 
 @triton.jit
-def rounded(x, EXACT: tl.constexpr):
+def operand(x, EXACT: tl.constexpr):
     """x as `product` reads it."""
     if EXACT:
-        return x
+        return x.to(tl.float32)
     else:
-        return x.to(tl.bfloat16).to(tl.float32)
+        return x.to(tl.bfloat16)
+
+
+@triton.jit
+def rounded(x, EXACT: tl.constexpr):
+    """The same, in fp32."""
+    return operand(x, EXACT).to(tl.float32)
 
 
 @triton.jit
@@ -41,32 +47,26 @@ def matrix(table, number, SIZE: tl.constexpr):
 
 
 @triton.jit
+def transposed(table, number, SIZE: tl.constexpr):
+    rows = tl.arange(0, SIZE)
+    return tl.load(table + number * SIZE * SIZE + rows[:, None] + rows[None, :] * SIZE)
+
+
+@triton.jit
+def two_parts(x):
+    """fp32 x as the sum of two bf16 numbers, to 2^-17; the first rounded by hand: the instruction for it is slow."""
+    high = ((x.to(tl.int32, bitcast=True) + 0x8000) & -65536).to(tl.float32, bitcast=True)
+    return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
+
+
+@triton.jit
 def row_sums(which, x, EXACT: tl.constexpr):
     """which @ x for a matrix of 0 and 1: sums of the rows of fp32 x, to 2^-17, by products that are exact."""
     if EXACT:
         return tl.dot(which, x, input_precision="tf32x3")
     else:
-        high = x.to(tl.bfloat16)
-        low = (x - high.to(tl.float32)).to(tl.bfloat16)
+        high, low = two_parts(x)
         return tl.dot(which, high, tl.dot(which, low))
-
-
-@triton.jit
-def sums_until(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
-    """Sums of rows up to each, with it."""
-    if EXACT:
-        return row_sums(matrix(table, 0, C), log_f, EXACT)
-    else:
-        return tl.cumsum(log_f, 0)
-
-
-@triton.jit
-def sums_after(table, log_f, C: tl.constexpr, EXACT: tl.constexpr):
-    """Sums of the rows behind each."""
-    if EXACT:
-        return row_sums(matrix(table, 1, C), log_f, EXACT)
-    else:
-        return tl.sum(log_f, 0)[None, :] - tl.cumsum(log_f, 0)
 
 
 @triton.jit
@@ -102,11 +102,10 @@ def log2_of(x, FAST: tl.constexpr):
 
 @triton.jit
 def sigmoids(x, FAST: tl.constexpr):
-    """sigmoid(x) and sigmoid(-x), each to its own precision."""
-    e = power(-tl.abs(x) * LOG2E, FAST)
-    large = inverse(1.0 + e, FAST)
-    small = e * large
-    return tl.where(x > 0, large, small), tl.where(x > 0, small, large)
+    """sigmoid(x) and sigmoid(-x), each to its own precision; x below -86 counts as -86: 2^-124 and 1."""
+    e = power(tl.maximum(x, -86.0) * -LOG2E, FAST)
+    up = inverse(1.0 + e, FAST)
+    return up, e * up
 
 
 @triton.jit
@@ -115,9 +114,8 @@ def forget(x, bound, FAST: tl.constexpr):
     up, down = sigmoids(x, FAST)
     complement = (1.0 - bound) * down
     f = bound + (1.0 - bound) * up
-    series = 1.0 + complement * (1.0 / 2 + complement * (1.0 / 3 + complement * (1.0 / 4 + complement * (1.0 / 5))))
-    log_f = tl.where(complement < 1.0 / 16, -LOG2E * complement * series, log2_of(f, FAST))
-    return tl.maximum(log_f, LOWEST), complement
+    series = -LOG2E + complement * (-LOG2E / 2 + complement * (-LOG2E / 3 + complement * (-LOG2E / 4)))
+    return tl.where(complement < 1.0 / 32, complement * series, log2_of(f, FAST)), complement
 
 
 @triton.jit
@@ -129,30 +127,58 @@ def complement_of(log_f):
 
 
 @triton.jit
-def gates(gate, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
-          FAST: tl.constexpr):  # fmt: skip
-    """log2 f and k, fp32 [C, BK], of rows `inside` the sequence; 0 elsewhere.
-
-    gate: logits with LOGITS, else log f; key: k with KEY, else 1 - f; bound [1, BK]; cut [C, 1]: where reset.
-    """
-    x = tl.load(gate + offsets, mask=inside, other=0.0).to(tl.float32)
-    return gates_of(x, key, bound, offsets, inside, cut, LOGITS, KEY, RESET, FAST)
+def load_gates(gate, offsets, inside, LOGITS: tl.constexpr):
+    """Logits or log f, as they are; rows not inside forget nothing and have k = 0."""
+    return tl.load(gate + offsets, mask=inside, other=1e30 if LOGITS else 0.0)
 
 
 @triton.jit
-def gates_of(x, key, bound, offsets, inside, cut, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr,
-             FAST: tl.constexpr):  # fmt: skip
-    """The same with the gates already loaded."""
+def gates_of(x, bound, cut, LOGITS: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr):
+    """log2 f and 1 - f of fp32 logits with their bound, or of log f; cut: where reset."""
     if LOGITS:
         log_f, k = forget(x, bound, FAST)
     else:
         log_f = tl.maximum(x * LOG2E, LOWEST)
         k = complement_of(x)
-    if KEY:
-        k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
     if RESET:
         log_f = tl.where(cut, LOWEST, log_f)
-    return tl.where(inside, log_f, 0.0), tl.where(inside, k, 0.0)
+    return log_f, k
+
+
+@triton.jit
+def accumulated(x, one, EXACT: tl.constexpr):
+    """x [BK, C] in fp32 and in the layout of a product's result, by an exact product with `one`: no infinities in it.
+    Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
+    if EXACT or x.dtype != tl.bfloat16:
+        return x.to(tl.float32)
+    else:
+        finite = tl.inline_asm_elementwise(
+            "{.reg .b32 x, y; mov.b32 y, 0xf149f149; max.bf16x2 x, $1, y; mov.b32 y, 0x71497149; min.bf16x2 $0, x, y;}",
+            "=r,r",
+            [x],
+            dtype=tl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+        return tl.dot(finite, one)
+
+
+@triton.jit
+def packed(x):
+    """fp32 numbers that are bf16, as bf16: two in a register, which the compiler's own conversion would not do."""
+    return tl.inline_asm_elementwise(
+        "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.bfloat16, is_pure=True, pack=2
+    )
+
+
+@triton.jit
+def time_sums(x, which, EXACT: tl.constexpr):
+    """x @ which for a matrix of 0 and 1 (`transposed`): sums of the columns of fp32 x [BK, C], to 2^-17."""
+    if EXACT:
+        return tl.dot(x, which, input_precision="tf32x3")
+    else:
+        high, low = two_parts(x)
+        return tl.dot(high, which, tl.dot(low, which))
 
 
 @triton.jit

@@ -1,0 +1,67 @@
+"""Which ptxas compiles the kernels. The one that Triton 3.6 and 3.7 bring (CUDA 12.8) makes kernels with Hopper's own
+matrix instructions read shared memory at wild addresses (NOTES.md); CUDA 13.3's and later do not. The package
+nvidia-cuda-nvcc brings such a one, which is used where it is installed and TRITON_PTXAS_PATH names no other."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from importlib import metadata
+
+import torch
+import triton
+
+FIXED = (13, 3)
+
+
+def version_of(tool: str) -> tuple[int, ...]:
+    return tuple(int(x) for x in tool.split(".")[:2])
+
+
+def packaged() -> str | None:
+    """The path of nvidia-cuda-nvcc's ptxas, from the package's list of files."""
+    try:
+        files = metadata.files("nvidia-cuda-nvcc") or []
+    except metadata.PackageNotFoundError:
+        return None
+    paths = [str(file.locate()) for file in files if file.name in ("ptxas", "ptxas.exe")]
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def choose() -> tuple[str, tuple[int, ...]]:
+    """The path and the version of the assembler that is used from now on; ("", ()) where there is none."""
+    try:
+        own = triton.knobs.nvidia.ptxas
+        path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
+        if path is not None:
+            other = triton.knobs.NvidiaTool.from_path(path)
+            if other is not None and version_of(other.version) > version_of(own.version):
+                triton.knobs.nvidia.ptxas = path
+                own = other
+    except RuntimeError:  # Triton found none at all
+        return "", ()
+    return own.path, version_of(own.version)
+
+
+PATH, VERSION = choose()  # once and at import: torch.compile cannot trace a search
+
+
+def trusted_assembler() -> bool:
+    """Whether kernels may use Hopper's own matrix instructions."""
+    return VERSION >= FIXED
+
+
+@torch.compiler.assume_constant_result
+def hopper() -> bool:
+    """Whether the GPU has them."""
+    return _capability() == 90
+
+
+@lru_cache(maxsize=1)
+def _capability() -> int:
+    return int(triton.runtime.driver.active.get_current_target().arch)
+
+
+def described() -> str:
+    number = ".".join(map(str, VERSION)) or "none"
+    return f"triton {triton.__version__}, ptxas {number} ({PATH})"
