@@ -56,6 +56,36 @@ def test_a_chunk_of_both():
         assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
+@pytest.mark.parametrize("middle", [False, True])
+def test_nothing_is_forgotten(middle):
+    """Chunks without any decay, which are no exception to either way."""
+    leaves = [randn(1, 70, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3)] + [torch.zeros(1, 70, 1, 16)]
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=middle):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_strong_decays_far_into_a_sequence():
+    """Chunks by halves are looked for many at a time: here in the second lot, and in its last, ragged chunk."""
+    length, width = 300, 16
+    leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
+    leaves[3] = -0.1 * leaves[3].abs()
+    leaves[3][:, 273:] *= 400
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=True, chunk=16):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, 4e-5)
+
+
 @pytest.mark.parametrize("gate", [-4.9, -5.1])
 def test_the_reach_of_the_middle(gate):
     """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1."""

@@ -5,8 +5,10 @@ nvidia-cuda-nvcc brings such a one, which is used where it is installed and TRIT
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from importlib import metadata
 
+import torch
 import triton
 
 FIXED = (13, 3)
@@ -47,6 +49,17 @@ PATH, VERSION = choose()  # once and at import: torch.compile cannot trace a sea
 def trusted_assembler() -> bool:
     """Whether kernels may use Hopper's own matrix instructions."""
     return VERSION >= FIXED
+
+
+@torch.compiler.assume_constant_result
+def hopper() -> bool:
+    """Whether the GPU has them."""
+    return _capability() == 90
+
+
+@lru_cache(maxsize=1)
+def _capability() -> int:
+    return int(triton.runtime.driver.active.get_current_target().arch)
 
 
 def described() -> str:

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .gated_backward import gated_backward, gated_values
 from .gated_kernels import gated_operands, gated_output, gated_states
-from .knobs import Knobs, gated_knobs
+from .knobs import Knobs, gated_chunk, gated_knobs
 from .launch import interpreted, operand_dtype, state_pass
 
 
@@ -23,7 +23,7 @@ def attend(
     [B, T, H, d_v]; gate: log f, or logits with a bound [H, d_k]; key None for 1 - f; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told."""
     dtype = operand_dtype(q, key, v)
-    chunk = gated_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16).chunk
+    chunk = gated_chunk(dtype != torch.bfloat16)
     out, final, *_ = _forward(
         q.to(dtype), None if key is None else key.to(dtype), v.to(dtype), gate, bound, initial, reset, chunk, counted
     )
@@ -33,8 +33,8 @@ def attend(
 @lru_cache(maxsize=32)
 def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Matrices of 0 and 1 [6 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
-    chunk's middle to t, with -1 before it; t alone; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and
-    the midpoint of its pair."""
+    chunk's middle to t, with -1 before it; t alone; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows
+    between t and the midpoint of its pair."""
     rows = torch.arange(size)
     row, column = rows[:, None], rows[None, :]
     matrices = [column <= row, column > row, column < row, column >= row]

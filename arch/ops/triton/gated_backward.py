@@ -11,15 +11,15 @@ from .tiles import (
     block_offsets,
     complement_of,
     gates_of,
-    halved,
     inverse,
     load_gates,
     load_rows,
     matrix,
+    operand,
+    packed,
     power,
     product,
     rounded,
-    rounded_to,
     sigmoids,
     store_rows,
     time_sums,
@@ -107,16 +107,16 @@ def _tile(
     else:
         through = tl.load(links + number * 3 * DK + 2 * DK + columns)
     logits = load_gates(gate, offsets, inside, LOGITS)
-    # of the scores, those of a row's sums in a column. A row with itself has no decay, and no part in the gradient of
-    # one; unrounded: strong decays leave little else
+    # the gradient of the scores, a column a row of theirs. A row with itself has no decay, and no part in the gradient
+    # of one; unrounded: strong decays leave little else
     d_score = product(tl.trans(v_rows), d_rows, EXACT)
     own = tl.sum(tl.where(rows[:, None] == rows[None, :], d_score, 0.0), 1)[None, :]
-    d_score = rounded_to(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
+    d_score = operand(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
     # of the gates only what the sums need; the rest again, later: kept it costs registers
     logits = accumulated(logits, one, EXACT)
     log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
     if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
-        logits = halved(logits)
+        logits = packed(logits)
     if NEAR:
         until = late[:, None] - time_sums(log_f, behind, EXACT) + log_f
         after = -until
@@ -184,8 +184,8 @@ def gated_backward(
     """dq, dk (with KEY), the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the
     rows, each for BK channels.
 
-    With NEAR of one chunk, as if all its channels were referred to the middle: one product. Else of those of PER chunks
-    where one of the channels is not, in place of what NEAR wrote there: by halves.
+    With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
+    those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.
 
     The gradient of log f_t is the sum over all pairs of a row t or later with a row before t: from before the chunk to
     behind it, the products of the states with their gradients; else q dq less k dk summed over the rows from t on,
@@ -193,11 +193,10 @@ def gated_backward(
     counts for the rows after it.
     """
     first = tl.program_id(2) * PER
-    if NEAR:
+    if NEAR or not MIDDLE:
         _tile(
-            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q,
-            d_key, d_gate, d_bound, T, H, N, first, True, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT,
-            FAST,
+            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+            d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
         )  # fmt: skip
     else:
         columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
@@ -205,9 +204,9 @@ def gated_backward(
         far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
         if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
             for chunk in range(first, tl.minimum(first + PER, N)):
-                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0 or not MIDDLE:
+                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
                     _tile(
-                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states,
-                        d_q, d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS,
-                        LOGITS, KEY, RESET, EXACT, FAST,
+                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
+                        d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
+                        EXACT, FAST,
                     )  # fmt: skip

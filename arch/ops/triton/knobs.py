@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
-import torch
-import triton
-
-from .assembler import trusted_assembler
+from .assembler import hopper, trusted_assembler
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
@@ -62,22 +58,20 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
-@torch.compiler.assume_constant_result
-def hopper() -> bool:
-    """Whether Hopper's own matrix instructions may be used: on such a GPU, with an assembler without the bug."""
-    return _hopper()
+def own_instructions(exact: bool) -> bool:
+    """Whether a bf16 kernel may use Hopper's own matrix instructions."""
+    return not exact and trusted_assembler() and hopper()
 
 
-@lru_cache(maxsize=1)
-def _hopper() -> bool:
-    return trusted_assembler() and bool(triton.runtime.driver.active.get_current_target().arch == 90)
+def gated_chunk(exact: bool) -> int:
+    return int(_override.get("chunk", 32 if exact else 64))
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
-    own = not exact and hopper()
+    own = own_instructions(exact)
     rules = Knobs(
-        chunk=32 if exact else 64,
-        state_tile=(min(key_dim, 64 if own else 32), min(value_dim, 128 if not (exact or own) else 64)),
+        chunk=gated_chunk(exact),
+        state_tile=(min(key_dim, 64 if own else 32), min(value_dim, 64)),
         state_warps=4,
         state_stages=1 if exact else 4,
         output_tile=(min(key_dim, 32 if exact else 128 if value_dim <= 128 else 64), value_dim),
@@ -88,6 +82,7 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
         backward_registers=None,
         values_tile=min(key_dim, 32 if exact else 64),
         operands_tile=min(key_dim, 32 if exact else 64),
+        operands_registers=None if exact else 128,
         middle=not exact,
         segments=0,
         arch=None if own else "sm80",
@@ -143,7 +138,7 @@ def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> 
     sizes are fixed there; of the knobs they use chunk, tile, key_tile and segments."""
     if knobs.bulk is not None:
         return knobs.bulk
-    return not exact and {key_dim, value_dim} <= {64, 128} and hopper()
+    return {key_dim, value_dim} <= {64, 128} and own_instructions(exact)
 
 
 def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
@@ -202,7 +197,7 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         value_stages=1 if exact else 3,
         registers=None if exact or wide else 168,
         segments=0,
-        arch=None if not exact and {key_dim, value_dim} == {128} and hopper() else "sm80",
+        arch=None if {key_dim, value_dim} == {128} and own_instructions(exact) else "sm80",
     )
     return replace(rules, **_override) if _override else rules
 

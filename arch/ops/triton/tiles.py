@@ -25,20 +25,18 @@ def product(a, b, EXACT: tl.constexpr):
 
 
 @triton.jit
-def rounded_to(x, EXACT: tl.constexpr):
+def operand(x, EXACT: tl.constexpr):
+    """x as `product` reads it."""
     if EXACT:
-        return x
+        return x.to(tl.float32)
     else:
         return x.to(tl.bfloat16)
 
 
 @triton.jit
 def rounded(x, EXACT: tl.constexpr):
-    """x as `product` reads it."""
-    if EXACT:
-        return x
-    else:
-        return x.to(tl.bfloat16).to(tl.float32)
+    """The same, in fp32."""
+    return operand(x, EXACT).to(tl.float32)
 
 
 @triton.jit
@@ -56,7 +54,7 @@ def transposed(table, number, SIZE: tl.constexpr):
 
 @triton.jit
 def two_parts(x):
-    """fp32 x as the sum of two bf16 numbers, to 2^-17: the first rounded by hand, for the instruction that does is slow."""
+    """fp32 x as the sum of two bf16 numbers, to 2^-17; the first rounded by hand: the instruction for it is slow."""
     high = ((x.to(tl.int32, bitcast=True) + 0x8000) & -65536).to(tl.float32, bitcast=True)
     return high.to(tl.bfloat16), (x - high).to(tl.bfloat16)
 
@@ -104,7 +102,7 @@ def log2_of(x, FAST: tl.constexpr):
 
 @triton.jit
 def sigmoids(x, FAST: tl.constexpr):
-    """sigmoid(x) and sigmoid(-x), each to its own precision; x below -86 counts as that, where they are 2^-124 and 1."""
+    """sigmoid(x) and sigmoid(-x), each to its own precision; x below -86 counts as -86: 2^-124 and 1."""
     e = power(tl.maximum(x, -86.0) * -LOG2E, FAST)
     up = inverse(1.0 + e, FAST)
     return up, e * up
@@ -149,8 +147,8 @@ def gates_of(x, bound, cut, LOGITS: tl.constexpr, RESET: tl.constexpr, FAST: tl.
 
 @triton.jit
 def accumulated(x, one, EXACT: tl.constexpr):
-    """x [BK, C] in fp32, and in the layout of a product's result: by an exact product with `one`, in which there may be
-    no infinity. Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
+    """x [BK, C] in fp32 and in the layout of a product's result, by an exact product with `one`: no infinities in it.
+    Gates that come otherwise are computed twice by the compiler, for the layouts before and behind them."""
     if EXACT or x.dtype != tl.bfloat16:
         return x.to(tl.float32)
     else:
@@ -166,7 +164,7 @@ def accumulated(x, one, EXACT: tl.constexpr):
 
 
 @triton.jit
-def halved(x):
+def packed(x):
     """fp32 numbers that are bf16, as bf16: two in a register, which the compiler's own conversion would not do."""
     return tl.inline_asm_elementwise(
         "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f", [x], dtype=tl.bfloat16, is_pure=True, pack=2
