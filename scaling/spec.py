@@ -132,7 +132,7 @@ class StudySpec(StudyFile):
     @property
     def is_variant(self) -> bool:
         """Whether a change of --set made a run another than the file's."""
-        return any(run.sets for run in self.runs())
+        return bool(self.sets) and any(run.sets for run in self.runs())
 
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
@@ -181,7 +181,7 @@ class StudySpec(StudyFile):
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         # what the file says already makes no other run
-        own = _differing(own, config, _config(arch, size, file))
+        own = _differing(own, config, _config(arch, size, file)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         return RunSpec(

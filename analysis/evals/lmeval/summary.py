@@ -64,4 +64,6 @@ def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tupl
 
 
 def _cell(value: float | None, partial: bool) -> str:
-    return "-" if value is None else f"{value:.2f}{'*' if partial else ''}"
+    if value is None:
+        return "-"
+    return (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
