@@ -15,6 +15,8 @@ from .test_triton import DEVICE, GPU
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.ops.triton.knobs import override
+
 HEADS = 4
 STRONG = (0.0, -1e-6, -0.02, -0.7, -14.0, -float("inf"))
 
@@ -27,14 +29,14 @@ def poisoned():
     torch.use_deterministic_algorithms(False)
 
 
-def decays_of(kind, length):
+def decays_of(kind, batch, length):
     if kind == "constant":
         return torch.tensor(log_decays(3, 12, HEADS), dtype=torch.float32)
     if kind == "strong":
-        index = torch.randint(len(STRONG), (2, length, HEADS), generator=torch.Generator().manual_seed(7))
+        index = torch.randint(len(STRONG), (batch, length, HEADS), generator=torch.Generator().manual_seed(7))
         return torch.tensor(STRONG)[index]
     if kind == "per step":
-        return -torch.nn.functional.softplus(randn(2, length, HEADS, dtype=torch.float32, seed=7) - 3)
+        return -torch.nn.functional.softplus(randn(batch, length, HEADS, dtype=torch.float32, seed=7) - 3)
     return None
 
 
@@ -62,10 +64,11 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     def make(*shape, seed):
         return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
 
-    q, k = (make(2, length, HEADS // shared, key_dim, seed=seed) / key_dim**0.25 for seed in range(2))
-    v, weight = (make(2, length, HEADS, value_dim, seed=seed) for seed in (2, 3))
-    state = make(2, HEADS, key_dim * (2 if turned else 1), value_dim, seed=4)
-    decays = decays_of(kind, length)
+    batch = 2 if length > 1 else 64  # an error of eight numbers would be chance
+    q, k = (make(batch, length, HEADS // shared, key_dim, seed=seed) / key_dim**0.25 for seed in range(2))
+    v, weight = (make(batch, length, HEADS, value_dim, seed=seed) for seed in (2, 3))
+    state = make(batch, HEADS, key_dim * (2 if turned else 1), value_dim, seed=4)
+    decays = decays_of(kind, batch, length)
     leaves = [q.bfloat16(), k.bfloat16(), v.bfloat16(), state]
     names = ["out", "q", "k", "v", "state"]
     if turned:
@@ -75,7 +78,7 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
         leaves.append(decays.to(DEVICE))
         names.append("log_decay")
     constant = None if decays is None or decays.dim() == 3 else decays.to(DEVICE)
-    reset = make(2, length, seed=5) > 2.5 if packed else None
+    reset = make(batch, length, seed=5) > 2.5 if packed else None
     positions = torch.arange(length, device=DEVICE)
     ones = torch.cat([weight.double().flatten(), make(state.numel(), seed=6).double()])
 
@@ -88,7 +91,9 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
             found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles)
             return torch.cat([y.double().flatten() for y in found])
 
-        return gradients(call, inputs, ones)
+        # three segments of chunks, the last one shorter
+        with override(segments=3 if length > 192 else 0):
+            return gradients(call, inputs, ones)
 
     expected = run("chunk", [x.double() for x in leaves])
     found, again = run("triton", leaves), run("triton", leaves)
@@ -96,4 +101,4 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
         rounded = run("chunk", leaves)
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
     for name, mine, its in zip(names, relative(found, expected), relative(rounded, expected), strict=True):
-        assert mine < max(1.5 * its, 1e-3), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
+        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
