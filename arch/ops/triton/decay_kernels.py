@@ -95,8 +95,8 @@ def waves(positions, high, low, FAST: tl.constexpr):
     before it is rounded: exact to 2^-20 at up to 2^22 turns.
     """
     position = positions.to(tl.float32)[:, None]
-    whole = ROUNDER - tl.fma(position, high[None, :], ROUNDER)  # negative: to negate it would be an addition
-    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], whole))
+    whole = tl.fma(position, high[None, :], ROUNDER) - ROUNDER
+    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], -whole))
     cos, sin = cos_sin(turn * TWO_PI, FAST)
     return position, cos, sin
 
