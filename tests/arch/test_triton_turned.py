@@ -43,7 +43,7 @@ def test_segments_and_tiles(segments, decays):
     leaves, positions = inputs(60, 1, 2, 32, 32), torch.arange(60) + 5
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates)
-    tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
+    tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16}
     found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
@@ -77,9 +77,9 @@ def test_segments_by_the_rules():
 def test_operators_are_sound():
     """Schemas, fake kernels and gradients as torch.compile relies on them."""
     q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 2, 16, 16))
-    positions = torch.arange(20, dtype=torch.int32, device=DEVICE)
+    positions, turn = torch.arange(20, dtype=torch.int32, device=DEVICE), theta.detach() / 6.2832
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    arguments = (q, k, v, None, theta, positions, None, 32, 1, 64)
+    arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 1, 64)
     torch.library.opcheck(decay_turned._forward, arguments, test_utils=tests)
 
 

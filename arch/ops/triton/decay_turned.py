@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
-from .turned_kernels import turned_backward, turned_output, turned_states
+from .turned_kernels import turned_keys, turned_output, turned_states
 
 
 def attend_turned(
@@ -26,9 +27,12 @@ def attend_turned(
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
+    turn = theta.detach().double() / (2 * math.pi)
+    high = turn.float()
+    low = (turn - high).float()
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, positions.to(torch.int32), initial, knobs.chunk, count,
-        counted,
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions.to(torch.int32), initial,
+        knobs.chunk, count, counted,
     )  # fmt: skip
     return out, final
 
@@ -36,7 +40,7 @@ def attend_turned(
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, theta: Tensor, positions: Tensor, count: int):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, high: Tensor, low: Tensor, positions: Tensor, count: int):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
@@ -45,7 +49,7 @@ class _Call:
         self.chunks = -(-self.length // self.knobs.chunk)
         self.count = count
         self.stride = self.length if positions.dim() == 2 else 0
-        self.around = (table, theta, positions)
+        self.around = (table, high, low, positions)
         self.sizes = (self.length, self.heads, self.groups, self.chunks)
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
@@ -72,33 +76,40 @@ class _Call:
                 )  # fmt: skip
         return states, final
 
+    def output(self, a: Tensor, b: Tensor, c: Tensor, states: Tensor, reverse: bool) -> Tensor:
+        knobs, out = self.knobs, torch.empty_like(c)
+        turned_output[(self.chunks, self.rows)](
+            a, b, c, *self.around, states, out, *self.sizes, self.stride, BK=knobs.output_tile,
+            STAGES=knobs.output_stages, REVERSE=reverse, num_warps=knobs.warps, **self.flags,
+        )  # fmt: skip
+        return out
+
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, positions: Tensor, initial: Tensor | None,
-    chunk: int, count: int, counted: int,
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
+    positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, the states before every chunk, and decays in chunks."""
-    q, k, v, theta, positions, initial = contiguous(q, k, v, theta, positions, initial)
+    """Outputs, final state, the states before every chunk, and decays in chunks.
+
+    theta is there for its gradient; the kernels read theta / 2 pi, high + low.
+    """
+    q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, theta, positions, count)
+    call = _Call(q, v, table, high, low, positions, count)
     if decay is not None:
         decay_rows[(call.rows, call.chunks)](
             decay.contiguous(), table, call.length, call.heads, call.chunks, C=chunk, PER_STEP=decay.dim() == 3,
             num_warps=2,
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
-    knobs, out = call.knobs, torch.empty_like(v)
-    turned_output[(call.chunks, call.rows)](
-        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=knobs.output_tile,
-        STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
-    )  # fmt: skip
-    return out, final, states, table
+    return call.output(q, k, v, states, reverse=False), final, states, table
 
 
 @_forward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, positions: Tensor, initial: Tensor | None,
-      chunk: int, count: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
+      positions: Tensor, initial: Tensor | None, chunk: int, count: int,
+      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     wide = 2 * q.shape[-1]
     return (
@@ -111,26 +122,25 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, posi
 
 @torch.library.custom_op("arch::turned_attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, theta: Tensor, positions: Tensor,
-    states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
+    positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
-    d_out, d_final, q, k, v, theta, positions = contiguous(d_out, d_final, q, k, v, theta, positions)
-    call = _Call(q, v, table, theta, positions, count)
+    d_out, d_final, q, k, v, positions = contiguous(d_out, d_final, q, k, v, positions)
+    call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
+    d_v = call.output(k, q, d_out, d_states, reverse=True)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
     shared = call.heads != call.groups
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
-    d_v = torch.empty_like(v)
     d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
-    knobs = call.knobs
-    turned_backward[(3 * call.chunks, call.rows)](
-        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
-        BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
-        LEARNED=learned, num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
+    turned_keys[(2 * call.chunks, call.rows)](
+        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_turn, d_decay, *call.sizes, call.stride,
+        BK=call.knobs.key_tile, STAGES=call.knobs.key_stages, LEARNED=learned, num_warps=call.knobs.warps,
+        maxnreg=call.knobs.key_registers, **call.flags,
     )  # fmt: skip
     d_theta = d_turn.sum((0, 1, 3))
     if shared:
@@ -140,8 +150,8 @@ def _backward(
 
 
 @_backward.register_fake
-def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, theta: Tensor, positions: Tensor,
-      states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
+      positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
       ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
@@ -155,21 +165,21 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, th
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, _, theta, positions, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
     ctx.started = initial is not None
-    ctx.save_for_backward(q, k, v, theta, positions, *output[2:])
+    ctx.save_for_backward(q, k, v, high, low, positions, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, theta, positions, states, table = ctx.saved_tensors
+    q, k, v, high, low, positions, states, table = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, theta, positions, states, table, ctx.count, ctx.counted, learned
+        d_out, d_final, q, k, v, high, low, positions, states, table, ctx.count, ctx.counted, learned
     )
     learned_decay, from_state = d_decay if learned else None, d_initial if ctx.started else None
-    return d_q, d_k, d_v, learned_decay, d_theta, None, from_state, None, None, None
+    return d_q, d_k, d_v, learned_decay, d_theta, None, None, None, from_state, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -184,12 +194,12 @@ def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
 
 
 @register_flop_formula(torch.ops.arch.turned_attention)
-def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, positions: Any, initial: Any, chunk: int,
-      count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any,
+      chunk: int, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return _flops(q, v, counted)
 
 
 @register_flop_formula(torch.ops.arch.turned_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, theta: Any, positions: Any, states: Any, table: Any,
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, states: Any, table: Any,
       count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)

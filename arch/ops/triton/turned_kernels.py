@@ -12,8 +12,6 @@ import triton.language as tl
 from .decay_kernels import load_columns, pair_decays
 from .tiles import TWO_PI, cos_sin, load_rows, power, product, store_rows
 
-TURN = tl.constexpr(0.15915493667125702)  # 1 / 2 pi in two fp32 parts
-TURN_REST = tl.constexpr(6.420638243e-09)
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
 
 
@@ -40,11 +38,10 @@ def waves(positions, high, low, FAST: tl.constexpr):
 
 
 @triton.jit
-def turns(theta, first, BK: tl.constexpr):
-    """theta / 2 pi of BK channels in two parts, exact to 2^-47."""
-    angle = tl.load(theta + first + tl.arange(0, BK))
-    high = angle * TURN
-    return high, tl.fma(angle, TURN, -high) + angle * TURN_REST
+def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
+    """theta / 2 pi of BK channels in two parts."""
+    channels = channel + first + tl.arange(0, BK)
+    return tl.load(turn_high + channels), tl.load(turn_low + channels)
 
 
 @triton.jit
@@ -81,7 +78,7 @@ def as_half(x, EXACT: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def turned_states(
-    x, y, table, theta, positions, initial, sums, totals, states, final,
+    x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -106,7 +103,7 @@ def turned_states(
     columns = tl.arange(0, 2 * BK)
     block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV
     block += (v0 + tl.arange(0, BV))[:, None]
-    high, low = turns(theta, shared * DK + k0, BK)
+    high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
     else:
@@ -151,25 +148,13 @@ def turned_states(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
-    q, k, v, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
-    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
-    value_rows(
-        q, k, v, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE,
-        tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
-    )  # fmt: skip
-
-
-@triton.jit
-def value_rows(
-    a, b, c, table, theta, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
+    """The outputs of (q, k, v), or, REVERSE, d_v of (k, q, d_out); a, b [B, T, G, DK]; c, out [B, T, H, DV]."""
     WIDE: tl.constexpr = 2 * DK
+    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
@@ -184,7 +169,7 @@ def value_rows(
         x = load_rows(a + inner, rows, inside, G * DK, first, BK)
         y = load_rows(b + inner, rows, inside, G * DK, first, BK)
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
-        high, low = turns(theta, shared * DK + first, BK)
+        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
         x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
         score += product(x, tl.trans(y), EXACT)
@@ -200,51 +185,42 @@ def value_rows(
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
-def turned_backward(
-    q, k, v, d_out, table, theta, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
+def turned_keys(
+    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    LEARNED: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
-    is read from DRAM once.
+    """d_q and d_k [B, T, H, DK]: a chunk has a program for each, side by side, so that what both read is read once.
 
-    d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
-    LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
-    row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
-    and that span it are summed from the states, those inside it are counted where they begin less where they end.
+    d_turn [2, BH, N, DK]: their parts of the angles' gradient, summed over a chunk's rows.
+    LEARNED: those of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a row t
+    or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it and
+    that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    chunk, bh = tl.program_id(0) // 3, tl.program_id(1).to(tl.int64)
-    kind = tl.program_id(0) % 3
-    if kind == 0:
+    chunk, bh = tl.program_id(0) // 2, tl.program_id(1).to(tl.int64)
+    if tl.program_id(0) % 2 == 0:
         key_gradient(
-            d_out, v, k, q, table, theta, positions, states, states, d_q, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
-        )  # fmt: skip
-    elif kind == 1:
-        key_gradient(
-            v, d_out, q, k, table, theta, positions, d_states, states, d_k, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, 0, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
         )  # fmt: skip
     else:
-        value_rows(
-            k, q, d_out, table, theta, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
+        key_gradient(
+            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, 1, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
-    a, b, c, own, table, theta, positions, states, before, out, d_turn, d_decay,
-    T, H, G, N, POSITION_STRIDE, chunk, bh,
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    T, H, G, N, POSITION_STRIDE, chunk, bh, side,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
     WIDE: tl.constexpr = 2 * DK
-    side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
@@ -266,7 +242,7 @@ def key_gradient(
         z = load_rows(c + inner, rows, inside, G * DK, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
-        high, low = turns(theta, shared * DK + first, BK)
+        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         result = product(x, state, EXACT)
         if DECAY:
