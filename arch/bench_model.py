@@ -37,7 +37,7 @@ KINDS = (
     ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
     ("optimizer", ("adam",)),
-    ("sequence kernels", ("gated_", "decay_", "carry", "scan", "selective", "filter")),
+    ("sequence kernels", ("gated_", "decay_", "turned_", "carry", "scan", "selective", "filter")),
 )
 
 

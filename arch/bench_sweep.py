@@ -61,8 +61,9 @@ def decay_trial(
 
 
 def turned_trial(
-    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], registers: int | None
-) -> Trial:
+    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
+    registers: int | None,
+) -> Trial:  # fmt: skip
     return Trial(
         chunk=chunk,
         segments=states[4],
@@ -73,7 +74,9 @@ def turned_trial(
         output_stages=output[1],
         key_tile=keys[0],
         key_stages=keys[1],
-        key_registers=registers,
+        value_tile=values[0],
+        value_stages=values[1],
+        registers=registers,
         warps=chunk // 16,
     )
 
@@ -97,16 +100,16 @@ def trials(case: str, width: int) -> list[Trial]:
             )
         ]
     elif case == "cosformer2":
-        # chunk; states: d_k, d_v, warps, stages, segments; output (and dv): d_k, stages; dq, dk: the same, registers
+        # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
         rows = [
             turned_trial(*row)
             for row in (
-                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), 168),
-                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), None),
-                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), None),
-                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), 128),
-                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), None),
-                (128, (32, 128, 8, 3, 1), (32, 4), (16, 2), 128),
+                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
+                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
+                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), (32, 3), None),
+                (64, (32, 128, 8, 3, 1), (64, 1), (32, 1), (32, 2), 168),
+                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
+                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
         ]
     else:
@@ -166,7 +169,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         launch: ("carry",),
         decay: ("decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
-        decay_turned: ("turned_states", "turned_output", "turned_keys"),
+        decay_turned: ("turned_states", "turned_output", "turned_backward"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

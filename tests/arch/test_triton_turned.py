@@ -43,7 +43,7 @@ def test_segments_and_tiles(segments, decays):
     leaves, positions = inputs(60, 1, 2, 32, 32), torch.arange(60) + 5
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates)
-    tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16}
+    tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
     found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
-from .turned_kernels import turned_keys, turned_output, turned_states
+from .turned_kernels import turned_backward, turned_output, turned_states
 
 
 def attend_turned(
@@ -76,14 +76,6 @@ class _Call:
                 )  # fmt: skip
         return states, final
 
-    def output(self, a: Tensor, b: Tensor, c: Tensor, states: Tensor, reverse: bool) -> Tensor:
-        knobs, out = self.knobs, torch.empty_like(c)
-        turned_output[(self.chunks, self.rows)](
-            a, b, c, *self.around, states, out, *self.sizes, self.stride, BK=knobs.output_tile,
-            STAGES=knobs.output_stages, REVERSE=reverse, num_warps=knobs.warps, **self.flags,
-        )  # fmt: skip
-        return out
-
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
 def _forward(
@@ -103,7 +95,12 @@ def _forward(
             num_warps=2,
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
-    return call.output(q, k, v, states, reverse=False), final, states, table
+    knobs, out = call.knobs, torch.empty_like(v)
+    turned_output[(call.chunks, call.rows)](
+        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=knobs.output_tile,
+        STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
+    )  # fmt: skip
+    return out, final, states, table
 
 
 @_forward.register_fake
@@ -130,17 +127,19 @@ def _backward(
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
-    d_v = call.output(k, q, d_out, d_states, reverse=True)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
     shared = call.heads != call.groups
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
+    d_v = torch.empty_like(v)
     d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
-    turned_keys[(2 * call.chunks, call.rows)](
-        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_turn, d_decay, *call.sizes, call.stride,
-        BK=call.knobs.key_tile, STAGES=call.knobs.key_stages, LEARNED=learned, num_warps=call.knobs.warps,
-        maxnreg=call.knobs.key_registers, **call.flags,
+    knobs = call.knobs
+    turned_backward[(3 * call.chunks, call.rows)](
+        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
+        BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
+        LEARNED=learned, num_warps=knobs.warps,
+        maxnreg=None if learned else knobs.registers, **call.flags,
     )  # fmt: skip
     d_theta = d_turn.sum((0, 1, 3))
     if shared:
@@ -151,8 +150,8 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-      positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
-      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int,
+      learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
         q.new_empty(q.shape),
@@ -178,8 +177,13 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
         d_out, d_final, q, k, v, high, low, positions, states, table, ctx.count, ctx.counted, learned
     )
-    learned_decay, from_state = d_decay if learned else None, d_initial if ctx.started else None
-    return d_q, d_k, d_v, learned_decay, d_theta, None, None, None, from_state, None, None, None
+    unread = (None,) * 3
+    return (
+        *(d_q, d_k, d_v, d_decay if learned else None, d_theta),
+        *unread,
+        d_initial if ctx.started else None,
+        *unread,
+    )
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -194,8 +198,8 @@ def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
 
 
 @register_flop_formula(torch.ops.arch.turned_attention)
-def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any,
-      chunk: int, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
+      count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return _flops(q, v, counted)
 
 

@@ -161,7 +161,7 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
 @dataclass(frozen=True)
 class TurnedKnobs:
     chunk: int
-    warps: int  # of outputs and gradients, those of v among the outputs
+    warps: int  # of outputs and gradients
     state_tile: tuple[int, int]  # [d_k, d_v] of the pass over the states, cosines and sines
     state_warps: int
     state_stages: int
@@ -169,7 +169,9 @@ class TurnedKnobs:
     output_stages: int
     key_tile: int  # the same, of dq and dk
     key_stages: int
-    key_registers: int | None  # of a thread, at most; None: the compiler's choice
+    value_tile: int  # and of dv
+    value_stages: int
+    registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
 
@@ -179,7 +181,7 @@ class TurnedKnobs:
 
 
 def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
-    """Of `decay_attention` with angles. Three programs of 4 warps and 168 registers fit a multiprocessor."""
+    """Of `decay_attention` with angles. Three programs of 168 registers fit a multiprocessor."""
     wide = value_dim > 128
     rules = TurnedKnobs(
         chunk=(16 if wide else 32) if exact else 64,
@@ -191,7 +193,9 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         output_stages=1 if exact else 3,
         key_tile=min(key_dim, 16 if exact else 32),
         key_stages=1,
-        key_registers=None if exact or wide else 168,
+        value_tile=min(key_dim, 16),
+        value_stages=1 if exact else 3,
+        registers=None if exact or wide else 168,
         segments=0,
         arch=None if {key_dim, value_dim} == {128} and own_instructions(exact) else "sm80",
     )

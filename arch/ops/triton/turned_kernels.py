@@ -148,13 +148,25 @@ def turned_states(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
-    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
+    value_rows(
+        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
+    )  # fmt: skip
+
+
+@triton.jit
+def value_rows(
+    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The outputs of (q, k, v), or, REVERSE, d_v of (k, q, d_out); a, b [B, T, G, DK]; c, out [B, T, H, DV]."""
+    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
     WIDE: tl.constexpr = 2 * DK
-    chunk, bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
@@ -185,42 +197,51 @@ def turned_output(
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
-def turned_keys(
-    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_turn, d_decay,
+def turned_backward(
+    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """d_q and d_k [B, T, H, DK]: a chunk has a program for each, side by side, so that what both read is read once.
+    """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
+    is read from DRAM once.
 
-    d_turn [2, BH, N, DK]: their parts of the angles' gradient, summed over a chunk's rows.
-    LEARNED: those of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a row t
-    or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it and
-    that span it are summed from the states, those inside it are counted where they begin less where they end.
+    d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
+    LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
+    row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
+    and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    chunk, bh = tl.program_id(0) // 2, tl.program_id(1).to(tl.int64)
-    if tl.program_id(0) % 2 == 0:
+    chunk, bh = tl.program_id(0) // 3, tl.program_id(1).to(tl.int64)
+    kind = tl.program_id(0) % 3
+    if kind == 0:
         key_gradient(
             d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, 0, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
         )  # fmt: skip
-    else:
+    elif kind == 1:
         key_gradient(
             v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, 1, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+        )  # fmt: skip
+    else:
+        value_rows(
+            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
+            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
     a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
-    T, H, G, N, POSITION_STRIDE, chunk, bh, side,
+    T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
     WIDE: tl.constexpr = 2 * DK
+    side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
     shared = head // (H // G)
     rows = tl.arange(0, C)
