@@ -7,7 +7,6 @@ One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPR
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -36,7 +35,7 @@ class Device:
         return 0
 
 
-def too_wide(form: str | None, v: torch.Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
+def too_wide(x: torch.Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
     """`kernel_obstacle` without its look at the tensors' device, which is the CPU."""
     return "a head is too wide" if any(width > 256 for width in widths) else None
 
@@ -44,6 +43,7 @@ def too_wide(form: str | None, v: torch.Tensor, widths: Sequence[int], dtype: to
 def main(capability: int, name: str, width: int) -> None:
     from arch.bench import gradients
     from arch.bench_cases import CASES
+    from arch.ops import common
 
     triton.runtime.driver.set_active(Device(capability))
     found: dict[Any, int] = {}
@@ -55,11 +55,10 @@ def main(capability: int, name: str, width: int) -> None:
 
         return launch
 
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(JITFunction, "__getitem__", compile_only))
-        for module in [module for key, module in sys.modules.items() if key.startswith("arch.ops.")]:
-            if hasattr(module, "kernel_obstacle"):
-                stack.enter_context(mock.patch.object(module, "kernel_obstacle", too_wide))
+    with (
+        mock.patch.object(JITFunction, "__getitem__", compile_only),
+        mock.patch.object(common, "kernel_obstacle", too_wide),
+    ):
         inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
         gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
     for (kernel, _), shared in found.items():

@@ -25,6 +25,8 @@ SHARED = {80: 163, 90: 227}  # KiB that a program may have
 def test_tiles_fit(name, width, capability, tmp_path):
     if width != 128 and name in ("hgrn1", "hgrn1-complex", "mamba1"):
         pytest.skip("these have no heads")
+    if (name, width) == ("cosformer2", 256):
+        pytest.skip("keys of 256 channels with angles take the chunk form")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
         [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width)],
