@@ -135,13 +135,12 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_di
     ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
     expected = run("chunk", [x.double() for x in leaves])
     found, again = run("triton", leaves), run("triton", leaves)
+    plain = run("chunk", leaves)
     with RoundedProducts():
         rounded = run("chunk", leaves)
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    for name, mine, its in zip(
-        ("out", "q", "v", "logits", "bound", "state"),
-        relative(found, expected),
-        relative(rounded, expected),
-        strict=True,
-    ):
-        assert mine < max(1.5 * its, 1e-3), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
+    names = ("out", "q", "v", "logits", "bound", "state")
+    for name, mine, its, best in zip(names, *(relative(x, expected) for x in (found, rounded, plain)), strict=True):
+        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
+        if name in ("q", "v", "logits"):  # what is fp32 has no rounding in the plain form
+            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk form {best:.1e}"
