@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 
+from arch.errors import InputError
 from arch.ops import decay_attention
 
 from .compare import assert_close, randn, with_gradients
@@ -46,6 +47,37 @@ def test_segments_and_tiles(segments, decays):
     tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
     found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_angles_in_any_layout():
+    """theta as a transposed view."""
+    leaves, positions = inputs(20, 2, 2, 16, 16), torch.arange(20)
+    leaves[4] = leaves[4].T.contiguous().T
+    expected = gradients([x.double() for x in leaves], positions, "naive")
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("form", ["chunk", "triton"])
+def test_wide_decays_do_not_leave_the_angles_out(form):
+    """Decays in float64, which the kernels do not take, beside keys and values in fp32."""
+    q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
+    rates, angles = torch.tensor([-0.1, -3.0], dtype=torch.float64, device=DEVICE), (theta, torch.arange(20).to(DEVICE))
+    found = decay_attention(q, k, v, rates, state, form=form, angles=angles)
+    expected = decay_attention(q, k, v, rates, state, form="naive", angles=angles)
+    assert_close([x.double() for x in found], [x.double() for x in expected], TOLERANCE)
+
+
+@pytest.mark.parametrize("form", ["chunk", "triton"])
+def test_what_does_not_fit_is_one_line(form):
+    """The kernels would read past the end of it."""
+    q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
+    steps = torch.arange(20, device=DEVICE)
+    with pytest.raises(InputError, match="initial_state has shape"):
+        decay_attention(q, k, v, None, state[:, :, :16], form=form, angles=(theta, steps))
+    for positions in (steps[:19], steps.expand(3, -1), steps.float()):
+        with pytest.raises(InputError, match=r"expected int \[T = 20\] or \[B = 1, T = 20\]"):
+            decay_attention(q, k, v, form=form, angles=(theta, positions))
 
 
 def test_without_a_final_states_gradient():
