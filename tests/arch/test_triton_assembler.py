@@ -1,6 +1,7 @@
 """Which ptxas compiles the kernels: a package's where it is newer, unless the user names one."""
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,24 @@ def test_the_users_choice_stands(install, tmp_path, monkeypatch):
     mine = tool(tmp_path / "mine", "13.1")
     monkeypatch.setenv("TRITON_PTXAS_PATH", mine)
     assert assembler.choose() == (mine, (13, 1))
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o644])
+def test_a_package_that_cannot_run_is_left_out(install, mode):
+    """Of another kind of machine, or not executable."""
+    before = triton.knobs.nvidia.ptxas.path
+    broken = Path(install("99.1"))
+    broken.write_bytes(b"\x7fELF of another machine")
+    broken.chmod(mode)
+    assert assembler.choose()[0] == before == triton.knobs.nvidia.ptxas.path
+
+
+def test_what_cannot_run_is_no_assembler_to_trust(tmp_path, monkeypatch):
+    """TRITON_PTXAS_PATH names a folder: kernels compile with it or fail with Triton's own words, imports do not."""
+    monkeypatch.setenv("TRITON_PTXAS_PATH", str(tmp_path))
+    assert assembler.choose() == ("", ())
+    monkeypatch.setattr(assembler, "VERSION", ())
+    assert not assembler.trusted_assembler()
 
 
 @pytest.mark.parametrize("version, expected", [((12, 8), False), ((13, 2), False), ((13, 3), True), ((14, 0), True)])

@@ -28,18 +28,25 @@ def packaged() -> str | None:
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
+def usable(path: str) -> triton.knobs.NvidiaTool | None:
+    """The assembler at `path`, if it runs on this machine."""
+    try:
+        return triton.knobs.NvidiaTool.from_path(path)
+    except OSError:  # another machine's, or on a disk from which nothing may be run
+        return None
+
+
 def choose() -> tuple[str, tuple[int, ...]]:
     """The path and the version of the assembler that is used from now on; ("", ()) where there is none."""
     try:
         own = triton.knobs.nvidia.ptxas
-        path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
-        if path is not None:
-            other = triton.knobs.NvidiaTool.from_path(path)
-            if other is not None and version_of(other.version) > version_of(own.version):
-                triton.knobs.nvidia.ptxas = path
-                own = other
-    except RuntimeError:  # Triton found none at all
+    except (RuntimeError, OSError):  # Triton found none, or what TRITON_PTXAS_PATH names cannot be run; it will say so
         return "", ()
+    path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
+    other = None if path is None else usable(path)
+    if other is not None and version_of(other.version) > version_of(own.version):
+        triton.knobs.nvidia.ptxas = other.path
+        own = other
     return own.path, version_of(own.version)
 
 
@@ -53,12 +60,13 @@ def trusted_assembler() -> bool:
 
 @torch.compiler.assume_constant_result
 def hopper() -> bool:
-    """Whether the GPU has them."""
-    return _capability() == 90
+    """Whether the current GPU has them."""
+    return _capability(triton.runtime.driver.active.get_current_device()) == 90
 
 
-@lru_cache(maxsize=1)
-def _capability() -> int:
+@lru_cache(maxsize=16)
+def _capability(device: int) -> int:
+    """Of the current GPU, `device`."""
     return int(triton.runtime.driver.active.get_current_target().arch)
 
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .decay import chunk_flops
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
-from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .turned_kernels import turned_backward, turned_output, turned_states
 
 
@@ -79,6 +79,7 @@ class _Call:
 
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
+@on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int,
@@ -119,6 +120,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
 
 
 @torch.library.custom_op("arch::turned_attention_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
