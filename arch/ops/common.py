@@ -17,6 +17,7 @@ from ..errors import InputError
 
 WITH_TRITON = importlib.util.find_spec("triton") is not None
 FORMS = ("naive", "chunk", "triton")
+GRID, SHORTEST = 65_535, 32  # a CUDA grid's second and third dimension at most; the shortest chunk of a kernel
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
 _WARNED: set[str] = set()
@@ -116,6 +117,14 @@ def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str
     if any(width > 256 for width in widths):
         return f"a head is {max(widths)} wide, more than 256"
     return "a tensor is empty" if x.numel() == 0 else None
+
+
+def crowded(v: Tensor) -> str | None:
+    """Why kernels that have a program for each head of a sequence and each chunk cannot run on v [B, T, H, ..], or
+    None: a GPU's grids hold no more in two of their three dimensions."""
+    if v.shape[0] * v.shape[2] > GRID:
+        return f"sequences times heads are more than {GRID:,}"
+    return f"a sequence is longer than {SHORTEST * GRID:,} tokens" if v.shape[1] > SHORTEST * GRID else None
 
 
 @torch.compiler.assume_constant_result  # torch.compile takes the answer, and traces no call of these libraries

@@ -19,6 +19,7 @@ from .common import (
     check,
     choose_form,
     chunk_parts,
+    crowded,
     cut,
     cuts,
     from_chunks,
@@ -54,7 +55,7 @@ def decay_attention(
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
         _check_positions(angles[1], *q.shape[:2])
         dtype = accumulator(q, k, v, log_decay, angles[0])
-        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype) != "triton":
+        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype, crowded(v)) != "triton":
             q, k = _turned(q, k, *angles)
             angles = None
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
@@ -76,7 +77,7 @@ def decay_attention(
             f"decay_attention: initial_state has shape {list(initial_state.shape)}, with angles it is "
             f"2 K = {2 * q.shape[-1]} high"
         )
-    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype)
+    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
     if chosen == "triton":
         return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles)
     if q.shape[2] != heads:

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.lm import build_model
-from arch.ops import common
+from arch.ops import common, decay_attention, gated_attention
 from arch.presets import preset
 
 from .test_model import tokens
@@ -51,6 +51,31 @@ def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
     assert chosen(None, obstacle="the decays are learned") == without_kernel("the decays are learned")
     assert chosen(None, dtype=torch.float64) == chosen(None, length=0) == ("chunk", [])
     assert chosen("triton", dtype=torch.float64) == without_kernel("an input is float64")
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((2, 5, 2, 4), "sequences times heads are more than 3"),
+        ((1, 97, 1, 4), "a sequence is longer than 96 tokens"),
+    ],
+)
+def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
+    """Else the launch itself would fail."""
+    monkeypatch.setattr(common, "GRID", 3)
+    x = torch.rand(shape, device=DEVICE)
+    theta, steps = torch.rand(shape[2:], device=DEVICE), torch.arange(shape[1], device=DEVICE)
+    calls = (
+        lambda form: decay_attention(x, x, x, form=form),
+        lambda form: decay_attention(x, x, x, form=form, angles=(theta, steps)),
+        lambda form: gated_attention(x, x, x, -x, form=form),
+    )
+    for call in calls:
+        common._WARNED.clear()
+        with pytest.warns(UserWarning, match=reason):
+            found = call("triton")
+        assert all(torch.equal(a, b) for a, b in zip(found, call("chunk"), strict=True))
 
 
 @pytest.mark.parametrize(
