@@ -26,7 +26,8 @@ SHARES = 528  # programs along the rows at most that add up a parameter's gradie
 def _apart(x: Tensor) -> tuple[Tensor, int]:
     """x [B, T, C], copied unless its rows lie evenly apart, and how far they do."""
     even = x.stride(2) == 1 and (x.shape[0] == 1 or x.stride(0) == x.shape[1] * x.stride(1))
-    x = x if even else x.contiguous()
+    # a copy where only the strides of a single token are odd, which `contiguous` would keep
+    x = x if even else x.clone(memory_format=torch.contiguous_format)
     return x, x.stride(1)
 
 
