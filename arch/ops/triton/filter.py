@@ -149,7 +149,7 @@ def _backward(
     if d_final is not None:
         # the final state is the sum of x_t lam^(T - 1 - t) weighed by mix
         d_mix = d_mix + (call.states(x, None, False, False)[1] * d_final).sum(0).t()
-    return d_x, d_mix, d_initial
+    return d_x, d_mix.contiguous(), d_initial  # as the fake kernel says, which compiled models go by
 
 
 @_backward.register_fake

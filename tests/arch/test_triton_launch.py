@@ -1,9 +1,11 @@
-"""Kernels are launched on the GPU where their tensors are, whichever is the current one."""
+"""What surrounds the launches: the GPU that is the current one, and what torch.compile is told of the results."""
 
 from contextlib import contextmanager
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from arch.ops.common import WITH_TRITON
 from arch.ops.cross_entropy import linear_cross_entropy
@@ -36,8 +38,9 @@ def launch(name, device):
         angles = (torch.ones(1, 6, device=device), torch.arange(5, device=device))
         return decay_attention(heads.requires_grad_(), heads, heads, form="triton", angles=angles)[0].sum()
     example = case(name, 1, 5, torch.float32)
-    leaves = [leaf.to(device).requires_grad_(name != "filter") for leaf in example.inputs()]
-    return example.run(leaves, "triton")[0].sum()
+    fixed = 2 if name == "filter" else None  # its decays have no gradient in the kernels
+    leaves = [leaf.to(device).requires_grad_(index != fixed) for index, leaf in enumerate(example.inputs())]
+    return sum(x.sum() for x in example.run(leaves, "triton"))
 
 
 @pytest.mark.skipif(GPUS > 0, reason="for a machine without GPU: there the launches are watched")
@@ -58,6 +61,26 @@ def test_launches_stand_inside_a_choice_of_the_device(name, monkeypatch):
     if out.requires_grad:
         out.backward()
     assert launched and all(depth == 1 for depth in launched)
+
+
+class Compared(TorchDispatchMode):
+    """Shapes, dtypes and strides of our operators' results against those of their fake kernels."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if func.namespace == "arch":
+            with FakeTensorMode() as mode:
+                said = func(*(mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args))
+            for a, b in zip(found, said, strict=True):
+                assert (a.shape, a.dtype, a.stride()) == (b.shape, b.dtype, b.stride()), func
+        return found
+
+
+@pytest.mark.parametrize("name", OPERATIONS[:-1])
+def test_fake_kernels_say_what_comes(name):
+    """torch.compile lays out by them what reads the results."""
+    with Compared():
+        launch(name, "cuda" if GPUS else "cpu").backward()
 
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
