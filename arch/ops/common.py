@@ -129,9 +129,11 @@ def crowded(v: Tensor) -> str | None:
 
 @torch.compiler.assume_constant_result  # torch.compile takes the answer, and traces no call of these libraries
 def device_obstacle(device: torch.device) -> str | None:
-    """Why no Triton kernel runs on this device, or None; a CPU has the interpreter."""
+    """Why none of our Triton kernels runs on this device, or None; a CPU has the interpreter."""
     if not WITH_TRITON:
         return "triton is not installed"
+    if device.type == "cuda" and torch.version.hip:  # the kernels have instructions of NVIDIA's in them
+        return "the GPU is AMD's"
     if device.type == "cuda" and _capability(device) < (8, 0):
         return "the GPU is older than compute capability 8.0"
     return None
