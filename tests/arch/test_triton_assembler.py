@@ -4,6 +4,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
@@ -25,6 +26,8 @@ def install(tmp_path, monkeypatch):
     """A package of that version whose ptxas says that it is of it, found first; afterwards all is as before."""
     monkeypatch.setenv("TRITON_PTXAS_PATH", "")  # so that it is put back
     monkeypatch.delenv("TRITON_PTXAS_PATH")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 99_000, raising=False)
 
     def make(version):
         ptxas = tool(tmp_path / "nvidia/cu13/bin/ptxas", version)
@@ -43,6 +46,14 @@ def test_a_newer_package_is_used(install):
     path = install("99.1")
     assert assembler.choose() == (path, (99, 1))
     assert triton.knobs.nvidia.ptxas.path == path
+
+
+def test_a_package_newer_than_the_driver_is_not(install, monkeypatch):
+    """Which would load nothing of what it makes."""
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 98_040)
+    before = triton.knobs.nvidia.ptxas.path
+    install("99.1")
+    assert assembler.choose()[0] == before == triton.knobs.nvidia.ptxas.path
 
 
 def test_an_older_package_is_not(install):

@@ -59,7 +59,7 @@ def compare(name, length, reset=None, log_decays=None):
     both_forms(without_decays, [x, mix, state])
 
 
-@pytest.mark.parametrize("length", [1, 37])
+@pytest.mark.parametrize("length", [1, 21])
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_recurrence(name, length):
     compare(name, length)
@@ -73,7 +73,7 @@ def test_filter_over_segments():
 @pytest.mark.parametrize("name", ["scan real", "scan step"])
 def test_any_decay(name):
     """From none to one of 0, in one chunk."""
-    compare(name, 35, log_decays=LOG_DECAYS)
+    compare(name, 21, log_decays=LOG_DECAYS)
 
 
 @pytest.mark.parametrize("name", CASES)

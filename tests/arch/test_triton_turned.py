@@ -38,10 +38,10 @@ def gradients(leaves, positions, form, decays=None, **sizes):
 
 
 @pytest.mark.parametrize("decays", [None, [-1e-3, -3.0]])
-@pytest.mark.parametrize("segments", [1, 3])
-def test_segments_and_tiles(segments, decays):
+@pytest.mark.parametrize(("segments", "length"), [(1, 20), (3, 66)])
+def test_segments_and_tiles(segments, length, decays):
     """The last segment and its last chunk are shorter; keys and values are several tiles."""
-    leaves, positions = inputs(60, 1, 2, 32, 32), torch.arange(60) + 5
+    leaves, positions = inputs(length, 1, 1 if decays is None else 2, 32, 32), torch.arange(length) + 5
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates)
     tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}

@@ -1,6 +1,7 @@
 """Which ptxas compiles the kernels. The one that Triton 3.6 and 3.7 bring (CUDA 12.8) makes kernels with Hopper's own
 matrix instructions read shared memory at wild addresses (NOTES.md); CUDA 13.3's and later do not. The package
-nvidia-cuda-nvcc brings such a one, which is used where it is installed and TRITON_PTXAS_PATH names no other."""
+nvidia-cuda-nvcc brings such a one, which is used where it is installed, the driver is of its CUDA version or a later
+one, and TRITON_PTXAS_PATH names no other."""
 
 from __future__ import annotations
 
@@ -36,6 +37,13 @@ def usable(path: str) -> triton.knobs.NvidiaTool | None:
         return None
 
 
+def loads(tool: triton.knobs.NvidiaTool) -> bool:
+    """Whether the driver, where there is one, takes what this assembler makes: not of a later CUDA than its own."""
+    asked = getattr(torch._C, "_cuda_getDriverVersion", None)  # 13000 for CUDA 13.0; missing in torch's CPU build
+    driver = asked() if asked is not None and torch.cuda.is_available() else None
+    return driver is None or version_of(tool.version)[0] <= driver // 1000
+
+
 def choose() -> tuple[str, tuple[int, ...]]:
     """The path and the version of the assembler that is used from now on; ("", ()) where there is none."""
     try:
@@ -44,7 +52,7 @@ def choose() -> tuple[str, tuple[int, ...]]:
         return "", ()
     path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
     other = None if path is None else usable(path)
-    if other is not None and version_of(other.version) > version_of(own.version):
+    if other is not None and version_of(other.version) > version_of(own.version) and loads(other):
         triton.knobs.nvidia.ptxas = other.path
         own = other
     return own.path, version_of(own.version)
