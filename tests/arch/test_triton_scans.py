@@ -27,7 +27,7 @@ CASES = ("scan real", "scan constant", "scan step", "filter", "selective")
 def small_tiles(monkeypatch):
     """So that a short sequence is many tiles, and a few channels are more than one."""
     monkeypatch.setattr(scan_module, "tiles", lambda *shape: scan_module.Tiles(4, 4, (4, 2), 1))
-    monkeypatch.setattr(filter_module, "tiles", lambda *shape: filter_module.Tiles(64, 16, 1, (32, 2)))
+    monkeypatch.setattr(filter_module, "tiles", lambda *shape: filter_module.Tiles(32, 16, 1, (32, 2)))
     monkeypatch.setattr(selective_module, "TILES", selective_module.Tiles((4, 4), (1, 1), 4, 2))
 
 
@@ -67,7 +67,7 @@ def test_kernels_equal_the_recurrence(name, length):
 
 def test_filter_over_segments():
     """A second segment, shorter than a chunk."""
-    compare("filter", 70)
+    compare("filter", 37)
 
 
 @pytest.mark.parametrize("name", ["scan real", "scan step"])
@@ -78,7 +78,7 @@ def test_any_decay(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_packed_documents(name):
-    length = 70 if name == "filter" else 21
+    length = 37 if name == "filter" else 21
     reset = torch.zeros(2, length, dtype=torch.bool)
     reset[0, [1, 15, 16, 19]] = True
     reset[1, [0, 5, length - 1]] = True
@@ -103,7 +103,7 @@ def test_gate_from_logits(turning):
 
 @pytest.mark.parametrize("name", ["scan constant", "filter", "selective"])
 def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
-    example = case(name, 1, 21, torch.float32)
+    example = case(name, 1, 17, torch.float32)
     inputs = [x.to(DEVICE) for x in example.inputs()]
 
     def run(leaves):
