@@ -28,6 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .bench_cases import CASES, FORMS, Case
 from .errors import InputError
+from .ops import common
 
 
 class RoundedProducts(TorchDispatchMode):
@@ -222,9 +223,12 @@ def _plot(options: Any) -> None:
 
 
 def device() -> str:
-    from .ops.triton.assembler import described
+    described = "no triton"
+    if common.WITH_TRITON:
+        from .ops.triton import assembler
 
-    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {described()}"
+        described = assembler.described()
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {described}"
 
 
 def _lra(options: Any) -> None:

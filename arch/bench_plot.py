@@ -46,7 +46,9 @@ def figure(rows: Sequence[dict[str, Any]]) -> go.Figure:
         own = [row for row in timed if row["case"] == case]
         for form in dict.fromkeys(row["form"] for row in own):
             for direction in DIRECTIONS:
-                points = sorted((_sizes(row)[1], row) for row in own if row["form"] == form)
+                points = sorted(
+                    ((_sizes(row)[1], row) for row in own if row["form"] == form), key=lambda point: point[0]
+                )
                 spent = [1e6 * row[f"{direction}_ms"] / (_sizes(row)[0] * length) for length, row in points]
                 times = [row[f"{direction}_ms"] / floor_ms(row, direction) for _, row in points]
                 for column, values in ((1, spent), (2, times)):

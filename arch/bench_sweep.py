@@ -57,6 +57,7 @@ def decay_trial(
         sum_tile=sums[:2],
         sum_warps=sums[2],
         sum_stages=sums[3],
+        bulk=False,
     )
 
 
@@ -129,6 +130,8 @@ def trials(case: str, width: int) -> list[Trial]:
                 (32, 0, (32, 4, 2), (32, 4, 2), (64, 128, 4, 3)),
             )
         ]
+        # and, where they run, the kernels for Hopper, whose other sizes are fixed
+        rows += [Trial(chunk=64, segments=segments) for segments in (0, 2, 8)]
     return [
         row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in sizes(row[key]))
     ]

@@ -17,6 +17,7 @@ from ..errors import InputError
 
 WITH_TRITON = importlib.util.find_spec("triton") is not None
 FORMS = ("naive", "chunk", "triton")
+GRID, SHORTEST = 65_535, 32  # a CUDA grid's second and third dimension at most; the shortest chunk of a kernel
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
 _WARNED: set[str] = set()
@@ -118,11 +119,21 @@ def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str
     return "a tensor is empty" if x.numel() == 0 else None
 
 
+def crowded(v: Tensor) -> str | None:
+    """Why kernels that have a program for each head of a sequence and each chunk cannot run on v [B, T, H, ..], or
+    None: a GPU's grids hold no more in two of their three dimensions."""
+    if v.shape[0] * v.shape[2] > GRID:
+        return f"sequences times heads are more than {GRID:,}"
+    return f"a sequence is longer than {SHORTEST * GRID:,} tokens" if v.shape[1] > SHORTEST * GRID else None
+
+
 @torch.compiler.assume_constant_result  # torch.compile takes the answer, and traces no call of these libraries
 def device_obstacle(device: torch.device) -> str | None:
-    """Why no Triton kernel runs on this device, or None; a CPU has the interpreter."""
+    """Why none of our Triton kernels runs on this device, or None; a CPU has the interpreter."""
     if not WITH_TRITON:
         return "triton is not installed"
+    if device.type == "cuda" and torch.version.hip:  # the kernels have instructions of NVIDIA's in them
+        return "the GPU is AMD's"
     if device.type == "cuda" and _capability(device) < (8, 0):
         return "the GPU is older than compute capability 8.0"
     return None

@@ -19,6 +19,7 @@ from .common import (
     check,
     choose_form,
     chunk_parts,
+    crowded,
     cut,
     cuts,
     from_chunks,
@@ -52,8 +53,9 @@ def decay_attention(
     """
     if angles is not None:
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
-        dtype = accumulator(q, k, v, angles[0])
-        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype) != "triton":
+        _check_positions(angles[1], *q.shape[:2])
+        dtype = accumulator(q, k, v, log_decay, angles[0])
+        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype, crowded(v)) != "triton":
             q, k = _turned(q, k, *angles)
             angles = None
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
@@ -70,7 +72,12 @@ def decay_attention(
     heads = v.shape[2]
     if heads % q.shape[2]:
         raise InputError(f"decay_attention: q and k have {q.shape[2]} heads, which do not divide v's {heads}")
-    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype)
+    if angles is not None and initial_state is not None and initial_state.shape[2] != 2 * q.shape[-1]:
+        raise InputError(
+            f"decay_attention: initial_state has shape {list(initial_state.shape)}, with angles it is "
+            f"2 K = {2 * q.shape[-1]} high"
+        )
+    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
     if chosen == "triton":
         return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles)
     if q.shape[2] != heads:
@@ -85,6 +92,15 @@ def decay_attention(
     else:
         out, state = chunk(q, k, wide, log_decay, state, chunk_size, reset)
     return out.to(v.dtype), state
+
+
+def _check_positions(positions: Tensor, batch: int, length: int) -> None:
+    shape = list(positions.shape)
+    if positions.is_floating_point() or shape not in ([length], [batch, length]):
+        raise InputError(
+            f"decay_attention: positions are {str(positions.dtype).removeprefix('torch.')} {shape}, "
+            f"expected int [T = {length}] or [B = {batch}, T = {length}]"
+        )
 
 
 def _turned(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:

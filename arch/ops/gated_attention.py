@@ -24,6 +24,7 @@ from .common import (
     check,
     choose_form,
     chunk_parts,
+    crowded,
     cut,
     from_chunks,
     full_precision,
@@ -76,7 +77,7 @@ def gated_attention(
     wide = v.reshape(*v.shape[:2], groups, heads // groups * width)
     state = None if initial_state is None else initial_state.to(dtype).unflatten(1, (groups, -1)).transpose(2, 3)
     state = None if state is None else state.flatten(3)
-    chosen = choose_form(form, wide, (q.shape[-1], wide.shape[-1]), dtype)
+    chosen = choose_form(form, wide, (q.shape[-1], wide.shape[-1]), dtype, crowded(wide))
     if chosen == "triton":
         out, state = _by_kernels(q, k, wide, log_f, state, reset, chunk_size)
         return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)

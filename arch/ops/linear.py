@@ -15,12 +15,12 @@ from .pointwise import uses_kernels
 def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """What each of the modules makes of x [.., d], in autocast's dtype or x's.
 
-    On a GPU, where all are nn.Linear (without biases), one node for autograd: the gradient of x is summed inside the
+    On a GPU, where all are nn.Linear without biases, one node for autograd: the gradient of x is summed inside the
     products (in fp32, rounded once more for each module), and those of the weights come from the products in the
     weights' own dtype, where autocast would add, round and copy in passes of their own.
     """
     # without gradients autocast's cast weights serve again
-    alike = torch.is_grad_enabled() and all(isinstance(module, nn.Linear) for module in modules)
+    alike = torch.is_grad_enabled() and all(isinstance(m, nn.Linear) and m.bias is None for m in modules)
     if not uses_kernels(x) or not alike:
         return tuple(module(x) for module in modules)
     device = x.device.type

@@ -1,7 +1,7 @@
 """The sequence operations as cases, and two forms of one against each other: outputs, final states, all gradients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -119,6 +119,16 @@ def case(name, batch, length, dtype, log_decays=None):
     A, state = -shaped(6, 5, seed=4).abs(), shaped(batch, 6, 5, seed=5)
     A[0] = 0.0  # a legal rate
     return Case([dt, B, C, x], [A], state, lambda op, x, c, **options: op(x[0], c[0], *x[1:], **options), names)
+
+
+def fewer_heads(example):
+    """Half of the heads of an attention's case, which share one key head: for what takes its time by heads."""
+
+    def half(x, axis):
+        return x.narrow(axis, 0, x.shape[axis] // 2)
+
+    sequences, constants = [half(x, 2) for x in example.sequences], [half(x, 0) for x in example.constants]
+    return replace(example, sequences=sequences, constants=constants, state=half(example.state, 1))
 
 
 def with_gradients(run, inputs):

@@ -1,16 +1,18 @@
 """`python -m arch.bench`: its floors are what torch counts, its plot holds what was measured. Its times need a GPU."""
 
 import json
+import sys
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch import bench, bench_plot
+from arch import bench, bench_plot, bench_sweep
 from arch.bench_cases import CASES
 from arch.bench_floors import COPY
 from arch.errors import InputError
+from arch.ops import common
 
 SHAPE = (1, 128, 2, 16)
 
@@ -73,6 +75,37 @@ def test_plot(tmp_path):
     bench.main(["--rows", str(tmp_path / "rows.json"), "--plot", str(tmp_path / "bench.html")])
     page = (tmp_path / "bench.html").read_text()
     assert "hgrn2: times the floor" in page and 'src="http' not in page
+
+
+def test_shapes_of_one_length():
+    """Two widths at the same length are two points of a line."""
+    rows = measured()[:2]
+    rows += [row | {"shape": "32,1024,16,64"} for row in rows]
+    assert all(list(trace.x) == [1024, 1024] for trace in bench_plot.figure(rows).data)
+
+
+def test_without_triton_the_other_forms_are_timed(monkeypatch):
+    monkeypatch.setattr(common, "WITH_TRITON", False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    assert bench.device().endswith(", no triton")
+
+
+@pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
+@pytest.mark.parametrize(
+    ("case", "rules"), [("hgrn2", "gated_knobs"), ("cosformer2", "turned_knobs"), ("tnl", "decay_knobs")]
+)
+def test_sweeps_set_knobs_that_there_are(case, rules, monkeypatch):
+    from arch.ops.triton import knobs
+
+    monkeypatch.setattr(knobs, "trusted_assembler", lambda: False)
+    trials = bench_sweep.trials(case, 128)
+    for trial in trials:
+        with knobs.override(**trial):
+            found = getattr(knobs, rules)(128, 128, False)
+        assert {name: getattr(found, name) for name in trial} == trial
+    if case == "tnl":  # their own sizes are those of the kernels by mma.sync, which must be what runs
+        assert all(trial["bulk"] is False for trial in trials if "warps" in trial)
 
 
 def test_lengths_of_the_plot():

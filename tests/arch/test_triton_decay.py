@@ -7,11 +7,12 @@ import torch
 
 from arch.ops import decay_attention
 
-from .compare import assert_close, case, picked, randn, with_gradients
+from .compare import assert_close, case, fewer_heads, picked, randn, with_gradients
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.ops.triton import knobs
 from arch.ops.triton.knobs import decay_bulk, decay_knobs, decay_segments, override
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -22,7 +23,7 @@ TOLERANCE = 1e-5
 @pytest.mark.parametrize("name", ["decay none", "decay head", "decay step"])
 def test_segments(name, bulk):
     """Three segments, the last one shorter and its last chunk too; both directions in time. bulk: Hopper's kernels."""
-    example = case(name, 1, 70, torch.float32)
+    example = fewer_heads(case(name, 1, 70, torch.float32))
     expected = with_gradients(lambda x: example.run(x, "naive"), [x.double() for x in example.inputs()])
     with override(segments=3, chunk=16, bulk=bulk):
         found = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
@@ -86,20 +87,42 @@ def test_learned_decays_with_angles_in_tiles():
 
 def test_segments_by_the_rules():
     """Many sequences are not cut, few are; no segment is empty."""
-    knobs = decay_knobs(128, 128, exact=False)
-    assert decay_segments(knobs, 1024, 128, 128) == 1
-    assert decay_segments(knobs, 8, 128, 128) > 1
+    rules = decay_knobs(128, 128, exact=False)
+    assert decay_segments(rules, 1024, 128, 128) == 1
+    assert decay_segments(rules, 8, 128, 128) > 1
     for rows in (1, 12, 32, 80):
         for chunks in (1, 7, 16, 100, 1000):
-            count = decay_segments(knobs, rows, 128, chunks)
+            count = decay_segments(rules, rows, 128, chunks)
             assert (count - 1) * -(-chunks // count) < chunks
 
 
-@pytest.mark.parametrize(("widths", "exact"), [((128, 128), True), ((128, 32), False), ((256, 128), False)])
-def test_where_the_bulk_kernels_do_not_run(widths, exact):
-    """On no GPU: fp32, and widths at which they were not checked."""
-    knobs = decay_knobs(*widths, exact)
-    assert not decay_bulk(knobs, *widths, exact)
+@pytest.mark.parametrize(
+    ("widths", "exact", "gpu", "assembler", "expected"),
+    [
+        ((128, 128), False, True, True, True),
+        ((64, 128), False, True, True, True),
+        ((128, 128), True, True, True, False),  # fp32
+        ((128, 32), False, True, True, False),  # widths at which they were not checked
+        ((256, 128), False, True, True, False),
+        ((128, 128), False, False, True, False),  # an A100, which has no such copies
+        ((128, 128), False, True, False, False),  # Triton's own assembler
+    ],
+)
+def test_where_the_bulk_kernels_run(widths, exact, gpu, assembler, expected, monkeypatch):
+    monkeypatch.setattr(knobs, "hopper", lambda: gpu)
+    monkeypatch.setattr(knobs, "trusted_assembler", lambda: assembler)
+    assert decay_bulk(decay_knobs(*widths, exact), *widths, exact) is expected
+
+
+@pytest.mark.parametrize(("gpu", "assembler"), [(True, True), (True, False), (False, True)])
+def test_whose_instructions_the_rules_choose(gpu, assembler, monkeypatch):
+    """sm80's, which every GPU has, unless all is known to be right."""
+    monkeypatch.setattr(knobs, "hopper", lambda: gpu)
+    monkeypatch.setattr(knobs, "trusted_assembler", lambda: assembler)
+    own = None if gpu and assembler else "sm80"
+    assert knobs.gated_knobs(128, 128, False).arch == knobs.turned_knobs(128, 128, False).arch == own
+    assert knobs.turned_knobs(64, 128, False).arch == knobs.decay_knobs(128, 128, False).arch == "sm80"
+    assert knobs.gated_knobs(128, 128, True).arch == knobs.turned_knobs(128, 128, True).arch == "sm80"
 
 
 def test_compiled_for_any_length():

@@ -11,6 +11,7 @@ from arch.lm import build_model
 from arch.mixers.base import Stream
 from arch.mixers.ssm import causal_conv
 from arch.norms import Norm, normalise
+from arch.ops import linear
 from arch.ops.cross_entropy import linear_cross_entropy
 from arch.ops.linear import _Linears, linears
 from arch.ops.pointwise import gated_product
@@ -231,6 +232,14 @@ def test_linear_maps_of_modules():
     (x,) = inputs((2, 3, 12))
     for found, module in zip(linears(x, *modules), modules, strict=True):
         assert torch.equal(found, module(x))
+
+
+def test_biases_are_not_left_out(monkeypatch):
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
+    (x,) = inputs((2, 3, 12))
+    for found, module in zip(linears(x, *modules), modules, strict=True):
+        torch.testing.assert_close(found, module(x))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

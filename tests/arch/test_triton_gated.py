@@ -38,7 +38,7 @@ def test_packed_documents():
 
 def test_a_chunk_of_both():
     """Channels referred to the middle beside channels that cannot be, in one tile; in segments of chunks too."""
-    length, width = 100, 16
+    length, width = 72, 16
     q, k, v = (randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(3))
     state = randn(1, 1, width, width, dtype=torch.float32, seed=3)
     log_f = -randn(1, length, 1, width, dtype=torch.float32, seed=4).abs() * torch.tensor([0.1, 30.0]).repeat(

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.lm import build_model
-from arch.ops import common
+from arch.ops import common, decay_attention, gated_attention
 from arch.presets import preset
 
 from .test_model import tokens
@@ -53,6 +53,31 @@ def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
     assert chosen("triton", dtype=torch.float64) == without_kernel("an input is float64")
 
 
+@kernels
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((2, 5, 2, 4), "sequences times heads are more than 3"),
+        ((1, 97, 1, 4), "a sequence is longer than 96 tokens"),
+    ],
+)
+def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
+    """Else the launch itself would fail."""
+    monkeypatch.setattr(common, "GRID", 3)
+    x = torch.rand(shape, device=DEVICE)
+    theta, steps = torch.rand(shape[2:], device=DEVICE), torch.arange(shape[1], device=DEVICE)
+    calls = (
+        lambda form: decay_attention(x, x, x, form=form),
+        lambda form: decay_attention(x, x, x, form=form, angles=(theta, steps)),
+        lambda form: gated_attention(x, x, x, -x, form=form),
+    )
+    for call in calls:
+        common._WARNED.clear()
+        with pytest.warns(UserWarning, match=reason):
+            found = call("triton")
+        assert all(torch.equal(a, b) for a, b in zip(found, call("chunk"), strict=True))
+
+
 @pytest.mark.parametrize(
     ("capability", "triton", "reason"),
     [((7, 5), True, "the GPU is older than compute capability 8.0"), ((9, 0), False, "triton is not installed")],
@@ -62,6 +87,13 @@ def test_a_gpu_that_cannot_says_so_once(fresh, monkeypatch, capability, triton, 
     monkeypatch.setattr(common, "WITH_TRITON", triton)
     assert chosen(None) == without_kernel(reason)
     assert chosen("triton") == ("chunk", [])
+
+
+def test_an_amd_gpu_takes_the_chunk_form(fresh, monkeypatch):
+    monkeypatch.setattr(common, "_capability", lambda device: (9, 4))
+    monkeypatch.setattr(common, "WITH_TRITON", True)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert chosen(None) == without_kernel("the GPU is AMD's")
 
 
 def test_a_cpu_takes_the_chunk_form_silently(fresh):
@@ -142,8 +174,8 @@ def test_forward_and_loss_are_one_graph(arch, packed):
     """Under torch.compile, where nothing of a launch is traced: loss and gradients are those of eager mode."""
     torch._dynamo.reset()
     model = moved_model(arch)
-    ids = tokens(model.model_config, rows=2, length=20, seed=7).to(DEVICE)
-    documents = (torch.arange(20, device=DEVICE) >= 5).long().expand(2, -1) if packed else None
+    ids = tokens(model.model_config, rows=1, length=20, seed=7).to(DEVICE)
+    documents = (torch.arange(20, device=DEVICE) >= 5).long()[None] if packed else None
 
     def loss_of(ids):
         return model(input_ids=ids, targets=ids.roll(-1, 1), documents=documents, form="triton").loss

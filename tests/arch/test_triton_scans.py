@@ -27,7 +27,7 @@ CASES = ("scan real", "scan constant", "scan step", "filter", "selective")
 def small_tiles(monkeypatch):
     """So that a short sequence is many tiles, and a few channels are more than one."""
     monkeypatch.setattr(scan_module, "tiles", lambda *shape: scan_module.Tiles(4, 4, (4, 2), 1))
-    monkeypatch.setattr(filter_module, "tiles", lambda *shape: filter_module.Tiles(64, 16, 1, (32, 2)))
+    monkeypatch.setattr(filter_module, "tiles", lambda *shape: filter_module.Tiles(32, 16, 1, (32, 2)))
     monkeypatch.setattr(selective_module, "TILES", selective_module.Tiles((4, 4), (1, 1), 4, 2))
 
 
@@ -59,7 +59,7 @@ def compare(name, length, reset=None, log_decays=None):
     both_forms(without_decays, [x, mix, state])
 
 
-@pytest.mark.parametrize("length", [1, 37])
+@pytest.mark.parametrize("length", [1, 21])
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_equal_the_recurrence(name, length):
     compare(name, length)
@@ -67,18 +67,18 @@ def test_kernels_equal_the_recurrence(name, length):
 
 def test_filter_over_segments():
     """A second segment, shorter than a chunk."""
-    compare("filter", 70)
+    compare("filter", 37)
 
 
 @pytest.mark.parametrize("name", ["scan real", "scan step"])
 def test_any_decay(name):
     """From none to one of 0, in one chunk."""
-    compare(name, 35, log_decays=LOG_DECAYS)
+    compare(name, 21, log_decays=LOG_DECAYS)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_packed_documents(name):
-    length = 70 if name == "filter" else 21
+    length = 37 if name == "filter" else 21
     reset = torch.zeros(2, length, dtype=torch.bool)
     reset[0, [1, 15, 16, 19]] = True
     reset[1, [0, 5, length - 1]] = True
@@ -103,7 +103,7 @@ def test_gate_from_logits(turning):
 
 @pytest.mark.parametrize("name", ["scan constant", "filter", "selective"])
 def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
-    example = case(name, 1, 21, torch.float32)
+    example = case(name, 1, 17, torch.float32)
     inputs = [x.to(DEVICE) for x in example.inputs()]
 
     def run(leaves):

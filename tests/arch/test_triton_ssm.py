@@ -34,6 +34,12 @@ def test_softplus(cut):
     )
 
 
+def test_one_token_of_several_sequences():
+    """Of [1, B, C] and its first two axes exchanged: the strides of a lone token may be anything."""
+    x, bias = inputs((1, 5, 29), (29,))
+    both(ssm.Softplus.apply, softplus, x.transpose(0, 1), bias)
+
+
 def test_softplus_is_exact_to_the_last_digits():
     """For large, small and tiny results, each for itself."""
     x = torch.linspace(-80, 80, 2001).view(1, -1, 3)

@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 
+from arch.errors import InputError
 from arch.ops import decay_attention
 
 from .compare import assert_close, randn, with_gradients
@@ -12,7 +13,7 @@ from .compare import assert_close, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import decay_turned
+from arch.ops.triton import decay_turned, knobs
 from arch.ops.triton.knobs import override, turned_knobs, turned_segments
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -27,25 +28,56 @@ def inputs(length, groups, heads, key_dim, value_dim):
     return [q, k, v, state, torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0))]
 
 
-def gradients(leaves, positions, form, decays=None, **knobs):
+def gradients(leaves, positions, form, decays=None, **sizes):
     def run(x):
         rates = None if decays is None else decays.to(x[2])
         return decay_attention(*x[:3], rates, x[3], form=form, angles=(x[4], positions.to(x[2].device)))
 
-    with override(**knobs):
+    with override(**sizes):
         return with_gradients(run, leaves)
 
 
 @pytest.mark.parametrize("decays", [None, [-1e-3, -3.0]])
-@pytest.mark.parametrize("segments", [1, 3])
-def test_segments_and_tiles(segments, decays):
+@pytest.mark.parametrize(("segments", "length"), [(1, 20), (3, 66)])
+def test_segments_and_tiles(segments, length, decays):
     """The last segment and its last chunk are shorter; keys and values are several tiles."""
-    leaves, positions = inputs(60, 1, 2, 32, 32), torch.arange(60) + 5
+    leaves, positions = inputs(length, 1, 1 if decays is None else 2, 32, 32), torch.arange(length) + 5
     rates = None if decays is None else torch.tensor(decays)
     expected = gradients([x.double() for x in leaves], positions, "naive", rates)
     tiles = {"state_tile": (16, 16), "output_tile": 16, "key_tile": 16, "value_tile": 32}
     found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", rates, segments=segments, chunk=16, **tiles)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_angles_in_any_layout():
+    """theta as a transposed view."""
+    leaves, positions = inputs(20, 2, 2, 16, 16), torch.arange(20)
+    leaves[4] = leaves[4].T.contiguous().T
+    expected = gradients([x.double() for x in leaves], positions, "naive")
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("form", ["chunk", "triton"])
+def test_wide_decays_do_not_leave_the_angles_out(form):
+    """Decays in float64, which the kernels do not take, beside keys and values in fp32."""
+    q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
+    rates, angles = torch.tensor([-0.1, -3.0], dtype=torch.float64, device=DEVICE), (theta, torch.arange(20).to(DEVICE))
+    found = decay_attention(q, k, v, rates, state, form=form, angles=angles)
+    expected = decay_attention(q, k, v, rates, state, form="naive", angles=angles)
+    assert_close([x.double() for x in found], [x.double() for x in expected], TOLERANCE)
+
+
+@pytest.mark.parametrize("form", ["chunk", "triton"])
+def test_what_does_not_fit_is_one_line(form):
+    """The kernels would read past the end of it."""
+    q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
+    steps = torch.arange(20, device=DEVICE)
+    with pytest.raises(InputError, match="initial_state has shape"):
+        decay_attention(q, k, v, None, state[:, :, :16], form=form, angles=(theta, steps))
+    for positions in (steps[:19], steps.expand(3, -1), steps.float()):
+        with pytest.raises(InputError, match=r"expected int \[T = 20\] or \[B = 1, T = 20\]"):
+            decay_attention(q, k, v, form=form, angles=(theta, positions))
 
 
 def test_without_a_final_states_gradient():
@@ -62,14 +94,15 @@ def test_without_a_final_states_gradient():
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
 
 
-def test_segments_by_the_rules():
+def test_segments_by_the_rules(monkeypatch):
     """Many sequences are not cut, few are, never in two; no segment is empty."""
-    knobs = turned_knobs(128, 128, exact=False)
-    assert turned_segments(knobs, 32, 128, 128, 128) == 1
-    assert turned_segments(knobs, 4, 128, 128, 128) > 2
+    monkeypatch.setattr(knobs, "trusted_assembler", lambda: False)  # so that no GPU is asked what it is
+    rules = turned_knobs(128, 128, exact=False)
+    assert turned_segments(rules, 32, 128, 128, 128) == 1
+    assert turned_segments(rules, 4, 128, 128, 128) > 2
     for rows in (1, 4, 12, 80):
         for chunks in (1, 7, 16, 100, 1000):
-            count = turned_segments(knobs, rows, 128, 128, chunks)
+            count = turned_segments(rules, rows, 128, 128, chunks)
             assert count != 2
             assert (count - 1) * -(-chunks // count) < chunks
 

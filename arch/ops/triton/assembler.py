@@ -1,6 +1,7 @@
 """Which ptxas compiles the kernels. The one that Triton 3.6 and 3.7 bring (CUDA 12.8) makes kernels with Hopper's own
 matrix instructions read shared memory at wild addresses (NOTES.md); CUDA 13.3's and later do not. The package
-nvidia-cuda-nvcc brings such a one, which is used where it is installed and TRITON_PTXAS_PATH names no other."""
+nvidia-cuda-nvcc brings such a one, which is used where it is installed, the driver is of its CUDA version or a later
+one, and TRITON_PTXAS_PATH names no other."""
 
 from __future__ import annotations
 
@@ -28,18 +29,32 @@ def packaged() -> str | None:
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
+def usable(path: str) -> triton.knobs.NvidiaTool | None:
+    """The assembler at `path`, if it runs on this machine."""
+    try:
+        return triton.knobs.NvidiaTool.from_path(path)
+    except OSError:  # another machine's, or on a disk from which nothing may be run
+        return None
+
+
+def loads(tool: triton.knobs.NvidiaTool) -> bool:
+    """Whether the driver, where there is one, takes what this assembler makes: not of a later CUDA than its own."""
+    asked = getattr(torch._C, "_cuda_getDriverVersion", None)  # 13000 for CUDA 13.0; missing in torch's CPU build
+    driver = asked() if asked is not None and torch.cuda.is_available() else None
+    return driver is None or version_of(tool.version)[0] <= driver // 1000
+
+
 def choose() -> tuple[str, tuple[int, ...]]:
     """The path and the version of the assembler that is used from now on; ("", ()) where there is none."""
     try:
         own = triton.knobs.nvidia.ptxas
-        path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
-        if path is not None:
-            other = triton.knobs.NvidiaTool.from_path(path)
-            if other is not None and version_of(other.version) > version_of(own.version):
-                triton.knobs.nvidia.ptxas = path
-                own = other
-    except RuntimeError:  # Triton found none at all
+    except (RuntimeError, OSError):  # Triton found none, or what TRITON_PTXAS_PATH names cannot be run; it will say so
         return "", ()
+    path = None if os.environ.get("TRITON_PTXAS_PATH") else packaged()
+    other = None if path is None else usable(path)
+    if other is not None and version_of(other.version) > version_of(own.version) and loads(other):
+        triton.knobs.nvidia.ptxas = other.path
+        own = other
     return own.path, version_of(own.version)
 
 
@@ -53,12 +68,13 @@ def trusted_assembler() -> bool:
 
 @torch.compiler.assume_constant_result
 def hopper() -> bool:
-    """Whether the GPU has them."""
-    return _capability() == 90
+    """Whether the current GPU has them."""
+    return _capability(triton.runtime.driver.active.get_current_device()) == 90
 
 
-@lru_cache(maxsize=1)
-def _capability() -> int:
+@lru_cache(maxsize=16)
+def _capability(device: int) -> int:
+    """Of the current GPU, `device`."""
     return int(triton.runtime.driver.active.get_current_target().arch)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .conv_kernels import conv_backward, conv_forward, conv_gradients
+from .launch import on_its_device
 
 TAPS = 4  # at most
 ROWS, CHANNELS = 8, 128  # of a program's tile
@@ -21,6 +22,7 @@ class ShortConv(torch.autograd.Function):
     without gradient, or None; ages: int [B, T] or [T], a token's index in its document, or None: there is one."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, x: Tensor, past: Tensor | None, weight: Tensor, bias: Tensor, ages: Tensor | None) -> Tensor:
         x = x if x.stride(2) == 1 else x.contiguous()
         past, ages = (None if t is None else t.contiguous() for t in (past, ages))

@@ -12,7 +12,7 @@ from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
 from .decay_kernels import decay_rows, decay_sums
 from .knobs import decay_bulk, decay_knobs, decay_segments
-from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 
 
 def attend(
@@ -101,6 +101,7 @@ class _Call:
 
 
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
+@on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -132,6 +133,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
 
 
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
     totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,

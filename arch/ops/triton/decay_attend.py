@@ -1,4 +1,4 @@
-"""The kernel of `decay_attention`, which also computes all its gradients.
+"""The kernel of `decay_attention` without angles for any GPU and width, which also computes all its gradients.
 
     out_i = sum over j <= i (REVERSE: j >= i) of decay(i, j) (a_i . b_j) c_j
 

@@ -1,5 +1,5 @@
-"""The parts of `decay_attention`'s kernels: scalar decays inside a chunk, and what a segment of chunks adds to the
-state.
+"""The parts of `decay_attention`'s kernels, with angles and without: scalar decays inside a chunk, and what a segment
+of chunks adds to the state.
 
 REVERSE goes backwards in time, from the gradient of the last state.
 """

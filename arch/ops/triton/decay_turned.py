@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from .decay import chunk_flops
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
-from .launch import contiguous, decay_table_shape, interpreted, operand_dtype
+from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .turned_kernels import turned_backward, turned_output, turned_states
 
 
@@ -49,7 +50,7 @@ class _Call:
         self.chunks = -(-self.length // self.knobs.chunk)
         self.count = count
         self.stride = self.length if positions.dim() == 2 else 0
-        self.around = (table, high, low, positions)
+        self.around = (table, *contiguous(high, low), positions)
         self.sizes = (self.length, self.heads, self.groups, self.chunks)
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
@@ -78,6 +79,7 @@ class _Call:
 
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
+@on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int,
@@ -118,6 +120,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
 
 
 @torch.library.custom_op("arch::turned_attention_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
@@ -189,21 +192,13 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
-    """The chunk form's: q k^T, scores v, q S and k^T v."""
-    wide, total = q[3] * 2, 0
-    for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
-        total += count * rows * (2 * rows * (wide + v[3]) + 4 * wide * v[3])
-    return v[0] * v[2] * total
-
-
 @register_flop_formula(torch.ops.arch.turned_attention)
 def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
       count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
-    return _flops(q, v, counted)
+    return chunk_flops(q, v, 2 * q[3], counted)
 
 
 @register_flop_formula(torch.ops.arch.turned_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, states: Any, table: Any,
       count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
-    return 2 * _flops(q, v, counted)
+    return 2 * chunk_flops(q, v, 2 * q[3], counted)

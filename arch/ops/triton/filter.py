@@ -14,7 +14,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from .filter_kernels import filter_carry, filter_output, filter_states, filter_weights
 from .filter_near import filter_lags, filter_near
-from .launch import interpreted, operand_dtype
+from .launch import interpreted, on_its_device, operand_dtype
 
 ROWS = 16  # of a chunk, inside which lags are summed one by one
 STATE_ROWS = 64  # of a chunk where no outputs are wanted
@@ -118,6 +118,7 @@ class _Call:
 
 
 @torch.library.custom_op("arch::causal_filter", mutates_args=())
+@on_its_device
 def _forward(
     x: Tensor, mix: Tensor, log_decay: Tensor, initial: Tensor | None, rank: Tensor | None, counted: int
 ) -> tuple[Tensor, Tensor]:
@@ -135,6 +136,7 @@ def _(x: Tensor, mix: Tensor, log_decay: Tensor, initial: Tensor | None, rank: T
 
 
 @torch.library.custom_op("arch::causal_filter_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, x: Tensor, mix: Tensor, log_decay: Tensor, rank: Tensor | None, counted: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -147,7 +149,7 @@ def _backward(
     if d_final is not None:
         # the final state is the sum of x_t lam^(T - 1 - t) weighed by mix
         d_mix = d_mix + (call.states(x, None, False, False)[1] * d_final).sum(0).t()
-    return d_x, d_mix, d_initial
+    return d_x, d_mix.contiguous(), d_initial  # as the fake kernel says, which compiled models go by
 
 
 @_backward.register_fake

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 from .gated_backward import gated_backward, gated_values
 from .gated_kernels import gated_operands, gated_output, gated_states
 from .knobs import Knobs, gated_chunk, gated_knobs
-from .launch import interpreted, operand_dtype, state_pass
+from .launch import interpreted, on_its_device, operand_dtype, state_pass
 
 
 def attend(
@@ -78,6 +78,7 @@ class _Call:
 
 
 @torch.library.custom_op("arch::gated_attention", mutates_args=())
+@on_its_device
 def _forward(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
     reset: Tensor | None, chunk: int, counted: int,
@@ -125,6 +126,7 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 
 
 @torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
     reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import triton
@@ -11,6 +12,20 @@ from torch import Tensor
 
 from .gated_kernels import carry
 from .knobs import Knobs, segments
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def on_its_device(function: F) -> F:
+    """Run `function` with the GPU of its first tensor as the current one, for Triton launches on that. Backward passes
+    that autograd calls run so anyway."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        with torch.cuda.device_of(next(x for x in args if isinstance(x, Tensor))):
+            return function(*args)
+
+    return wrapped  # type: ignore[return-value]
 
 
 @torch.compiler.assume_constant_result

@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .launch import on_its_device
 from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, turn
 
 TILE = 4096  # numbers of a program
@@ -59,6 +60,7 @@ class Norm(torch.autograd.Function):
     """x [.., d], gate like x or None, weight [d] or None, eps -> x / rms(x) [* weight] [* sigmoid(gate)]."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, x: Tensor, gate: Tensor | None, weight: Tensor | None, eps: float) -> Tensor:
         x = x.contiguous()
         ctx.save_for_backward(x, gate, weight)
@@ -76,6 +78,7 @@ class AddNorm(torch.autograd.Function):
     """x, branch [.., d], weight [d] or None, eps -> the sum s in x's dtype, and s / rms(s) [* weight]."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, x: Tensor, branch: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
         total, out = _norm(x, branch, None, weight, eps)
         ctx.save_for_backward(total, weight)
@@ -97,6 +100,7 @@ class Product(torch.autograd.Function):
     """a * b, or by `gate` a * silu(b) or a * sigmoid(b); a and b of one shape, out in a's dtype."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, a: Tensor, b: Tensor, gate: str) -> Tensor:
         a, b = a.contiguous(), b.contiguous()
         ctx.save_for_backward(a, b)
@@ -130,6 +134,7 @@ class Turn(torch.autograd.Function):
     """x [B, T, H, p] turned by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         cos, sin = cos.contiguous(), sin.contiguous()
         ctx.save_for_backward(cos, sin)
@@ -142,6 +147,7 @@ class Turn(torch.autograd.Function):
         return _turned(grads[0], cos, sin, True), None, None
 
 
+@on_its_device
 def loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
     """Losses [N] in nats, 0 where the target is negative, of logits [N, V]; with a scale (a scalar, fp32) the logits
     are overwritten by it times the losses' gradient."""

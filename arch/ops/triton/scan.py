@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .launch import interpreted
+from .launch import interpreted, on_its_device
 from .scan_backward import scan_backward
 from .scan_kernels import scan_forward
 
@@ -80,6 +80,7 @@ def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, ...]:
 
 
 @torch.library.custom_op("arch::scan", mutates_args=())
+@on_its_device
 def _forward(
     gate: Tensor, bound: Tensor | None, x: Tensor, theta: Tensor | None, initial: Tensor | None, reset: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,6 +111,7 @@ def _(gate: Tensor, bound: Tensor | None, x: Tensor, theta: Tensor | None, initi
 
 
 @torch.library.custom_op("arch::scan_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, gate: Tensor, bound: Tensor | None, x: Tensor, theta: Tensor | None,
     reset: Tensor | None, starts: Tensor,

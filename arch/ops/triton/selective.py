@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .launch import interpreted
+from .launch import interpreted, on_its_device
 from .selective_kernels import selective_backward, selective_forward
 
 
@@ -60,6 +60,7 @@ def _starts(length: int) -> int:
 
 
 @torch.library.custom_op("arch::selective_scan", mutates_args=())
+@on_its_device
 def _forward(
     dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, initial: Tensor | None, reset: Tensor | None, counted: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,6 +89,7 @@ def _(dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, initial: Tensor | 
 
 
 @torch.library.custom_op("arch::selective_scan_backward", mutates_args=())
+@on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor,
     reset: Tensor | None, starts: Tensor, counted: int,

@@ -9,6 +9,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .launch import on_its_device
 from .ssm_kernels import (
     scaled_backward,
     scaled_forward,
@@ -25,7 +26,8 @@ SHARES = 528  # programs along the rows at most that add up a parameter's gradie
 def _apart(x: Tensor) -> tuple[Tensor, int]:
     """x [B, T, C], copied unless its rows lie evenly apart, and how far they do."""
     even = x.stride(2) == 1 and (x.shape[0] == 1 or x.stride(0) == x.shape[1] * x.stride(1))
-    x = x if even else x.contiguous()
+    # a copy where only the strides of a single token are odd, which `contiguous` would keep
+    x = x if even else x.clone(memory_format=torch.contiguous_format)
     return x, x.stride(1)
 
 
@@ -41,6 +43,7 @@ class Softplus(torch.autograd.Function):
     """softplus(x + bias) [B, T, C], fp32, of x [B, T, C] and bias [C], fp32."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         x, stride = _apart(x)
         ctx.save_for_backward(x, bias)
@@ -67,6 +70,7 @@ class Scaled(torch.autograd.Function):
     gradient is read here, where autograd would add it in a pass of its own."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
         flat, stride = _apart(v.flatten(2))
         dt = dt.contiguous()
@@ -102,6 +106,7 @@ class Skip(torch.autograd.Function):
     """(o + skip v) silu(z) in o's dtype: o, v, z [B, T, C] of one dtype, skip [C], fp32."""
 
     @staticmethod
+    @on_its_device
     def forward(ctx: Any, o: Tensor, v: Tensor, z: Tensor, skip: Tensor) -> Tensor:
         o, (v, apart), (z, beside), skip = o.contiguous(), _apart(v), _apart(z), skip.contiguous()
         ctx.save_for_backward(o, v, z, skip)
