@@ -217,6 +217,24 @@ def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:
     }
 
 
+def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
+    """The most that a layer's backward pass holds beside what it reads: gradients of the gated linear unit's inputs;
+    Mamba: of what the scan reads, of each head or block of channels by itself, fp32, and the states it goes through."""
+    i, s, h = cfg.inner_dim, int(cfg.ssm_state or 0), cfg.n_heads
+    if cfg.arch == "mamba1":
+        return tokens * ((2 * a + F) * i + 2 * F * s * math.ceil(i / 32))
+    if cfg.arch == "mamba2":
+        return tokens * (3 * a * i + 2 * F * h * s + a * i * s / _chunks(1, a)[0])
+    return tokens * 2 * a * cfg.d_ffn
+
+
+def cached_weights(cfg: ModelConfig, matrices: dict[str, int]) -> int:
+    """Weights of a layer's `matrices` that linear.py does not hold: autocast keeps their copies to the forward's end."""
+    cheap = cfg.arch == "hgrn1" and cfg.expansion not in ("none", "naive")
+    names = {"hgrn1": ("mixer.o",), "mamba1": ("mixer.select", "mixer.step")}.get(cfg.arch, ())
+    return sum(size for name, size in matrices.items() if name in names or (cheap and name.startswith("mixer.")))
+
+
 def rotation(cfg: ModelConfig, T: int) -> float:
     """As in activations.py; kernels that turn q and k themselves read the positions, 4 bytes each."""
     full = cfg.arch == "cosformer2" and cfg.lrpe == "full" and 2 * cfg.head_dim <= WIDEST

@@ -44,18 +44,19 @@ def training_memory(
     reduce_bucket       stages 1 and 2: 4 bytes for each of min(N, 200 million) elements
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
     optimizer           stage 0: 8N; stages 1 and 2: 12N / W, Adam's moments and a second copy of the parameters
-    autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels those of the layers, which
-                        autograd keeps (with `recompute`: of one layer), without them the head's too
+    autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels those of the layers alone, as
+                        autograd keeps them (with `recompute`: of one layer, and what autocast itself keeps of all)
     activations         what autograd keeps of all layers; with `recompute` the layers' inputs alone
     recomputed_layer    with `recompute`: one layer's activations, made again in the backward pass
     logits              kernels: aV for each of at most 16,384 tokens, two groups of rows; else 4Vn: log-probabilities
     logits_gradient     without kernels: 8Vn, the loss's gradients to and through them, fp32
     loss                kernels: the hidden states, and in bf16 the head's copy
     loss_gradients      kernels: of the hidden states and, fp32, the head, made in the forward pass
+    temporaries         kernels: the largest results of single operations in a layer's backward pass
     not_at_once         negative: what is freed before the rest is allocated. Gradients grow as activations go, so the
                         peak lies at the loss or at the backward pass's end. `accumulate`: several micro-batches a step,
                         so that earlier gradients are there from its start
-    Temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it.
+    Other temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it.
 
     Raises InputError for numbers that are not positive integers, less than one sequence, or an unknown name.
     """
@@ -86,14 +87,17 @@ def training_memory(
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
     end = gradients + lines["tied_gradient"] + rest + layer
     if kernels:
-        one = copies / cfg.n_layers
-        lines |= {"autocast_cache": one if recompute else copies}
-        lines |= by_kernels.loss(cfg, tokens, a)
-        kept = saved + (0.0 if recompute else copies)
-        forward = kept + lines["logits"] + lines["loss"] + lines["loss_gradients"]
-        # the loss's gradients are scaled, then the last layer computed again
-        backward = kept + lines["loss_gradients"] + max(lines["loss_gradients"], (layer + one) if recompute else 0.0)
-        end += one
+        one, cached = copies / cfg.n_layers, copies
+        if recompute:
+            cached = 2.0 * cfg.n_layers * by_kernels.cached_weights(cfg, layer_matrices(cfg)) * (copies > 0)
+        lines |= {"autocast_cache": cached + one if recompute else copies} | by_kernels.loss(cfg, tokens, a)
+        forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
+        lines["temporaries"] = by_kernels.temporaries(cfg, tokens, a)
+        # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its input
+        # is one of those kept, and the final norm's is gone
+        left = (layer + one - 2 * carried if recompute else copies) + lines["temporaries"]
+        backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
+        end += one + lines["temporaries"]
     else:
         lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
         lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
