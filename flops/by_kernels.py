@@ -2,7 +2,7 @@
 
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
-gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and learned poles of Tpe
+gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and Tpe's learned poles
 have no kernel: their lines are those of activations.py. Segments and tiles follow the rules of arch/ops/triton, which
 ask neither for the GPU nor for its assembler, so that all GPUs keep the same.
 
@@ -64,7 +64,7 @@ def segments(a: int, rows: int, key_dim: int, value_dim: int, chunks: int) -> in
     return -(-chunks // length)
 
 
-def _chunks(T: int, a: int) -> tuple[int, int]:
+def chunks_of(T: int, a: int) -> tuple[int, int]:
     """Rows of a chunk, and how many chunks."""
     rows = 32 if a == F else 64
     return rows, -(-T // rows)
@@ -73,7 +73,7 @@ def _chunks(T: int, a: int) -> tuple[int, int]:
 def _decay(cfg: ModelConfig, T: int, a: int, B: int, keys: int, values: int, decays: bool) -> Bytes:
     """decay_attention without angles, heads of `keys` and `values` channels (powers of two), but for its operands: what
     each of several segments adds to the state, and a table of three decays a row."""
-    rows, count = _chunks(T, a)
+    rows, count = chunks_of(T, a)
     cut = segments(a, B * cfg.n_heads, keys, values, count)
     return {
         "mixer.states": F * cfg.n_heads * cut * (keys * values + 1) if cut > 1 else 0.0,
@@ -113,7 +113,7 @@ def cosformer2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     lines["mixer.activation"] = a * T * (3 if cfg.value_activation else 2) * d
     lines["mixer.core"] = a * T * h * (2 * keys + values)
     if full:
-        return lines | {"mixer.states": 2 * a * h * _chunks(T, a)[1] * keys * values}
+        return lines | {"mixer.states": 2 * a * h * chunks_of(T, a)[1] * keys * values}
     lines["mixer.turned"] = 2 * F * T * d if cfg.theta_learned else 0.0
     return lines | _decay(cfg, T, a, B, keys, values, False)
 
@@ -129,7 +129,7 @@ def hgrn2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     own, filled = cfg.input_gate == "own", p != cfg.head_dim
     # what replaces q or k by ones has the stream's dtype, and all operands the widest one
     wide = F if stream(cfg, a) == F and (not cfg.output_gate or cfg.input_gate == "none") else a
-    rows, count = _chunks(T, int(wide))
+    rows, count = chunks_of(T, int(wide))
     lines["mixer.projections"] += a * T * d if own and (filled or wide > a) else 0.0  # its sigmoid
     constant = cfg.lower_bound == "only"  # log f of one token, copied to all only where heads are filled up
     gates = (F if constant else a) * T * h * p if filled or not constant else 0.0
@@ -206,6 +206,11 @@ def mamba1(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     }
 
 
+def filters(cfg: ModelConfig) -> bool:
+    """Whether Tpe has a kernel, which keeps its input alone."""
+    return not cfg.tpe_learned_decay and int(cfg.tpe_dim or 0) <= WIDEST
+
+
 def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:
     """Of all sequences: the loss goes by groups of rows, whose logits its gradient overwrites, the next group's beside
     the last's; it makes the gradients of the hidden states and, in fp32, of the head, in the forward pass."""
@@ -224,12 +229,12 @@ def temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
     if cfg.arch == "mamba1":
         return tokens * ((2 * a + F) * i + 2 * F * s * math.ceil(i / 32))
     if cfg.arch == "mamba2":
-        return tokens * (3 * a * i + 2 * F * h * s + a * i * s / _chunks(1, a)[0])
+        return tokens * (3 * a * i + 2 * F * h * s + a * i * s / chunks_of(1, a)[0])
     return tokens * 2 * a * cfg.d_ffn
 
 
 def cached_weights(cfg: ModelConfig, matrices: dict[str, int]) -> int:
-    """Weights of a layer's `matrices` that linear.py does not hold: autocast keeps their copies to the forward's end."""
+    """Weights of a layer's `matrices` that linear.py does not hold: autocast keeps copies to the forward's end."""
     cheap = cfg.arch == "hgrn1" and cfg.expansion not in ("none", "naive")
     names = {"hgrn1": ("mixer.o",), "mamba1": ("mixer.select", "mixer.step")}.get(cfg.arch, ())
     return sum(size for name, size in matrices.items() if name in names or (cheap and name.startswith("mixer.")))

@@ -93,8 +93,8 @@ def training_memory(
         lines |= {"autocast_cache": cached + one if recompute else copies} | by_kernels.loss(cfg, tokens, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
         lines["temporaries"] = by_kernels.temporaries(cfg, tokens, a)
-        # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its input
-        # is one of those kept, and the final norm's is gone
+        # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
+        # input is one of those kept, and the final norm's is gone
         left = (layer + one - 2 * carried if recompute else copies) + lines["temporaries"]
         backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
         end += one + lines["temporaries"]
@@ -113,9 +113,7 @@ def training_memory(
     return lines | {"total": sum(lines.values())}
 
 
-def layer_activations(
-    cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool = True
-) -> Bytes:
+def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
     """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin does not tell."""
     entry, a = entry_of(cfg.arch), activation_bytes
     tokens = float(sequences * context)
@@ -142,16 +140,14 @@ def _norm(cfg: ModelConfig, a: int, kernels: bool) -> float:
     return activations.norm(cfg, cfg.d_model)
 
 
-def outer_activations(
-    cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool = True
-) -> Bytes:
+def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
     """What autograd keeps outside the layers, but for the loss: token ids, Tpe, the final norm; without kernels the
     targets and the head's input too."""
     tokens, a = float(sequences * context), activation_bytes
     lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
     if not kernels:
         lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
-    if cfg.arch == "cosformer2" and kernels and not cfg.tpe_learned_decay:
+    if cfg.arch == "cosformer2" and kernels and by_kernels.filters(cfg):
         lines["tpe"] = tokens * by_kernels.stream(cfg, a) * cfg.d_model
     elif cfg.arch == "cosformer2":
         lines["tpe"] = sequences * activations.tpe(cfg, context, sequences)

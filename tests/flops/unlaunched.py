@@ -28,7 +28,7 @@ def _product_in(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:
 
 @contextmanager
 def unlaunched(own_instructions: bool = True) -> Iterator[None]:
-    """Inside, tensors count as a GPU's. own_instructions: whether that is Hopper's with an assembler without its bug."""
+    """Inside, tensors count as a GPU's. own_instructions: whether it is a Hopper whose own are used."""
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
