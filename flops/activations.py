@@ -83,7 +83,7 @@ def cosformer2(cfg: ModelConfig, T: int, a: int) -> Bytes:
     return lines
 
 
-def _forget(cfg: ModelConfig, width: int) -> float:
+def forget(cfg: ModelConfig, width: int) -> float:
     """f and 1 - f, by token: two sigmoids, the arguments of log, log1p and logsigmoid, and a mask (on a CPU logsigmoid
     keeps a second tensor); where f is the same at all tokens 1 - f alone (HGRN2: if the input gate reads it)."""
     if cfg.lower_bound == "only":
@@ -103,7 +103,7 @@ def hgrn2(cfg: ModelConfig, T: int, a: int) -> Bytes:
         "mixer.norm": T * norm(cfg, d),
         "mixer.projections": 2 * a * T * d + own,
         "mixer.activation": a * T * d if cfg.output_gate else 0.0,
-        "mixer.gates": T * _forget(cfg, d),
+        "mixer.gates": T * forget(cfg, d),
         "mixer.core": F * (rows * 7 - unread_rows(parts)) * d,
         "mixer.levels": 2 * F * levels * d,
         "mixer.scores": F * sum(r * r * count for r, count in parts) * h,
@@ -128,12 +128,12 @@ def hgrn1(cfg: ModelConfig, T: int, a: int) -> Bytes:
         "mixer.norm": T * norm(cfg, parts * d),
         "mixer.projections": a * T * (d + parts * d + inner),
         "mixer.activation": a * T * (states * (3 if cfg.output_gate else 1) + (n * d if own and wide else 0)),
-        "mixer.gates": T * (_forget(cfg, n * d) + (F * d if cfg.data_dependent_theta else 0.0)),
+        "mixer.gates": T * (forget(cfg, n * d) + (F * d if cfg.data_dependent_theta else 0.0)),
         "mixer.core": F * T * (log_decays + n * d + inputs + states - shared),
     }
 
 
-def _conv(cfg: ModelConfig, T: int, a: int, channels: int) -> float:
+def conv(cfg: ModelConfig, T: int, a: int, channels: int) -> float:
     """The short convolution: its input in fp32 with the steps before it, the sum before silu, and silu's result."""
     return F * channels * (T + cfg.conv_width - 1) + 2 * a * T * channels
 
@@ -145,7 +145,7 @@ def mamba2(cfg: ModelConfig, T: int, a: int) -> Bytes:
     return _chunked(cfg, T, h * s, i, True) | {
         "mixer.norm": T * norm(cfg, i),
         "mixer.projections": a * T * (cfg.d_model + 2 * i + 2 * s + h + i),
-        "mixer.conv": _conv(cfg, T, a, i + 2 * s),
+        "mixer.conv": conv(cfg, T, a, i + 2 * s),
         "mixer.steps": 5 * F * T * h,
         "mixer.activation": T * i * (F + a),
     }
@@ -158,7 +158,7 @@ def mamba1(cfg: ModelConfig, T: int, a: int) -> Bytes:
     copies = (i + 2 * s) * F if a < F else 0.0  # of what is fp32 already there is no copy
     return {
         "mixer.projections": a * T * (cfg.d_model + 2 * i + rank + 2 * s + i),
-        "mixer.conv": _conv(cfg, T, a, i),
+        "mixer.conv": conv(cfg, T, a, i),
         "mixer.core": T * (3 * F * i + copies),
         "mixer.states": F * math.ceil(T / 16) * i * s,
         "mixer.activation": a * T * i,
@@ -167,12 +167,12 @@ def mamba1(cfg: ModelConfig, T: int, a: int) -> Bytes:
 
 def rotation(cfg: ModelConfig, T: int) -> float:
     """Of a layer and shared by the sequences of a batch: cos and sin of all positions, LLaMA's of p/2 angles,
-    cosFormer2's of its own, which are kept in fp64 too where they are learned."""
+    cosFormer2's of its own, which are kept in fp64 with the positions too where they are learned."""
     if cfg.arch == "llama":
         return F * T * cfg.head_dim
     if cfg.arch == "cosformer2":
         angles = cfg.d_model if cfg.lrpe == "full" else cfg.head_dim // 2
-        return T * angles * (2 * F + (2 * F if cfg.theta_learned else 0.0))
+        return T * (angles * 2 * F + ((angles + 1) * 2 * F if cfg.theta_learned else 0.0))
     return 0.0
 
 

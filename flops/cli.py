@@ -133,6 +133,9 @@ def memory(
     zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0, 1 or 2.")] = 1,
     precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
     recompute: Annotated[bool, typer.Option("--recompute", help="Layers' activations are computed again.")] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Plain forms of all operations, as on a CPU, not a GPU's Triton kernels.")
+    ] = False,
     sets: Sets = None,
     plugins: Plugins = None,
     form: Form = "table",
@@ -149,7 +152,7 @@ def memory(
             raise InputError(
                 f"--micro-batch-tokens: {tokens} is no multiple of a sequence's {cfg.context_length} tokens (--context)"
             )
-    how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute)
+    how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute, not plain)
     emit(*views.memory(name, cfg, how), form)
 
 

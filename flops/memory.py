@@ -1,7 +1,8 @@
 """Bytes of training on one GPU, and on disk, by named line. Imports no torch.
 
 What DeepSpeed holds was measured tensor by tensor at ZeRO stages 0 to 2 (README.md); activations are those that
-autograd keeps (activations.py). N parameters, W processes, V vocabulary, n tokens of a micro-batch.
+autograd keeps: kernels.py, or of the plain forms activations.py. N parameters, W processes, V vocabulary, n tokens of
+a micro-batch, a bytes of an activation.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from arch.config import ModelConfig
 from arch.errors import InputError, nearest
 
-from . import activations
+from . import activations, by_kernels
 from .activations import F
 from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
@@ -30,8 +31,12 @@ def training_memory(
     precision: str = "bf16",
     recompute: bool = False,
     accumulate: bool = False,
+    kernels: bool = True,
 ) -> Bytes:
     """Peak bytes on each GPU while it trains on micro-batches of whole sequences, by line; "total" is their sum.
+
+    kernels: what a GPU of compute capability 8.0 or more takes by itself, where Triton is installed; False: the plain
+    forms of all operations, as on a CPU.
 
     parameters          4N: fp32 at every stage
     gradients           4N; stage 2: 4N / W
@@ -39,15 +44,19 @@ def training_memory(
     reduce_bucket       stages 1 and 2: 4 bytes for each of min(N, 200 million) elements
     tied_gradient       4Vd: the head's part of a tied embedding's gradient, until the other part is there
     optimizer           stage 0: 8N; stages 1 and 2: 12N / W, Adam's moments and a second copy of the parameters
-    autocast_cache      bf16: 2 bytes for each weight of a matrix product
+    autocast_cache      bf16: 2 bytes for each weight of a matrix product; with kernels those of the layers alone, as
+                        autograd keeps them (with `recompute`: of one layer, and what autocast itself keeps of all)
     activations         what autograd keeps of all layers; with `recompute` the layers' inputs alone
     recomputed_layer    with `recompute`: one layer's activations, made again in the backward pass
-    logits              4Vn: log-probabilities, fp32
-    logits_gradient     8Vn: the loss's gradients to and through them, fp32
+    logits              kernels: aV for each of at most 16,384 tokens, two groups of rows; else 4Vn: log-probabilities
+    logits_gradient     without kernels: 8Vn, the loss's gradients to and through them, fp32
+    loss                kernels: the hidden states, and in bf16 the head's copy
+    loss_gradients      kernels: of the hidden states and, fp32, the head, made in the forward pass
+    temporaries         kernels: the largest results of single operations in a layer's backward pass
     not_at_once         negative: what is freed before the rest is allocated. Gradients grow as activations go, so the
                         peak lies at the loss or at the backward pass's end. `accumulate`: several micro-batches a step,
                         so that earlier gradients are there from its start
-    Temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it.
+    Other temporary results of single operations, the allocator's fragmentation and CUDA's own memory are not in it.
 
     Raises InputError for numbers that are not positive integers, less than one sequence, or an unknown name.
     """
@@ -67,51 +76,80 @@ def training_memory(
     if zero_stage:
         lines["gradient_partition"] = F * n * share if zero_stage == 1 else 0.0
         lines["reduce_bucket"] = F * min(n, float(BUCKET))
-    head = float(cfg.vocab_size * cfg.d_model)
+    head, tokens = float(cfg.vocab_size * cfg.d_model), float(sequences * context)
     lines["tied_gradient"] = F * head if cfg.tie_embeddings else 0.0
     lines["optimizer"] = 3 * F * n * share if zero_stage else 2 * F * n
-    cache = 2.0 * matrix_weights(cfg) if precision == "bf16" else 0.0
-    lines["autocast_cache"] = cache
-    layer = sum(layer_activations(cfg, context, sequences, a).values())
-    rest = sum(outer_activations(cfg, context, sequences, a).values())
-    tokens = float(sequences * context)
-    kept = cfg.n_layers * (a * tokens * cfg.d_model if recompute else layer)
-    lines |= {"activations": kept + rest, "recomputed_layer": layer if recompute else 0.0}
-    lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
+    layer = sum(layer_activations(cfg, context, sequences, a, kernels).values())
+    rest = sum(outer_activations(cfg, context, sequences, a, kernels).values())
+    carried = (by_kernels.stream(cfg, a) if kernels else a) * tokens * cfg.d_model
+    saved = cfg.n_layers * (carried if recompute else layer) + rest
+    copies = 2.0 * (matrix_weights(cfg) - head) if precision == "bf16" else 0.0  # in bf16, of the layers
     gradients = sum(lines.get(name, 0.0) for name in ("gradients", "gradient_partition", "reduce_bucket"))
-    held, saved = lines["parameters"] + lines["optimizer"], kept + rest
-    # the loss: logits, logits in fp32, log-probabilities; its backward: log-probabilities and two gradients
-    forward = cache + saved + (2 * F + a * (a < F)) * tokens * cfg.vocab_size
-    backward = (2.0 * head * (cache > 0) if recompute else cache) + saved + 3 * F * tokens * cfg.vocab_size
     end = gradients + lines["tied_gradient"] + rest + layer
+    if kernels:
+        one, cached = copies / cfg.n_layers, copies
+        if recompute:
+            cached = 2.0 * cfg.n_layers * by_kernels.cached_weights(cfg, layer_matrices(cfg)) * (copies > 0)
+        lines |= {"autocast_cache": cached + one if recompute else copies} | by_kernels.loss(cfg, tokens, a)
+        forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
+        lines["temporaries"] = by_kernels.temporaries(cfg, tokens, a)
+        # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
+        # input is one of those kept, and the final norm's is gone
+        left = (layer + one - 2 * carried if recompute else copies) + lines["temporaries"]
+        backward = saved + lines["loss_gradients"] + max(lines["loss_gradients"], left)
+        end += one + lines["temporaries"]
+    else:
+        lines |= {"autocast_cache": copies + 2.0 * head * (copies > 0)}
+        lines |= {"logits": F * tokens * cfg.vocab_size, "logits_gradient": 2 * F * tokens * cfg.vocab_size}
+        # the loss: logits, logits in fp32, log-probabilities; its backward: log-probabilities and two gradients
+        forward = lines["autocast_cache"] + saved + (2 * F + a * (a < F)) * tokens * cfg.vocab_size
+        left = 2.0 * head * (copies > 0) if recompute else lines["autocast_cache"]
+        backward = left + saved + 3 * F * tokens * cfg.vocab_size
+    lines |= {"activations": saved, "recomputed_layer": layer if recompute else 0.0}
+    held = lines["parameters"] + lines["optimizer"]
     peak = held + max(max(forward, backward) + (gradients if accumulate else 0.0), end)
     lines["not_at_once"] = peak - sum(lines.values())
     lines = {name: value for name, value in lines.items() if value}
     return lines | {"total": sum(lines.values())}
 
 
-def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int) -> Bytes:
+def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
     """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin does not tell."""
-    entry = entry_of(cfg.arch)
-    mixer = entry.activations or activations.MIXERS.get(cfg.arch)
-    if mixer is None:
-        raise InputError(f"the costs of {cfg.arch!r} tell no activations: give its Entry `activations`")
+    entry, a = entry_of(cfg.arch), activation_bytes
     tokens = float(sequences * context)
-    lines = {"norms": (1 + entry.channel_mixer) * tokens * activations.norm(cfg, cfg.d_model)}
-    lines |= {name: sequences * size for name, size in mixer(cfg, context, activation_bytes).items()}
-    lines["mixer.rotation"] = activations.rotation(cfg, context)
+    if entry.activations is None and cfg.arch not in activations.MIXERS:
+        raise InputError(f"the costs of {cfg.arch!r} tell no activations: give its Entry `activations`")
+    if entry.activations is not None:
+        mixer, turned = entry.activations(cfg, context, a), 0.0
+    elif kernels:
+        mixer, turned = by_kernels.MIXERS[cfg.arch](cfg, context, a, sequences), by_kernels.rotation(cfg, context)
+    else:
+        mixer, turned = activations.MIXERS[cfg.arch](cfg, context, a), activations.rotation(cfg, context)
+    lines = {"norms": (1 + entry.channel_mixer) * tokens * _norm(cfg, a, kernels)}
+    lines |= {name: sequences * size for name, size in mixer.items()}
+    lines["mixer.rotation"] = turned
     if entry.channel_mixer:
-        lines["ffn"] = tokens * activations.channel(cfg, activation_bytes)
+        lines["ffn"] = tokens * (by_kernels if kernels else activations).channel(cfg, a)
     return {name: size for name, size in lines.items() if size}
 
 
-def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int) -> Bytes:
-    """What autograd keeps outside the layers, but for the logits: token ids and targets, Tpe, final norm and the
-    head's input."""
-    tokens = float(sequences * context)
-    final = activations.norm(cfg, cfg.d_model) + activation_bytes * cfg.d_model
-    lines = {"embedding": 16 * tokens, "final_norm": tokens * final}
-    if cfg.arch == "cosformer2":
+def _norm(cfg: ModelConfig, a: int, kernels: bool) -> float:
+    """A norm of the residual stream, by token."""
+    if kernels:
+        return by_kernels.norm(cfg, cfg.d_model, by_kernels.stream(cfg, a))
+    return activations.norm(cfg, cfg.d_model)
+
+
+def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
+    """What autograd keeps outside the layers, but for the loss: token ids, Tpe, the final norm; without kernels the
+    targets and the head's input too."""
+    tokens, a = float(sequences * context), activation_bytes
+    lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
+    if not kernels:
+        lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
+    if cfg.arch == "cosformer2" and kernels and by_kernels.filters(cfg):
+        lines["tpe"] = tokens * by_kernels.stream(cfg, a) * cfg.d_model
+    elif cfg.arch == "cosformer2":
         lines["tpe"] = sequences * activations.tpe(cfg, context, sequences)
         lines["tpe.kernel"] = activations.toeplitz(cfg, context)
     return lines

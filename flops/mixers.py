@@ -50,8 +50,8 @@ class Entry:
     state_once(cfg): the same of what the model has once.
     excess(cfg, T), once_excess, setup_excess: FLOP of the backward pass beyond twice the forward's of core, once_core
     and setup, by name: more products (positive) or fewer (negative). Default: none, two products for each.
-    activations(cfg, T, a): bytes that autograd keeps of one layer's mixer for one sequence, at `a` bytes an activation;
-    those of this package stand in activations.py. None: unknown.
+    activations(cfg, T, a): bytes that autograd keeps of one layer's mixer for one sequence, at `a` bytes an activation,
+    in whatever form it runs; those of this package stand in activations.py and by_kernels.py. None: unknown.
     """
 
     matrices: Callable[[ModelConfig], dict[str, int]]

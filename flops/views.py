@@ -292,6 +292,7 @@ class Residency:
     zero_stage: int = 1
     precision: str = "bf16"
     recompute: bool = False
+    kernels: bool = True
 
 
 def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
@@ -303,6 +304,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         world_size=how.gpus,
         precision=how.precision,
         recompute=how.recompute,
+        kernels=how.kernels,
     )
     rows = [{"where": "GPU, training", "what": key, "bytes": value} for key, value in lines.items()]
     disk = {f"artifact_{dtype}": artifact_bytes(cfg, dtype) for dtype in ("bf16", "fp32")}
@@ -317,7 +319,8 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
     title = (
         f"{name}: training on {how.gpus:,} GPU{'s' if how.gpus > 1 else ''}, ZeRO stage {how.zero_stage}, "
         f"{how.precision}, micro-batches of {how.micro_batch_tokens:,} tokens at {cfg.context_length:,} of context"
-        f"{', activations computed again' if how.recompute else ''}"
+        f"{', activations computed again' if how.recompute else ''}, "
+        f"{'by the Triton kernels' if how.kernels else 'plain forms of all operations'}"
     )
     columns = [Column("where", text=True), Column("what", text=True), Column("bytes", show=si)]
     data = {
@@ -327,6 +330,7 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         "zero_stage": how.zero_stage,
         "precision": how.precision,
         "recompute": how.recompute,
+        "kernels": how.kernels,
         "training_bytes_per_gpu": lines,
         "disk_bytes": disk,
         "decode_state_bytes": decode,

@@ -140,7 +140,7 @@ class Reckoner:
         device, best = device_of(self.profile), None
         for nodes, tasks in worlds(run, self.profile.nodes, most):
             world = nodes * tasks
-            needed = _memory_of(run, world)
+            needed = self._needed(run, world)
             held = needed is None or self._room(tasks, needed)
             if not held:
                 continue
@@ -153,6 +153,10 @@ class Reckoner:
             self._refuse_memory(run, most)
         assert best is not None
         return *best, f"no number of {device.unit}s finishes in {self.profile.target_hours:g} h: the most of use"
+
+    def _needed(self, run: RunSpec, world: int) -> float | None:
+        """Bytes of each of `world` processes; GPUs, all of which the flops package knows, take the Triton kernels."""
+        return _memory_of(run, world, kernels=self.profile.gpus_per_node > 0)
 
     def _room(self, tasks: int, needed: float) -> bool:
         """Whether processes of `needed` bytes fit, one on each GPU or `tasks` on a node."""
@@ -167,7 +171,7 @@ class Reckoner:
         world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
         room = device.memory_bytes if self.profile.gpus_per_node else (self.profile.memory_gb_per_node or 0.0) * 1e9
         raise InputError(
-            f"{run.run_id} does not fit: {(_memory_of(run, world) or 0.0) / 1e9:,.1f} GB for each of {world} "
+            f"{run.run_id} does not fit: {(self._needed(run, world) or 0.0) / 1e9:,.1f} GB for each of {world} "
             f"processes, and a {device.unit if self.profile.gpus_per_node else 'node'} of the cluster has "
             f"{(room or 0.0) / 1e9:,.0f} GB: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
@@ -195,7 +199,7 @@ class Reckoner:
             if share >= needed / MIB:
                 return share, "its GPUs' share of the node's memory"
             return _gib(needed), "its processes and a checkpoint on its way to disk"
-        needed = _memory_of(run, nodes * tasks) or 0.0
+        needed = self._needed(run, nodes * tasks) or 0.0
         return (
             _gib(tasks * (needed + PROCESS_BYTES)),
             f"{tasks} process(es) of {needed / 1e9:.3g} GB by the memory model and {PROCESS_BYTES / 1e9:g} GB each",
@@ -241,7 +245,7 @@ def worlds(run: RunSpec, most_nodes: int, most_tasks: int) -> Iterator[tuple[int
                 break
 
 
-def _memory_of(run: RunSpec, world: int) -> float | None:
+def _memory_of(run: RunSpec, world: int, kernels: bool) -> float | None:
     """Bytes of each process; None where a plugin's costs do not tell."""
     rows = run.training.batch_tokens // run.context_length
     share = max(1, rows // world)
@@ -254,6 +258,7 @@ def _memory_of(run: RunSpec, world: int) -> float | None:
         precision=run.training.precision,
         recompute=run.recompute,
         accumulate=share > micro,
+        kernels=kernels,
     )
 
 

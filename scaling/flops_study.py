@@ -100,7 +100,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: st
         "flops": flops,
         "device_hours": seconds / 3600,
         "wall_seconds": seconds / gpus,
-        "memory_bytes": _memory(run, gpus),
+        "memory_bytes": _memory(run, gpus, device.unit == "GPU"),
         "n_checkpoints": checkpoints,
         "artifact_bytes": checkpoints * artifact_bytes(cfg, training.artifact_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
@@ -117,8 +117,9 @@ def states_kept(run: RunSpec) -> int:
     return min(training.keep_states, 1 + min(run.n_steps - 1, earlier))
 
 
-def _memory(run: RunSpec, gpus: int) -> float | None:
-    """Bytes on each of `gpus` devices, whose share of a batch is rounded up to whole sequences."""
+def _memory(run: RunSpec, gpus: int, kernels: bool) -> float | None:
+    """Bytes on each of `gpus` devices, whose share of a batch is rounded up to whole sequences; kernels: they take the
+    Triton kernels, as GPUs do."""
     training, context = run.training, run.context_length
     share = -(-training.batch_tokens // context // gpus)
     micro = min(share, (training.micro_batch_tokens or training.batch_tokens) // context)
@@ -131,6 +132,7 @@ def _memory(run: RunSpec, gpus: int) -> float | None:
             precision=training.precision,
             recompute=run.recompute,
             accumulate=share > micro,
+            kernels=kernels,
         )
     except InputError:  # a plugin's architecture without activations
         return None

@@ -287,6 +287,10 @@ def test_memory():
     assert found["disk_bytes"]["artifact_bf16"] == artifact_bytes(cfg, "bf16")
     assert found["decode_state_bytes"]["131072"] == decode_state(cfg, 131_072, 2)["bytes"]
     assert {(row["what"], float(row["bytes"])) for row in rows_of(*args)} >= set(lines.items())
+    plain = json.loads(must(*args, "--plain", "--json"))
+    wanted = training_memory(cfg, micro_batch_tokens=16_384, world_size=4, recompute=True, kernels=False)
+    assert plain["training_bytes_per_gpu"] == wanted != lines and (found["kernels"], plain["kernels"]) == (True, False)
+    assert "by the Triton kernels" in must(*args) and "plain forms" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
     for options, message in (
         (["--zero-stage", "3"], "zero_stage must be 0, 1 or 2"),

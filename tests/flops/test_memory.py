@@ -1,12 +1,10 @@
-"""Memory: activations against what autograd really keeps, DeepSpeed's residency and files against the real ones."""
+"""Memory of plain forms against what autograd keeps; DeepSpeed's residency and files against the real ones."""
 
-import contextlib
 import json
 import math
 import os
 import subprocess
 import sys
-import weakref
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from arch.lm import build_model
 from arch.presets import preset, sizes_of
 from flops import artifact_bytes, count_params, state_bytes, training_memory
 from flops.memory import layer_activations, matrix_weights, outer_activations
+from tests.flops.kept import kept_bytes
 from tests.flops.test_against_torch import ABLATED, name_of
 
 CASES = [
@@ -29,36 +28,6 @@ CASES = [
 ROWS, CONTEXT = 3, 77  # a shorter last chunk
 
 
-class Kept:
-    """A tensor that autograd saves, told apart from one that only passed by: it lives as long as the graph."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
-
-
-def kept_bytes(model, tokens, precision):
-    """Bytes that autograd keeps after a forward pass, each storage once and parameters not at all."""
-    alive: list[weakref.ref[Kept]] = []
-
-    def pack(tensor):
-        kept = Kept(tensor)
-        alive.append(weakref.ref(kept))
-        return kept
-
-    cast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept.tensor), cast:
-        loss = model(input_ids=tokens[:, :-1], targets=tokens[:, 1:]).loss
-    storages = {}
-    for reference in alive:
-        if (kept := reference()) is not None:
-            storage = kept.tensor.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-    for parameter in model.parameters():
-        storages.pop(parameter.untyped_storage().data_ptr(), None)
-    del loss
-    return sum(storages.values())
-
-
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
 def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
@@ -66,28 +35,34 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     width = {"d_model": 60} if changes.get("expand_ratio") == 5 else {}
     cfg = preset(arch, "55k", **{"chunk_size": 16, "vocab_size": 301} | width | changes)
     a = 2 if precision == "bf16" else 4
-    layer = sum(layer_activations(cfg, CONTEXT, ROWS, a).values())
-    expected = cfg.n_layers * layer + sum(outer_activations(cfg, CONTEXT, ROWS, a).values())
+    layer = sum(layer_activations(cfg, CONTEXT, ROWS, a, kernels=False).values())
+    expected = cfg.n_layers * layer + sum(outer_activations(cfg, CONTEXT, ROWS, a, kernels=False).values())
     expected += 4 * ROWS * CONTEXT * cfg.vocab_size  # log-probabilities
     expected += 2 * matrix_weights(cfg) if precision == "bf16" else 0
     if arch in ("hgrn1", "hgrn2") and cfg.lower_bound != "only":  # a second tensor of logsigmoid, which CUDA has not
         expected += 4 * ROWS * CONTEXT * cfg.n_layers * cfg.d_model * cfg.expand_ratio
     tokens = torch.randint(0, cfg.vocab_size, (ROWS, CONTEXT + 1))
-    assert kept_bytes(build_model(cfg, seed=0), tokens, precision) == pytest.approx(expected, rel=0.01)
+    model = build_model(cfg, seed=0)
+    kept = kept_bytes(model, lambda: model(input_ids=tokens[:, :-1], targets=tokens[:, 1:]).loss, precision)
+    assert kept == pytest.approx(expected, rel=0.01)
 
 
 def test_recomputation_keeps_the_layers_inputs_and_one_layer():
     cfg, n, d = preset("hgrn2", "410m"), 4 * 8192, 1024
-    plain, again = (training_memory(cfg, micro_batch_tokens=n, recompute=flag) for flag in (False, True))
-    layer = sum(layer_activations(cfg, 8192, 4, 2).values())
-    outside = sum(outer_activations(cfg, 8192, 4, 2).values())
-    assert plain["activations"] == pytest.approx(26 * layer + outside, rel=1e-12)
-    assert again["activations"] == pytest.approx(26 * 2 * n * d + outside, rel=1e-12)
-    assert again["recomputed_layer"] == layer and again["total"] < plain["total"] / 2
+    for kernels in (False, True):
+        plain, again = (
+            training_memory(cfg, micro_batch_tokens=n, recompute=flag, kernels=kernels) for flag in (False, True)
+        )
+        layer = sum(layer_activations(cfg, 8192, 4, 2, kernels).values())
+        outside = sum(outer_activations(cfg, 8192, 4, 2, kernels).values())
+        assert plain["activations"] == pytest.approx(26 * layer + outside, rel=1e-12)
+        assert again["activations"] == pytest.approx(26 * 2 * n * d + outside, rel=1e-12)
+        assert again["recomputed_layer"] == layer and again["total"] < plain["total"] / 2
 
 
 # Peak of torch.cuda.max_memory_allocated over three steps in GiB, measured on one H200: torch 2.11, AdamW (fused) as at
-# ZeRO stage 0, sequences x context. Arch, size, sequences, context, precision, recompute.
+# ZeRO stage 0, sequences x context, plain forms of all operations. Arch, size, sequences, context, precision,
+# recompute.
 MEASURED = [
     ("llama", "410m", 4, 2048, "bf16", False, 25.37),
     ("llama", "410m", 4, 2048, "bf16", True, 14.89),
@@ -116,7 +91,12 @@ MEASURED = [
 def test_peak_is_the_one_measured_on_a_gpu(arch, size, rows, context, precision, recompute, peak_gib):
     cfg = preset(arch, size, context_length=context)
     lines = training_memory(
-        cfg, micro_batch_tokens=rows * context, zero_stage=0, precision=precision, recompute=recompute
+        cfg,
+        micro_batch_tokens=rows * context,
+        zero_stage=0,
+        precision=precision,
+        recompute=recompute,
+        kernels=False,
     )
     assert lines["total"] / 2**30 == pytest.approx(peak_gib, rel=0.015)
     assert lines["total"] == pytest.approx(sum(v for name, v in lines.items() if name != "total"), rel=1e-12)
@@ -180,7 +160,7 @@ def deepspeed():
 def test_deepspeed_holds_what_is_said(deepspeed, stage):
     """After a step, and at the end of a backward pass, when all gradients are there and none is averaged yet."""
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
-    lines = training_memory(cfg, micro_batch_tokens=8, zero_stage=stage, precision="fp32")
+    lines = training_memory(cfg, micro_batch_tokens=8, zero_stage=stage, precision="fp32", kernels=False)
     held = lines["parameters"] + lines["optimizer"]
     assert deepspeed[stage]["held"] == pytest.approx(held, rel=0.01)
     end = held + (lines["reduce_bucket"] if stage == 2 else lines["gradients"] + lines.get("reduce_bucket", 0.0))
@@ -212,7 +192,7 @@ def test_artifact_bytes_are_those_of_the_tensors_in_the_file(arch, changes, tmp_
 def test_zero_stages_and_processes():
     """The paper's 7B on 4 GPUs at stage 1: 4 + 4 + 16 / 4 + 2 bytes a parameter before activations, about 97 GB."""
     cfg = preset("llama", "7b")
-    lines = training_memory(cfg, micro_batch_tokens=8192, zero_stage=1, world_size=4)
+    lines = training_memory(cfg, micro_batch_tokens=8192, zero_stage=1, world_size=4, kernels=False)
     held = ("parameters", "gradients", "gradient_partition", "optimizer", "autocast_cache")
     assert sum(lines[name] for name in held) == pytest.approx(97e9, rel=0.01)
     n = count_params(cfg).total
@@ -228,8 +208,10 @@ def test_zero_stages_and_processes():
 def test_every_preset_has_finite_positive_lines():
     for arch in ARCHS:
         for size in sizes_of(arch):
-            lines = training_memory(preset(arch, size), micro_batch_tokens=8192 * 1024, world_size=10**6)
-            assert all(math.isfinite(v) and (v > 0) != (name == "not_at_once") for name, v in lines.items())
+            for kernels in (False, True):
+                sizes = {"micro_batch_tokens": 8192 * 1024, "world_size": 10**6, "kernels": kernels}
+                lines = training_memory(preset(arch, size), **sizes)
+                assert all(math.isfinite(v) and (v > 0) != (name == "not_at_once") for name, v in lines.items())
 
 
 def test_bad_input_is_one_line():

@@ -52,6 +52,26 @@ def test_memory_decides_where_time_does_not():
     assert Reckoner(profile).train(paper("70m"), NOTHING).resources.world_size == 1
 
 
+def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
+    """The paper's 3B on 80 GB: two GPUs suffice by what the kernels keep, 64 would not by what the plain forms keep."""
+    run = paper("3b", "hgrn2")
+    assert run.recompute and run.training.micro_batch_tokens == 32768
+
+    def needed(world, kernels):
+        how = {"recompute": True, "accumulate": True, "kernels": kernels}
+        return training_memory(run.config, micro_batch_tokens=32768, world_size=world, **how)["total"]
+
+    assert Reckoner(gpus(target_hours=1e9, gpu="h100")).train(run, NOTHING).resources.world_size == 2
+    assert needed(2, True) < FILLED * 80e9 < min(needed(1, True), needed(64, False))
+
+    run = study(tmp_path, ["98k"]).runs()[0]
+    plain = Reckoner(cluster()).train(run, NOTHING).resources
+    rows = run.training.batch_tokens // run.context_length // plain.world_size
+    how = {"world_size": plain.world_size, "zero_stage": run.training.zero_stage, "precision": run.training.precision}
+    told = training_memory(run.config, micro_batch_tokens=rows * run.context_length, kernels=False, **how)["total"]
+    assert f"{told / 1e9:.3g} GB by the memory model" in plain.reasons["memory_mb"]
+
+
 def test_a_model_that_fits_no_gpu_is_refused_before_anything():
     run = paper("7b", "llama", "jobs.recompute=false", "training.zero_stage=0")
     with pytest.raises(InputError, match=r"llama-7b.* does not fit: .* GB .* 80 GB: lower .*micro_batch_tokens"):

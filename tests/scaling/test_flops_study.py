@@ -95,6 +95,9 @@ def test_memory_of_a_run_and_what_does_not_fit():
     row = next(row for row in found["runs"] if row["run_id"].startswith("llama-7b"))
     told = training_memory(preset("llama", "7b"), micro_batch_tokens=8192, world_size=60, accumulate=False)["total"]
     assert row["memory_bytes"] >= told  # eight sequences of each device are as many micro-batches
+    core = next(row for row in of("quickstart", device="cpu")["runs"] if row["arch"] == "hgrn2")
+    gpu = next(row for row in of("quickstart")["runs"] if row["run_id"] == core["run_id"])
+    assert gpu["memory_bytes"] != core["memory_bytes"]  # kernels on the one, plain forms on the other
     assert any("GB of H100 SXM" in line and "jobs.recompute" in line for line in found["warnings"])
     assert not of("quickstart", device="cpu")["warnings"]
     assert not any("GB of" in line for line in of("quickstart")["warnings"])

@@ -1,0 +1,55 @@
+"""The host's side of a GPU's training step on the CPU: every module takes its kernels, and no kernel is launched.
+
+All that autograd keeps is then there with its shape and dtype, and holds no number of meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+
+def _launch(kernel: Any, grid: Any) -> Callable[..., None]:
+    return lambda *args, **kwargs: None
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """That of the loss, whose output dtype a CPU does not know."""
+
+
+def _product_in(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:
+    return a.new_empty(a.shape[0], b.shape[1], dtype=dtype)
+
+
+@contextmanager
+def unlaunched(own_instructions: bool = True) -> Iterator[None]:
+    """Inside, tensors count as a GPU's. own_instructions: whether it is a Hopper whose own are used."""
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    with ExitStack() as stack:
+        for owner, name, value in (
+            (JITFunction, "__getitem__", _launch),
+            (InterpretedFunction, "__getitem__", _launch),
+            (torch.Tensor, "is_cuda", True),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        for name, value in (
+            ("common.kernel_obstacle", _too_wide),
+            ("pointwise.device_obstacle", lambda device: None),
+            ("cross_entropy._add_product", _add_product),
+            ("linear.product_in", _product_in),
+            ("triton.launch.interpreted", lambda: False),
+            ("triton.knobs.own_instructions", lambda exact: own_instructions and not exact),
+        ):
+            stack.enter_context(mock.patch(f"arch.ops.{name}", value))
+        yield
+
+
+def _too_wide(x: Tensor, widths: Any, dtype: torch.dtype) -> str | None:
+    return "a head is too wide" if any(width > 256 for width in widths) else None
