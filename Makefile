@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup study test test-slow lint clean
 
 help:
 	@echo 'make study      set up .venv if needed, then run scaling/studies/quickstart.yaml'
-	@echo 'make test       the same set-up, then the fast tests'
+	@echo 'make test       the same set-up, then the fast tests (PROCESSES=2 of them at a time)'
 	@echo 'make test-slow  the long campaigns: fault injection, whole studies'
 	@echo 'make lint       ruff and mypy'
 	@echo 'make clean      remove build outputs and caches (keeps .venv and out)'
@@ -29,7 +30,7 @@ study: $(READY)
 	$(BIN)/scaling run scaling/studies/quickstart.yaml
 
 test: $(READY)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n $(PROCESSES) --dist loadfile
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

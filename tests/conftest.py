@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is imported, by torch among others
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # a shell's background jobs ignore ctrl-c and hand that on to what they start, where tests send it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 
