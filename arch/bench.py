@@ -205,8 +205,7 @@ def shapes_of(options: Any) -> list[tuple[int, ...]]:
         from .bench_plot import shapes
 
         return shapes(8, 128)
-    found = [tuple(int(x) for x in shape.split(",")) for shape in (options.shape or "4,8192,8,128").split()]
-    return found
+    return [tuple(int(x) for x in shape.split(",")) for shape in (options.shape or "4,8192,8,128").split()]
 
 
 def _plot(options: Any) -> None:

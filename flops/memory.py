@@ -1,8 +1,8 @@
 """Bytes of training on one GPU, and on disk, by named line. Imports no torch.
 
 What DeepSpeed holds was measured tensor by tensor at ZeRO stages 0 to 2 (README.md); activations are those that
-autograd keeps: kernels.py, or of the plain forms activations.py. N parameters, W processes, V vocabulary, n tokens of
-a micro-batch, a bytes of an activation.
+autograd keeps: by_kernels.py, or of the plain forms activations.py. N parameters, W processes, V vocabulary, n tokens
+of a micro-batch, a bytes of an activation.
 """
 
 from __future__ import annotations

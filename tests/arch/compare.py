@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from arch import ops
+from arch.bench import RoundedProducts, relative
 
 LENGTHS = [1, 2, 7, 16, 33, 50, 129]
 # relative error of a tensor's norm; float32's covers sums over a few hundred terms
@@ -155,3 +156,27 @@ def compare(run, inputs, dtype, forms=("naive", "chunk"), tolerance=None):
     expected = with_gradients(lambda leaves: run(forms[0], *leaves), inputs)
     found = with_gradients(lambda leaves: run(forms[1], *leaves), inputs)
     assert_close(found, expected, tolerance or TOLERANCE[dtype])
+
+
+def assert_as_exact_as_the_chunk_form(run, leaves, names):
+    """The kernels' bf16 results against float64: at most 1.5 times the error of the chunk form whose products are
+    rounded alike, what is bf16 at most 2.5 times that of the chunk form in fp32, and twice the same.
+
+    run(form, leaves): the output and the leaves' gradients, which `names` tells.
+    """
+    expected = run("chunk", [x.double() for x in leaves])
+    found, again = run("triton", leaves), run("triton", leaves)
+    plain = run("chunk", leaves)
+    with RoundedProducts():
+        rounded = run("chunk", leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    errors = zip(names, *(relative(x, expected) for x in (found, rounded, plain)), [None, *leaves], strict=True)
+    for name, mine, its, best, leaf in errors:
+        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
+        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in the plain form
+            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk form {best:.1e}"
+
+
+def too_wide(x, widths, dtype):
+    """`arch.ops.common.kernel_obstacle` without its look at the tensors' device: a CPU that stands in for a GPU."""
+    return "a head is too wide" if any(width > 256 for width in widths) else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
@@ -17,6 +16,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
+
+from .compare import too_wide
 
 
 class Device:
@@ -33,11 +34,6 @@ class Device:
 
     def get_current_stream(self, device: int) -> int:
         return 0
-
-
-def too_wide(x: torch.Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
-    """`kernel_obstacle` without its look at the tensors' device, which is the CPU."""
-    return "a head is too wide" if any(width > 256 for width in widths) else None
 
 
 def main(capability: int, name: str, width: int) -> None:

@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 import torch
 
-from arch.bench import RoundedProducts, gradients, relative
+from arch.bench import gradients
 from arch.mixers.tnl import log_decays
 from arch.ops import decay_attention
 
-from .compare import randn
+from .compare import assert_as_exact_as_the_chunk_form, picked, randn
 from .test_triton import DEVICE, GPU
 
 if importlib.util.find_spec("triton") is None:
@@ -33,8 +33,7 @@ def decays_of(kind, batch, length):
     if kind == "constant":
         return torch.tensor(log_decays(3, 12, HEADS), dtype=torch.float32)
     if kind == "strong":
-        index = torch.randint(len(STRONG), (batch, length, HEADS), generator=torch.Generator().manual_seed(7))
-        return torch.tensor(STRONG)[index]
+        return picked(batch, length, HEADS, values=STRONG, dtype=torch.float32, seed=7)
     if kind == "per step":
         return -torch.nn.functional.softplus(randn(batch, length, HEADS, dtype=torch.float32, seed=7) - 3)
     return None
@@ -95,14 +94,4 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
         with override(segments=3 if length > 192 else 0):
             return gradients(call, inputs, ones)
 
-    expected = run("chunk", [x.double() for x in leaves])
-    found, again = run("triton", leaves), run("triton", leaves)
-    plain = run("chunk", leaves)
-    with RoundedProducts():
-        rounded = run("chunk", leaves)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    errors = zip(names, *(relative(x, expected) for x in (found, rounded, plain)), [None, *leaves], strict=True)
-    for name, mine, its, best, leaf in errors:
-        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
-        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in the plain form
-            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk form {best:.1e}"
+    assert_as_exact_as_the_chunk_form(run, leaves, names)

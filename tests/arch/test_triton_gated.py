@@ -5,10 +5,10 @@ import importlib.util
 import pytest
 import torch
 
-from arch.bench import RoundedProducts, gradients, relative
+from arch.bench import gradients
 from arch.ops import gated_attention
 
-from .compare import assert_close, randn, with_gradients
+from .compare import assert_as_exact_as_the_chunk_form, assert_close, randn, with_gradients
 from .test_triton import DEVICE, GPU, TOLERANCE, compare
 
 if importlib.util.find_spec("triton") is None:
@@ -133,14 +133,4 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_di
         return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
 
     ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
-    expected = run("chunk", [x.double() for x in leaves])
-    found, again = run("triton", leaves), run("triton", leaves)
-    plain = run("chunk", leaves)
-    with RoundedProducts():
-        rounded = run("chunk", leaves)
-    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
-    names = ("out", "q", "v", "logits", "bound", "state")
-    for name, mine, its, best in zip(names, *(relative(x, expected) for x in (found, rounded, plain)), strict=True):
-        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
-        if name in ("q", "v", "logits"):  # what is fp32 has no rounding in the plain form
-            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk form {best:.1e}"
+    assert_as_exact_as_the_chunk_form(run, leaves, ("out", "q", "v", "logits", "bound", "state"))

@@ -13,6 +13,8 @@ from unittest import mock
 import torch
 from torch import Tensor
 
+from ..arch.compare import too_wide
+
 
 def _launch(kernel: Any, grid: Any) -> Callable[..., None]:
     return lambda *args, **kwargs: None
@@ -40,7 +42,7 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
         for name, value in (
-            ("common.kernel_obstacle", _too_wide),
+            ("common.kernel_obstacle", too_wide),
             ("pointwise.device_obstacle", lambda device: None),
             ("cross_entropy._add_product", _add_product),
             ("linear.product_in", _product_in),
@@ -49,7 +51,3 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
         ):
             stack.enter_context(mock.patch(f"arch.ops.{name}", value))
         yield
-
-
-def _too_wide(x: Tensor, widths: Any, dtype: torch.dtype) -> str | None:
-    return "a head is too wide" if any(width > 256 for width in widths) else None

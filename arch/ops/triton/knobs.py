@@ -58,6 +58,12 @@ def override(**values: Any) -> Iterator[None]:
             _override.pop(name, None)
 
 
+def evened(count: int, chunks: int) -> tuple[int, int]:
+    """(segments, chunks in each): at most `count` segments of equal length but for the last, none of them empty."""
+    length = -(-chunks // min(count, chunks))
+    return -(-chunks // length), length
+
+
 def own_instructions(exact: bool) -> bool:
     """Whether a bf16 kernel may use Hopper's own matrix instructions."""
     return not exact and trusted_assembler() and hopper()
@@ -154,8 +160,7 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
             cost = (-(-programs * segments // slots) + 0.3 * programs / slots * (segments - 1)) / segments
             if cost < least:
                 count, least = segments, cost
-    length = -(-chunks // min(count, chunks))
-    return -(-chunks // length)
+    return evened(count, chunks)[0]
 
 
 @dataclass(frozen=True)
@@ -210,8 +215,7 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
         tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
         count = min(MULTIPROCESSORS // tiles, chunks // 16)
         count = count if count > 2 else 1
-    length = -(-chunks // min(count, chunks))
-    return -(-chunks // length)
+    return evened(count, chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
@@ -222,5 +226,4 @@ def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int)
         tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
         while count * tiles < PROGRAMS and chunks >= 16 * count:
             count *= 2
-    length = -(-chunks // min(count, chunks))
-    return -(-chunks // length), length
+    return evened(count, chunks)
