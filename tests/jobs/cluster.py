@@ -31,7 +31,7 @@ PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
 needs_slurm = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} here: {INSTALL}")
 START_S, STOP_S = 20.0, 15.0
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 LIBC = ctypes.CDLL(None)
 
 CONFIGURATION = """
@@ -212,11 +212,18 @@ class Cluster:
         return found
 
     def processes_of(self, job_id: str) -> list[int]:
-        """All of a job: its script, srun, tasks, and the slurmstepds that hold them."""
+        """All of a job: its script, srun, tasks, and the slurmstepds that hold them.
+
+        A slurmstepd writes its title over its environment, and another cluster of this machine may have a job of the
+        same number: the slurmd's log that it holds open says whose it is.
+        """
         found = [pid for pid, environment in self.pids().items() if environment.get("SLURM_JOB_ID") == job_id]
+        logs = f"{self.root}/log/"
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if (folder / "cmdline").read_bytes().startswith(f"slurmstepd: [{job_id}.".encode()):
+                if (folder / "cmdline").read_bytes().startswith(f"slurmstepd: [{job_id}.".encode()) and any(
+                    os.readlink(file).startswith(logs) for file in (folder / "fd").iterdir()
+                ):
                     found.append(int(folder.name))
         return sorted(set(found))
 
@@ -275,13 +282,15 @@ def cluster(nodes: int = 2, **options: Any) -> Iterator[Cluster]:
     root = Path(tempfile.mkdtemp(prefix="slurm-"))
     root.chmod(0o755)  # munged refuses a folder that others cannot enter
     made = Cluster(root, nodes, **options)
+    before = ctypes.c_int()
+    LIBC.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before))  # 1 inside another cluster's time
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)  # orphans come to us: not every PID 1 reaps them
     try:
         made.start()
         yield made
     finally:
         made.stop()
-        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 0)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, before.value)
         shutil.rmtree(root, ignore_errors=True)
 
 
