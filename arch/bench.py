@@ -152,7 +152,9 @@ def main(arguments: list[str] | None = None) -> None:
         from .bench_model import main as whole_steps
 
         return whole_steps(arguments)
-    parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m arch.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
     parser.add_argument("--shape", help="B,T,H,D (default 4,8192,8,128); several shapes are separated by spaces")

@@ -145,7 +145,9 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+    found = argparse.ArgumentParser(
+        prog="python -m arch.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
     found.add_argument("--size", default="410m")
     found.add_argument("--batch", type=int, default=4)
