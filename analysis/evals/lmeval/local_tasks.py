@@ -6,6 +6,7 @@ Nothing is downloaded, no script of a data set runs, and `datasets` writes no ca
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -54,7 +55,7 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
     Raises InputError where the rows are not of the data set's form.
     """
-    _compile_once()
+    _waste_less()
     try:
         return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
     except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -65,12 +66,14 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
         ) from None
 
 
-def _compile_once() -> None:
-    """lm-eval compiles a template again for every document that it fills in: most of its own time."""
+def _waste_less() -> None:
+    """What lm-eval does again and again without another result: it compiles a template for every document that it fills
+    in, and starts a process for each core to draw the one thousand samples of a standard error, which one draws."""
     from lm_eval.utils import env
 
     if not hasattr(env.compile, "cache_info"):
         env.compile = cache(env.compile)
+    os.environ["DISABLE_MULTIPROC"] = "1"
 
 
 def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
