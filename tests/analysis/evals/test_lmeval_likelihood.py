@@ -3,6 +3,7 @@
 import random
 
 import pytest
+import torch
 from lm_eval.models.huggingface import HFLM
 
 from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
@@ -43,10 +44,15 @@ def test_every_number_is_lm_evals(lm: CountingLM) -> None:
 
 
 def test_greedy_continuations_are_known_as_such(lm: CountingLM) -> None:
-    context = [5, 6, 7]
-    best = max(range(257), key=lambda token: likelihoods(lm, [(None, context, [token])])[0][0])
-    (first, greedy), (second, other) = likelihoods(lm, [(None, context, [best]), (None, context, [best - 1])])
-    assert greedy and not other and first > second
+    context = list(range(40))
+    best: list[int] = []
+    for _ in range(6):
+        best.append(int(lm._model_call(torch.tensor([context + best]))[0, -1].argmax()))
+    for i in range(6):
+        changed = best[:i] + [(best[i] + 1) % 257] + best[i + 1 :]
+        # another row, longer, so that these are padded
+        found = likelihoods(lm, [(None, context, best), (None, context, changed), (None, context, [1] * 30)])
+        assert [greedy for _, greedy in found] == [True, False, False]
 
 
 def test_what_cannot_be_read_is_refused(lm: CountingLM) -> None:
