@@ -49,7 +49,7 @@ def test_greedy_continuations_are_known_as_such(lm: CountingLM) -> None:
     for _ in range(6):
         best.append(int(lm._model_call(torch.tensor([context + best]))[0, -1].argmax()))
     for i in range(6):
-        changed = best[:i] + [(best[i] + 1) % 257] + best[i + 1 :]
+        changed = [*best[:i], (best[i] + 1) % 257, *best[i + 1 :]]
         # another row, longer, so that these are padded
         found = likelihoods(lm, [(None, context, best), (None, context, changed), (None, context, [1] * 30)])
         assert [greedy for _, greedy in found] == [True, False, False]
