@@ -57,8 +57,8 @@ def _score(logits: Tensor, asked: Sequence[tuple[int, int, list[int]]]) -> list[
     rows, positions, expected = torch.from_numpy(index).to(logits.device)
     sums = torch.stack([part.sum() for part in logits[rows, positions, expected].split(lengths)]).tolist()
     greedy = torch.cat([logits[i, end - len(tokens) : end].argmax(-1) for i, end, tokens in asked])
-    equal = (greedy == expected).cpu().split(lengths)
-    return [(one, bool(same.all())) for one, same in zip(sums, equal, strict=True)]
+    equal = np.logical_and.reduceat((greedy == expected).cpu().numpy(), np.cumsum([0, *lengths[:-1]]))
+    return list(zip(sums, equal.tolist(), strict=True))
 
 
 def _longest_first(request: Request) -> tuple[int, tuple[int, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,15 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 class BuiltOnce:
-    """In front of lm-eval's task: its requests are built for the first model and asked of the next ones as well."""
+    """In front of lm-eval's task: documents and requests are made for the first model and serve the next ones too."""
 
     _instances: list[Any] | None = None
+    _documents: list[tuple[int, dict[str, Any]]] | None = None
+
+    def doc_iterator(self, **asked: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self._documents is None:
+            self._documents = list(super().doc_iterator(**asked))  # type: ignore[misc]
+        return iter(self._documents)
 
     def build_all_requests(self, **asked: Any) -> None:
         if self._instances is None:
