@@ -112,6 +112,7 @@ def show_missing(todo: dict[str, Any]) -> str:
 
 def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
+    begun = time.perf_counter()
     import torch
 
     from analysis.evals.worker import Worker
@@ -119,7 +120,7 @@ def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     matrix = eval_matrix(request, choice)
     torch.set_num_threads(max(run.training.threads for run in request.runs))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say)
+    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, begun)
     worker.work(matrix)
     for name, reason in matrix.refused.items():
         request.say(f"{name}: failed: {reason}")

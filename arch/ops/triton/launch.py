@@ -10,6 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ..common import constant
 from .gated_kernels import carry
 from .knobs import Knobs, segments
 
@@ -28,7 +29,7 @@ def on_its_device(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-@torch.compiler.assume_constant_result
+@constant
 def interpreted() -> bool:
     """Kernels run in Triton's interpreter, on the CPU."""
     return bool(triton.knobs.runtime.interpret)
