@@ -15,8 +15,6 @@ from arch.hf import LinearScalingConfig, LinearScalingForCausalLM
 from arch.lm import LanguageModel
 from data.hf_tokenizer import write_tokenizer
 
-from .likelihood import likelihoods
-
 
 def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
     """The same modules under transformers' class: no weight is copied."""
@@ -68,7 +66,7 @@ class CountingLM(HFLM):
 
     def _loglikelihood_tokens(self, requests: Any, disable_tqdm: bool = False, override_bs: int | None = None) -> Any:
         self._begin(len(requests), sum(len(one[1]) + len(one[2]) > self.max_length + 1 for one in requests))
-        return likelihoods(self, requests)
+        return super()._loglikelihood_tokens(requests, True, override_bs)
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> Any:
         return super().loglikelihood_rolling(requests, True)
