@@ -24,7 +24,7 @@ from scaling.rundir import RunDir
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding")
-RUN_ID = re.compile(r"([^-]+)-([^-]+)-c\d+-s(\d+)")
+RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
 @dataclass(frozen=True)
