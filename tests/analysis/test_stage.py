@@ -12,6 +12,7 @@ import analysis.pictures
 from analysis import stage
 from analysis.plots import figure_one, validation_figure
 from analysis.runs import load_tables
+from arch.errors import InputError
 from data.corpus import CorpusSettings, prepare
 from data.files import read_json
 from scaling.spec import StudySpec, load_study
@@ -78,6 +79,9 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     assert stage.fit(study, runs).fresh
     (results / "runs.parquet").unlink()
     assert stage.fit(study, runs).fresh
+    (results / "runs.parquet").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and fit again"):
+        stage.read_tables(results)
 
 
 def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> None:

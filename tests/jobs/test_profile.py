@@ -93,6 +93,8 @@ def test_a_profile_that_is_not_there(config):
         load_profile("sumit", None)
     with pytest.raises(InputError, match=r"other\.yaml: no such cluster profile"):
         load_profile("folder/other.yaml", None)
+    with pytest.raises(InputError, match="is a directory, not a cluster profile"):
+        load_profile(str(config), None)
     with pytest.raises(InputError, match=r"no cluster is named.*summit.*--local"):
         load_profile(None, None)
 
