@@ -16,7 +16,7 @@ from flops import artifact_bytes, count_params, state_bytes, train_flops_per_tok
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, Device, device_of
-from flops.quantity import MOST_GPUS, MOST_TOKENS, PF_DAY, quantity, whole
+from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, emit, format_of, short, si, warn
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ def cost(
 def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: str) -> dict[str, Any]:
     """One run's row."""
     cfg, training = run.config, run.training
-    if run.n_tokens > MOST_TOKENS:
-        raise InputError(f"{run.run_id}: {run.n_tokens:.3g} tokens are absurd: more than {MOST_TOKENS:.3g}")
     flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
     seconds = flops / (device.peak_flops_per_s * mfu)
     checkpoints = len(run.checkpoint_steps)
