@@ -136,6 +136,9 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
         message = "must be keys and values"
     value = error["input"]
+    if error["type"] == "string_pattern_mismatch":
+        allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
+        return f"{key}: {value!r} holds a character that cannot stand there: allowed are {allowed}"
     if value is None:
         return f"{key}: {message}, but nothing is given"
     remedy = nearest(value, re.findall(r"'([^']+)'", message)) if error["type"] == "literal_error" else ""
