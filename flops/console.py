@@ -17,6 +17,8 @@ def run_app(app: typer.Typer) -> None:
         message = str(error)
     except typer.TyperException as error:
         message = error.format_message()
+        if message == "Missing command.":
+            message = "no command is given; --help lists them"
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     else:

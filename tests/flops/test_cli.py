@@ -238,7 +238,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["study", "paper", "--gpus", "0"], "--gpus: '0' is zero"),
         (["cuont"], "Did you mean 'count'?"),
         (["table", "--jsn"], "--json"),
-        ([], "Missing command"),
+        ([], "no command is given; --help lists them"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(args, message):
