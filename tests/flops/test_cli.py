@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -300,3 +301,16 @@ def test_memory():
     ):
         result = flops("memory", "--arch", "tnl", "--size", "410m", *options)
         assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_full_disk_and_a_reader_that_left_are_no_tracebacks():
+    command = [sys.executable, "-m", "scaling.flops_study", "table", "--format", "json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: standard output: No space left on device; free some space and run it again\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode != 0 and done.stderr == ""
