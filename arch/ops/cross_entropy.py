@@ -45,11 +45,13 @@ def linear_cross_entropy(
 
 
 def _check(hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> None:
-    shapes = f"hidden {list(hidden.shape)}, weight {list(weight.shape)}, targets {list(targets.shape)}"
     if hidden.dim() != 2 or weight.shape[1:] != hidden.shape[1:] or targets.shape != hidden.shape[:1]:
+        shapes = f"hidden {list(hidden.shape)}, weight {list(weight.shape)}, targets {list(targets.shape)}"
         raise InputError(f"linear_cross_entropy: {shapes} do not fit: pass hidden [N, d], weight [V, d], targets [N]")
     if not len(hidden) or rows < 1:
-        raise InputError(f"linear_cross_entropy: {shapes}, rows={rows}: a mean needs a row: pass at least one of each")
+        raise InputError(
+            f"linear_cross_entropy: {len(hidden)} rows, {rows} at a time: a mean needs a row: pass at least one"
+        )
 
 
 def _loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
