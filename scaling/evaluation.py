@@ -156,7 +156,8 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
         request.say(
             f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
             f"{cost['forward_seconds']:.1f} s of them forward passes, {cost['setup_seconds']:.1f} s to open models and "
-            f"prepare ({(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} x)"
+            f"prepare: {(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} times the "
+            f"forward passes in all"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}

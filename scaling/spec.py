@@ -224,7 +224,9 @@ def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
     wanted: dict[str, list[str]] = {}
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in ("arch", "size", "seed") or not equals:
+        if not equals:
+            raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
+        if key not in ("arch", "size", "seed"):
             raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
         if key in wanted:
             raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")

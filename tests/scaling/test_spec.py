@@ -134,8 +134,9 @@ def test_only(load):
         ("size=14", "this study has 14k, 25k"),
         ("seed=7", "this study has 0, 1"),
         ("archs=tnl", "did you mean 'arch'?"),
-        ("tnl", "valid: arch, size, seed"),
-        ("", "valid: arch, size, seed"),
+        ("model=tnl", "valid: arch, size, seed"),
+        ("tnl", "write it as key=value, of arch, size and seed"),
+        ("", "write it as key=value, of arch, size and seed"),
         ("arch=tnl,arch=llama", "names arch twice; write arch=one|another"),
     ):
         with pytest.raises(InputError, match="--only") as error:
@@ -192,7 +193,13 @@ BAD = [
     (changed(corpus={"source": ""}), "corpus.source"),
     (changed(fit={"range": {"tnl": [2, 1]}}), "must be [smallest, largest] compute in FLOP"),
     (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
-    ({**MINIMAL, "name": "a/b"}, "name: "),
+    (
+        {**MINIMAL, "name": "a/b"},
+        "name: 'a/b' is to name a directory: write letters, digits,",
+    ),
+    ({**MINIMAL, "name": None}, "name: must be a valid string, but nothing is given"),
+    (changed(training={"n_tokens": 1e30}), "training.n_tokens: must be less than or equal to 1000000000000000000"),
+    ("name: " + 3000 * "[", "is nested too deeply to be read"),
     ({**MINIMAL, "grid": 3}, "grid: must be keys and values, not 3"),
     ({key: value for key, value in MINIMAL.items() if key != "corpus"}, "key 'corpus' is missing"),
     (changed(training={"lrr": 1, "n_tokens": 0}), "(and 1 more)"),
