@@ -99,6 +99,11 @@ def _checked(training: Training, context_length: int, processes: int, where: str
             f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
+    if training.warmup_tokens >= training.n_tokens:
+        raise InputError(
+            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
+            f"the run would end before it reaches its learning rate"
+        )
     tokens = training.checkpoint_tokens
     if tokens is None:
         count, end = training.n_checkpoints, training.n_tokens

@@ -177,6 +177,7 @@ BAD = [
     (changed(training={"lr": float("nan")}), "training.lr: must be a finite number"),
     (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
     (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
+    (changed(training={"warmup_tokens": 10_000}), "would end before it reaches its learning rate"),
     (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
     (changed(jobs={"processes": 3}), "4 sequences do not split over jobs.processes=3 and micro-batches of 4"),
     (changed(jobs={"processes": 8}), "4 sequences do not split over jobs.processes=8"),
