@@ -26,7 +26,7 @@ ALLOWED = {
     "jobs": (
         *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),
         *("scaling.train_run", "scaling.owner", "scaling.stop"),
-        *("data.files", "flops", "arch.errors"),
+        *("data.files", "flops", "arch.arguments", "arch.errors"),
     ),
     "analysis": (
         *("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
