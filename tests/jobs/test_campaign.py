@@ -139,7 +139,9 @@ def disturb(campaign: Campaign) -> None:
         os.kill(next(pid for pid, env in tasks.items() if env["SLURM_PROCID"] == "1"), signal.SIGKILL)
 
     def announce_the_limit(tasks: dict[int, dict[str, str]]) -> None:
-        slurm.run("scancel", "--batch", "--signal=USR1", next(iter(tasks.values()))["SLURM_JOB_ID"])
+        env = next(iter(tasks.values()))  # the last element's own job number is its whole array's
+        element = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+        slurm.run("scancel", "--batch", "--signal=USR1", element)
 
     disturbances = {"hgrn2-14k": lose_node, "tnl-14k": preempt, "hgrn2-25k": kill_task, "tnl-25k": announce_the_limit}
     disturbances = {f"{name}-c64-s0": action for name, action in disturbances.items()}
