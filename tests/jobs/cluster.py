@@ -76,7 +76,7 @@ PreemptMode=REQUEUE
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.[11-{last_address}] Port=[{first_port}-{last_port}] \
 CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=500000{gres} State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE \
-GraceTime={grace_s} State=UP
+GraceTime={grace_s} State={state}
 PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=10 PreemptMode=OFF State=UP
 """
 
@@ -84,8 +84,17 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=10 Pre
 class Cluster:
     """A running cluster of nodes n1, n2, ...; `environment` makes SLURM's commands speak to it."""
 
-    def __init__(self, root: Path, nodes: int = 2, cpus: int = 64, gpus: int = 0, grace_s: int = 4) -> None:
-        """`gpus` > 0, of each node, needs root: their files are made by mknod."""
+    def __init__(
+        self,
+        root: Path,
+        nodes: int = 2,
+        cpus: int = 64,
+        gpus: int = 0,
+        grace_s: int = 4,
+        state: str = "UP",
+    ) -> None:
+        """`gpus` > 0, of each node, needs root: their files are made by mknod. `state` DOWN: jobs of the partition that
+        is the default are queued and never start."""
         self.root, self.nodes = root, [f"n{i}" for i in range(1, nodes + 1)]
         self.environment = os.environ | {"SLURM_CONF": str(root / "slurm.conf"), "PATH": PATH}
         for name in [name for name in self.environment if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))]:
@@ -108,6 +117,7 @@ class Cluster:
             gpus="GresTypes=gpu\n" if gpus else "",
             gres=f" Gres=gpu:{gpus}" if gpus else "",
             grace_s=grace_s,
+            state=state,
         )
         (root / "slurm.conf").write_text(text)
         if gpus:

@@ -21,8 +21,7 @@ pytestmark = needs_slurm
 
 @pytest.fixture(scope="module")
 def slurm():
-    with cluster(nodes=2) as held:
-        held.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
+    with cluster(nodes=2, state="DOWN") as held:  # configured so: an update is lost when the controller is killed
         yield held
 
 
