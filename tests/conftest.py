@@ -5,6 +5,7 @@ import shutil
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,6 +16,12 @@ if shutil.which("nvidia-smi") is None:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # a shell's background jobs ignore ctrl-c and hand that on to what they start, where tests send it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples every time, however slow the machine: a test that fails must fail for whoever tries it again.
+hypothesis.settings.register_profile(
+    "steady", derandomize=True, deadline=None, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -127,7 +127,7 @@ def disturb(campaign: Campaign) -> None:
         """Everything there hangs, and slurmd is gone."""
         ((task, env),) = tasks.items()
         lost.update(task=task, node=env["SLURMD_NODENAME"], hung=slurm.hang(env["SLURM_JOB_ID"]))
-        slurm.kill(lost["node"])
+        slurm.lose(lost["node"])
 
     def preempt(tasks: dict[int, dict[str, str]]) -> None:
         node = next(iter(tasks.values()))["SLURMD_NODENAME"]

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arch.errors import InputError
@@ -73,7 +73,7 @@ evil = st.sampled_from([NASTY, "a b", "'", '"', "$(x)", "`x`", ";x", "-x", "\\",
 names = st.one_of(text, evil).filter(lambda s: s not in (".", ".."))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(names, names, names, names, st.sampled_from(KINDS))
 def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
     """Every name is one word of the script, and the word is the name."""
@@ -94,7 +94,7 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
             assert words[words.index("--set") + 1] == value
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(names, st.sampled_from(KINDS))
 def test_shellcheck_agrees(name, kind):
     linted(render(setting(name, f"/out/{name}"), job(kind)))

@@ -85,7 +85,7 @@ def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, u
     node = job.info()["nodes"]
     (old,) = job.tasks()
     hung = slurm.hang(job.job_id)
-    slurm.kill(node)
+    slurm.lose(node)
     try:
         job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task", 120)
         rows = len(job.rundir.rows())
