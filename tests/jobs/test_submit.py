@@ -37,7 +37,7 @@ def scaling(slurm):
             env=slurm.environment | environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -228,7 +228,7 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
         time.sleep(4)
         assert process.poll() is None
         slurm.start_controller()
-        told = json.loads(process.communicate(timeout=60)[0])
+        told = json.loads(process.communicate(timeout=600)[0])
     assert list(told["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
     # jobs that were cancelled just before the kill may be back: they have other ids
     ours = [line for line in queued(slurm) if line.split("_")[0].split()[0] in told["jobs"].values()]
