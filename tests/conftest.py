@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -33,3 +34,12 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("no ../shared folder: reference tables and texts are not part of the repository")
     return path
+
+
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """A test that draws from torch's own generator draws the same whatever this process ran before, and no earlier
+    training's way with denormals is left."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
+        sys.modules["torch"].set_flush_denormal(False)

@@ -163,9 +163,9 @@ class Cluster:
         """Cancel all jobs and end everything that belongs to the cluster, within bounded time."""
         if "slurmctld" in self._processes and "munged" in self._processes:
             with suppress(subprocess.SubprocessError):
-                self.run("scancel", "-f", "-u", str(os.getuid()), check=False, timeout=5)
+                self.run("scancel", "-f", "-u", str(os.getuid()), check=False, timeout=30)
                 deadline = time.monotonic() + STOP_S / 2
-                while self.run("squeue", "-h", "-t", "R,CG", check=False, timeout=5).strip():
+                while self.run("squeue", "-h", "-t", "R,CG", check=False, timeout=30).strip():
                     if time.monotonic() > deadline:
                         break
                     time.sleep(0.1)

@@ -156,7 +156,7 @@ def test_ctrl_c_ends_with_a_newline_and_130(rundir):
     process = start("generate", rundir.checkpoint(12), "x", "--tokens", 10**7, "--temperature", 0)
     assert process.stdout.read(20)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err
 
 
@@ -165,7 +165,7 @@ def test_a_reader_that_leaves_ends_it_quietly(rundir):
     assert process.stdout.read(20)
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=60) == 141 and err.count(b"\n") == 1 and err.startswith(b"warning: ")
+    assert process.wait(timeout=600) == 141 and err.count(b"\n") == 1 and err.startswith(b"warning: ")
 
 
 @pytest.mark.parametrize("command", ["generate", "inspect", "export"])

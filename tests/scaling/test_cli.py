@@ -21,7 +21,7 @@ training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
 
 def scaling(*arguments, cwd=ROOT):
     command = [sys.executable, "-m", "scaling.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_process_that_hangs_ends_when_a_newer_one_comes(tmp_path: Path) -> Non
     time.sleep(0.3)
     assert process.poll() is None
     Claim(tmp_path, Token(1, 5, 1)).register()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 76 and "has taken over" in err
 
 

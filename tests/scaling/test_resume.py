@@ -94,7 +94,7 @@ def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 75, out + err
     found, state = status(rundir), rundir.states()[-1]
     assert found["state"] == "running" and found["step"] == state.step == rundir.rows()[-1]["step"] < STEPS

@@ -31,7 +31,7 @@ RUNS = ["llama-14k-c64-s0", "llama-25k-c64-s0", "tnl-14k-c64-s0", "tnl-25k-c64-s
 
 def scaling(command, folder, *arguments):
     line = [sys.executable, "-m", "scaling.cli", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
-    return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 def content(folder):
@@ -134,7 +134,7 @@ def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_o
     second = scaling("train", tmp_path)
     assert second.returncode == 2 and f"process {first.pid} is working on this study" in second.stderr
     os.killpg(first.pid, signal.SIGINT)  # Ctrl-C
-    first.wait(240)
+    first.wait(600)
     assert first.returncode == 130 and b"Traceback" not in first.stderr.read()
     assert json.loads(scaling("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
     reached = rundir.states()[-1].step
@@ -157,7 +157,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_whole(tmp_path):
             f"find {disk} >&1; exit $code"
         )
         line = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
-        result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
         if result.returncode in (1, 77) and "error: " not in result.stderr:
             pytest.skip(f"no private mounts here: {result.stderr.strip()}")
         assert result.returncode == 2 and "No space left on device" in result.stderr

@@ -78,7 +78,7 @@ def test_a_finished_run_is_left_alone_at_once(finished: RunDir) -> None:
         "import sys; from scaling.train_run import main; code = main(sys.argv[1:]); "
         "assert 'torch' not in sys.modules, 'torch was imported'; sys.exit(code)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(finished.path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(finished.path)], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert before == {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")}
 

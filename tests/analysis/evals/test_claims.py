@@ -125,12 +125,12 @@ def test_the_heartbeat_carries_progress(tmp_path: Path, monkeypatch: pytest.Monk
 
 def _race(directory: Path, together: Barrier, found: "multiprocessing.Queue[int]") -> None:
     """Take what can be taken of 50 claims of a dead owner, at the same moment as the others; count it."""
-    together.wait(240)
+    together.wait(600)
     held = [claim for i in range(50) if (claim := take(directory, f"task{i}")) is not None]
     for claim in held:
         claim.__enter__()
     found.put(len(held))
-    together.wait(240)  # hold them all until everybody has tried
+    together.wait(600)  # hold them all until everybody has tried
 
 
 def test_a_race_for_dead_claims_has_one_winner_each(tmp_path: Path) -> None:
@@ -144,6 +144,6 @@ def test_a_race_for_dead_claims_has_one_winner_each(tmp_path: Path) -> None:
     racers = [context.Process(target=_race, args=(tmp_path, together, found)) for _ in range(4)]
     for racer in racers:
         racer.start()
-    assert sum(found.get(timeout=240) for _ in racers) == 50
+    assert sum(found.get(timeout=600) for _ in racers) == 50
     for racer in racers:
         racer.join()
