@@ -128,6 +128,28 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
+def test_a_steps_exit_code_is_its_own(tmp_path):
+    """A signal ends the script's wait, and the step ends well before the script looks whether it still runs."""
+    made, one = setting("s", str(tmp_path)), job("eval")
+    made.paths.submission.mkdir(parents=True)
+    made.paths.elements(one).write_text("a\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text('#!/bin/bash\ntrap "" TERM\nkill -USR1 $PPID\nsleep 0.1\n')
+    (programs / "srun").chmod(0o755)
+    stand_ins = 'kill() { [ "$1" != -0 ] || command sleep 1; builtin kill "$@"; }\nsleep() { :; }\n'
+    stand_ins += "scontrol() { echo queued again; }\n"
+    done = subprocess.run(
+        ["bash", "-c", stand_ins + render(made, one)],
+        env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done
+
+
 def test_what_is_asked_for():
     profile = Cluster(
         **GPUS
