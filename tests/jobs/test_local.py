@@ -123,8 +123,7 @@ def test_children_die_with_their_parent(tmp_path, number):
         parent.wait()
 
 
-def test_leaving_early_ends_the_children(tmp_path, monkeypatch):
-    monkeypatch.setattr("jobs.local.GRACE_S", 0.1)
+def test_leaving_early_ends_the_children(tmp_path):
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     task, log = python(code, "a", tmp_path), tmp_path / "a.log"
     with closing(run_tasks([task], 1, tick_s=0.01)) as events:
@@ -132,6 +131,26 @@ def test_leaving_early_ends_the_children(tmp_path, monkeypatch):
         pid = int(log.read_text())
         assert alive(pid)
     assert not alive(pid)
+
+
+@pytest.mark.parametrize("where", ["caller", "here"])
+def test_ctrl_c_waits_for_what_the_children_save(tmp_path, where):
+    """They heard it too, and nobody sends them another signal."""
+    code = """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
+        print("on", flush=True)
+        time.sleep(6)
+        print("saved", flush=True)
+    """
+    log = tmp_path / "a.log"
+
+    with pytest.raises(KeyboardInterrupt), closing(run_tasks([python(code, "a", tmp_path)], 1, tick_s=0.01)) as events:
+        assert wait_for(lambda: next(events) and log.exists() and log.read_text().strip())
+        if where == "here":
+            events.throw(KeyboardInterrupt)
+        raise KeyboardInterrupt
+    assert log.read_text().split() == ["on", "saved"]
 
 
 def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
