@@ -19,8 +19,8 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
-GRACE_S = 5.0  # after Ctrl-C, which the children heard too: they may be saving their state
-PATIENCE_S = 10.0  # for a terminated child to end by itself
+GRACE_S = 600.0  # after Ctrl-C, which the children heard too: they may be saving their state; a second one ends them
+PATIENCE_S = 60.0  # for a terminated child to end by itself
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,11 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
                 ticked = time.monotonic()
                 yield Event("tick")
             time.sleep(POLL_S)
-    except (KeyboardInterrupt, GeneratorExit):
-        _wait([process for _, process in active.values()], GRACE_S)
+    except (KeyboardInterrupt, GeneratorExit) as end:
+        if isinstance(end, KeyboardInterrupt) or isinstance(
+            end.__context__, KeyboardInterrupt
+        ):  # ours, or the caller's
+            _wait([process for _, process in active.values()], GRACE_S)
         raise
     finally:
         _end([process for _, process in active.values()])
