@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -133,24 +134,53 @@ def test_leaving_early_ends_the_children(tmp_path):
     assert not alive(pid)
 
 
-@pytest.mark.parametrize("where", ["caller", "here"])
-def test_ctrl_c_waits_for_what_the_children_save(tmp_path, where):
-    """They heard it too, and nobody sends them another signal."""
-    code = """
-        import os, signal, time
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(9))
-        print("on", flush=True)
-        time.sleep(6)
-        print("saved", flush=True)
-    """
-    log = tmp_path / "a.log"
+SAVING = """
+    import os, time
+    from scaling.stop import StopRequest
+    stop = StopRequest()
+    stop.listen()
+    print(os.getpid(), flush=True)
+    while stop.name is None:
+        time.sleep(0.01)
+    time.sleep(float(os.environ["SECONDS"]))
+    print("saved after", stop.name, flush=True)
+"""
 
-    with pytest.raises(KeyboardInterrupt), closing(run_tasks([python(code, "a", tmp_path)], 1, tick_s=0.01)) as events:
-        assert wait_for(lambda: next(events) and log.exists() and log.read_text().strip())
-        if where == "here":
-            events.throw(KeyboardInterrupt)
+
+def saving(folder, seconds):
+    """A task that takes `seconds` to end when it is asked to, and what it says."""
+    return python(SAVING, "a", folder, PYTHONPATH=str(ROOT), SECONDS=str(seconds)), folder / "a.log"
+
+
+def is_told(events, log):
+    return wait_for(lambda: next(events) and log.exists() and log.read_text().strip())
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_ctrl_c_waits_for_what_the_children_save(tmp_path, heard):
+    """Whether they heard it too, long before, or not."""
+    task, log = saving(tmp_path, 3)
+    with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
+        pid = int(is_told(events, log))
+        if heard:
+            os.kill(pid, signal.SIGINT)
+            time.sleep(1.5)
         raise KeyboardInterrupt
-    assert log.read_text().split() == ["on", "saved"]
+    assert log.read_text().splitlines() == [str(pid), f"saved after {'SIGINT' if heard else 'SIGTERM'}"]
+
+
+def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
+    task, log = saving(tmp_path, 600)
+
+    def interrupt():
+        if wait_for(lambda: "waiting for 1 process(es)" in capfd.readouterr().err):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
+        pid = int(is_told(events, log))
+        threading.Thread(target=interrupt).start()
+        raise KeyboardInterrupt
+    assert log.read_text().splitlines() == [str(pid)] and not alive(pid)
 
 
 def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
