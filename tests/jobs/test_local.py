@@ -173,12 +173,15 @@ def test_another_ctrl_c_does_not_wait(tmp_path, capfd):
     task, log = saving(tmp_path, 600)
 
     def interrupt():
-        if wait_for(lambda: "waiting for 1 process(es)" in capfd.readouterr().err):
-            os.kill(os.getpid(), signal.SIGINT)
+        told = ""
+        while "waiting for 1 process(es)" not in told:
+            time.sleep(0.02)
+            told += capfd.readouterr().err
+        os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), closing(run_tasks([task], 1, tick_s=0.01)) as events:
         pid = int(is_told(events, log))
-        threading.Thread(target=interrupt).start()
+        threading.Thread(target=interrupt, daemon=True).start()
         raise KeyboardInterrupt
     assert log.read_text().splitlines() == [str(pid)] and not alive(pid)
 
