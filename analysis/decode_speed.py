@@ -1,17 +1,19 @@
 """Time and state of one decode step against how much was read before: constant, but for LLaMA's cache.
 
     python -m analysis.decode_speed --size 98k --out DIR                       all architectures, 1k to 64k tokens
-    python -m analysis.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --out DIR
+    python -m analysis.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph --out DIR
 
 Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
-read again and again from the same state; the fastest counts, as whatever else runs only adds. Writes decode.json and,
-with Chrome, decode.png.
+read again and again from the same state; the fastest counts, as whatever else runs only adds. A GPU is through with a
+step of one token long before the host has launched its kernels, whatever the model has to read: --graph records the
+launches once and times their replay. Writes decode.json and, with Chrome, decode.png.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +37,11 @@ REPEATS = 200
 
 
 def decode_steps(
-    model: LanguageModel, lengths: Sequence[int], batch: int = 1, autocast: bool = False
+    model: LanguageModel, lengths: Sequence[int], batch: int = 1, autocast: bool = False, graph: bool = False
 ) -> Iterator[dict[str, Any]]:
     """A row for each length (ascending, tokens): `step_ms`, the least time that reading one token took after so many,
-    for `batch` rows at once, and `state_bytes` of a row. The model is on its device, in evaluation mode."""
+    for `batch` rows at once, and `state_bytes` of a row. The model is on its device, in evaluation mode.
+    graph: the time of a CUDA graph of the step, so without the host's."""
     device = model.lm_head.weight.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
@@ -49,19 +52,33 @@ def decode_steps(
                 piece = ids[:, read : min(read + PIECE, length)]
                 state = model(piece, state=state, keep_state=True, logits_to_keep=1).state
                 read += piece.shape[1]
-            times = []
-            for _ in range(REPEATS):
-                _wait(device)
-                begun = time.perf_counter()
-                model(ids[:, length : length + 1], state=state, keep_state=True, form="naive")
-                _wait(device)
-                times.append(1e3 * (time.perf_counter() - begun))
             assert state is not None
+            step = partial(model, ids[:, length : length + 1], state=state, keep_state=True, form="naive")
             yield {
                 "n_tokens": length,
-                "step_ms": min(times),
+                "step_ms": _least_ms(_recorded(step) if graph else step, device),
                 "state_bytes": state.n_bytes // batch,
             }
+
+
+def _recorded(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A replay of the kernels that step() launches."""
+    step()  # what compiles or is made once is made outside of the record
+    record = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(record):
+        step()
+    return record.replay
+
+
+def _least_ms(step: Callable[[], Any], device: torch.device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        _wait(device)
+        begun = time.perf_counter()
+        step()
+        _wait(device)
+        times.append(1e3 * (time.perf_counter() - begun))
+    return min(times)
 
 
 def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
@@ -104,6 +121,7 @@ def measure(
     device: str,
     bf16: bool,
     batch: int,
+    graph: bool,
     say: Callable[..., Any],
 ) -> dict[str, list[dict[str, Any]]]:
     """{arch: rows of `decode_steps`} for presets of `size`; say(text) after each row."""
@@ -111,7 +129,7 @@ def measure(
     for arch in archs:
         model = build_model(preset(arch, size, context_length=lengths[-1])).to(device).eval()
         results[arch] = []
-        for row in decode_steps(model, lengths, batch, bf16):
+        for row in decode_steps(model, lengths, batch, bf16, graph):
             results[arch].append(row)
             say(f"{arch}: {row['n_tokens']:,} tokens: {row['step_ms']:.3f} ms, state {row['state_bytes']:,} bytes")
     return results
@@ -130,6 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
+    parser.add_argument("--graph", action="store_true", help="without the host's time: a CUDA graph of the step")
     parser.add_argument("--out", type=Path, default=Path("decode-speed"))
     asked = parser.parse_args(arguments)
     at_least_one(asked, "batch")
@@ -141,13 +160,15 @@ def main(arguments: list[str] | None = None) -> None:
         torch.empty(1, device=asked.device)
     except (RuntimeError, AssertionError):
         raise InputError(f"--device {asked.device}: this PyTorch finds no such device; cpu always is one") from None
+    if asked.graph and not asked.device.startswith("cuda"):
+        raise InputError(f"--graph: {asked.device} has no CUDA graphs; give --device cuda, or leave it out")
     try:
         asked.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
-    results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, print)
+    results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, asked.graph, print)
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
-    told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16}
+    told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
     write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
     title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{', bf16' if asked.bf16 else ''}"
     reason = add_pictures({"decode": figure(results, title)}, asked.out)

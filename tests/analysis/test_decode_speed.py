@@ -1,6 +1,7 @@
 """The decode benchmark: constant states stay constant, LLaMA's cache grows with what was read."""
 
 import pytest
+import torch
 
 from analysis import decode_speed
 from analysis.decode_speed import decode_steps, figure
@@ -23,6 +24,15 @@ def test_rows_tell_the_state_that_the_counts_tell(arch):
     assert (rows[0]["state_bytes"] == rows[1]["state_bytes"]) is (arch != "llama")
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: CUDA graphs")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_step_can_be_recorded(arch):
+    model = build_model(preset(arch, "6k", context_length=LENGTHS[-1])).cuda().eval()
+    plain, recorded = (list(decode_steps(model, LENGTHS, 2, graph=graph)) for graph in (False, True))
+    assert [row["state_bytes"] for row in recorded] == [row["state_bytes"] for row in plain]
+    assert all(0 < row["step_ms"] for row in recorded)
+
+
 def test_figure_has_a_line_for_each():
     rows = [{"n_tokens": n, "step_ms": 1.0 + n, "state_bytes": 10} for n in (1024, 65536)]
     drawn = figure({"llama": rows, "tnl": rows}, "title")
@@ -37,6 +47,7 @@ def test_figure_has_a_line_for_each():
         (["--lengths", "0"], "--lengths 0: write whole numbers, 1 or more"),
         (["--batch", "0"], "--batch: must be 1 or more, not 0"),
         (["--device", "moon"], "--device moon: this PyTorch finds no such device"),
+        (["--graph"], "--graph: cpu has no CUDA graphs"),
         (["--archs", "llama,hgrn9"], "did you mean 'hgrn2'"),
         (["--out", "file"], "--out file: cannot be made"),
     ],
