@@ -96,7 +96,8 @@ class Decoder(nn.Module):
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         bounds = None if self.gamma is None else lower_bounds(self.gamma, self.config.lower_bound)
-        stream = Stream(layout.positions, layout.keep, layout.reset, layout.visible, form, bounds)
+        turns = mixer_of(self.config.arch).turns(self.config, layout.positions, x)
+        stream = Stream(layout.positions, layout.keep, layout.reset, layout.visible, form, bounds, turns)
         first: State = {}
         if self.tpe is not None:
             x, first = self.tpe(x, stream, {} if state is None else state.first)

@@ -22,6 +22,7 @@ class Stream:
     visible: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: what may be seen; None: all that came before
     form: str | None = None  # form of the sequence operations; None: the fast one
     bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
+    turns: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
         """x [B, T, ..] with `value` at padded tokens."""
@@ -56,6 +57,11 @@ class Mixer(nn.Module):
         widths = names if isinstance(names, dict) else dict.fromkeys(names, config.d_model)
         self.project = nn.ModuleDict({name: nn.Linear(config.d_model, w, bias=False) for name, w in widths.items()})
         self.out = nn.Linear(inner or config.d_model, config.d_model, bias=False)
+
+    @staticmethod
+    def turns(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Stream.turns, for hidden states like x."""
+        return None
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""

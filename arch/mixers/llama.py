@@ -41,11 +41,15 @@ class LlamaMixer(Mixer):
             value = torch.cat([past["value"], value], 1)
         return linears(self._attend(query, key, value, stream).flatten(2), self.out)[0], {"key": key, "value": value}
 
+    @staticmethod
+    def turns(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles."""
+        pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
+        return rotation(config.rope_base ** (-pairs / config.head_dim), positions)
+
     def _turned(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        pairs = torch.arange(0, self.config.head_dim, 2, dtype=accumulator(query), device=query.device)
-        theta = self.config.rope_base ** (-pairs / self.config.head_dim)
-        cos, sin = rotation(theta, stream.positions)
-        return rotate_pairs(query, cos, sin), rotate_pairs(key, cos, sin)
+        turns = stream.turns or self.turns(self.config, stream.positions, query)
+        return rotate_pairs(query, *turns), rotate_pairs(key, *turns)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
         """[B, T, H, any width] for values of that width."""
