@@ -99,11 +99,13 @@ def causal(length: int, total: int, device: torch.device, back: int = 0) -> Tens
 
 
 def check_ids(input_ids: Tensor, vocab_size: int) -> None:
-    """Raise InputError for ids that are no integers or outside the vocabulary. The latter not under compile, nor in
-    training on a GPU, which it would make wait (there the data's own checks stand)."""
+    """Raise InputError for ids that are no integers or outside the vocabulary. The latter not under compile, nor where
+    it would make a GPU wait that must not: in training (there the data's own checks stand) and in a CUDA graph."""
     if input_ids.dtype not in (torch.int64, torch.int32):
         raise InputError(f"input_ids are {str(input_ids.dtype).removeprefix('torch.')}: give int64")
-    if torch.compiler.is_compiling() or (input_ids.is_cuda and torch.is_grad_enabled()):
+    if torch.compiler.is_compiling():
+        return
+    if input_ids.is_cuda and (torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing()):
         return
     low, high = torch.stack(input_ids.aminmax()).tolist()  # both together: a GPU is waited for once
     if low < 0 or high >= vocab_size:
