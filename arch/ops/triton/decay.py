@@ -132,6 +132,16 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
     )
 
 
+def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
+    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H].
+
+    Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
+    `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
+    """
+    lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
+    return (lost * table[1, :, 0, -1].exp2().view_as(lost)).unsqueeze(1)
+
+
 @torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
 @on_its_device
 def _backward(
@@ -161,6 +171,8 @@ def _backward(
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
     d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
+    if states is not None and call.chunks == 1 and initial is not None and d_final is not None:
+        d_decay += lost_by_rounding(initial, d_final, table, states.dtype, torch.float32)
     return d_q, d_k, d_v, d_decay, d_initial
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .decay import chunk_flops
+from .decay import chunk_flops, lost_by_rounding
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
@@ -123,10 +123,10 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-    positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
+    positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
-    d_out, d_final, q, k, v, positions = contiguous(d_out, d_final, q, k, v, positions)
+    d_out, d_final, q, k, v, positions, initial = contiguous(d_out, d_final, q, k, v, positions, initial)
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
@@ -148,12 +148,15 @@ def _backward(
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
-    return d_q, d_k, d_v, d_decay.sum(0), d_theta, d_initial
+    d_decay = d_decay.sum(0)
+    if learned and call.chunks == 1 and initial is not None and d_final is not None:
+        d_decay += lost_by_rounding(initial, d_final, table, states.dtype, states.dtype)
+    return d_q, d_k, d_v, d_decay, d_theta, d_initial
 
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-      positions: Tensor, states: Tensor, table: Tensor, count: int, counted: int,
+      positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, count: int, counted: int,
       learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
@@ -168,23 +171,22 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, hi
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
-    ctx.started = initial is not None
-    ctx.save_for_backward(q, k, v, high, low, positions, *output[2:])
+    ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, high, low, positions, states, table = ctx.saved_tensors
+    q, k, v, high, low, positions, initial, states, table = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, high, low, positions, states, table, ctx.count, ctx.counted, learned
+        d_out, d_final, q, k, v, high, low, positions, initial, states, table, ctx.count, ctx.counted, learned
     )
     unread = (None,) * 3
     return (
         *(d_q, d_k, d_v, d_decay if learned else None, d_theta),
         *unread,
-        d_initial if ctx.started else None,
+        None if initial is None else d_initial,
         *unread,
     )
 
@@ -199,6 +201,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, posit
 
 
 @register_flop_formula(torch.ops.arch.turned_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, states: Any, table: Any,
-      count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any,
+      states: Any, table: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

@@ -21,7 +21,10 @@ def _area(tile, N, C, R: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _softplus(z):
-    """log(1 + e^z), exact for small e^z: log(u) e / (u - 1) with u = 1 + e rounded."""
+    """log(1 + e^z), for small e^z too: log(u) e / (u - 1) with u = 1 + e rounded.
+
+    Relative error on a GPU 2e-6, below 0 up to 7.5e-8 |z| more: e^z is 2^(z log2 e), and z log2 e is rounded.
+    """
     e = tl.exp(-tl.abs(z))
     u = 1 + e
     return tl.maximum(z, 0.0) + tl.where(u == 1, e, tl.log(u) * e / tl.where(u == 1, 1.0, u - 1))
