@@ -1,6 +1,7 @@
 """The kernels of `decay_attention` with angles, cut into segments and tiles, against the recurrence in float64."""
 
 import importlib.util
+import math
 
 import pytest
 import torch
@@ -49,13 +50,27 @@ def test_segments_and_tiles(segments, length, decays):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-def test_angles_in_any_layout():
+@pytest.mark.parametrize("prepared", [False, True])
+def test_angles_in_any_layout(prepared):
     """theta as a transposed view."""
     leaves, positions = inputs(20, 2, 2, 16, 16), torch.arange(20)
     leaves[4] = leaves[4].T.contiguous().T
     expected = gradients([x.double() for x in leaves], positions, "naive")
-    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", prepared=prepared)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_turns_in_two_parts():
+    """theta / 2 pi to 2^-46, in several programs of unequal shares, and the positions, of either integer dtype."""
+    theta = torch.rand(128, 5, generator=torch.Generator().manual_seed(1)).T.to(DEVICE)
+    for positions in (torch.arange(513, device=DEVICE).view(171, 3).T + (1 << 22), torch.arange(7, device=DEVICE)):
+        high, low, steps = decay_turned._parts(theta, positions)
+        assert torch.equal(decay_turned._parts(theta, positions.int())[2], steps)
+        assert torch.equal(steps, positions.float()) and low.abs().max() > 0
+        turn = theta.double() / (2 * math.pi)
+        assert ((high.double() + low.double() - turn).abs() <= 2**-46 * turn).all()
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(decay_turned._parts, (theta, torch.arange(7, device=DEVICE)), test_utils=tests)
 
 
 @pytest.mark.parametrize("form", ["chunk", "triton"])

@@ -13,7 +13,10 @@ from .decay import chunk_flops
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
+from .turned_angles import turned_parts
 from .turned_kernels import turned_backward, turned_output, turned_states
+
+PARTS = 512  # numbers of a program of `turned_parts`
 
 
 def attend_turned(
@@ -28,14 +31,36 @@ def attend_turned(
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
-    turn = theta.detach().double() / (2 * math.pi)
-    high = turn.float()
-    low = (turn - high).float()
+    if knobs.prepared:
+        high, low, steps = _parts(theta.detach(), positions)
+    else:
+        turn = theta.detach().double() / (2 * math.pi)
+        high = turn.float()
+        low, steps = (turn - high).float(), positions.to(torch.int32)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions.to(torch.int32), initial,
-        knobs.chunk, count, counted,
-    )  # fmt: skip
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, steps, initial, knobs.chunk, count, counted
+    )
     return out, final
+
+
+@torch.library.custom_op("arch::turned_parts", mutates_args=())
+@on_its_device
+def _parts(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """theta / 2 pi in two fp32 parts, and the positions in fp32, as which the kernels take them anyway."""
+    (positions,) = contiguous(positions)
+    high, low = (theta.new_empty(theta.shape) for _ in range(2))
+    steps = theta.new_empty(positions.shape)
+    programs = -(-max(theta.numel(), positions.numel()) // PARTS)
+    turned_parts[(programs,)](
+        theta, positions, high, low, steps, theta.numel(), positions.numel(), *theta.stride(), DK=theta.shape[1],
+        BLOCK=PARTS,
+    )  # fmt: skip
+    return high, low, steps
+
+
+@_parts.register_fake
+def _(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return theta.new_empty(theta.shape), theta.new_empty(theta.shape), theta.new_empty(positions.shape)
 
 
 class _Call:

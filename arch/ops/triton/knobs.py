@@ -179,6 +179,7 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
+    prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
 
     @property
     def target(self) -> dict[str, Any]:
