@@ -1,7 +1,8 @@
 """`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
 
 A trial sets the knobs of all the kernels of a case at once; its row has each kernel's time, so that the best of each is
-read off its own column. Trials are compiled beforehand by processes of their own, on a short sequence.
+read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes of their
+own, on a short sequence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from .bench import failed, gradients, last_line
+from .bench import failed, gradients, last_line, median_ms
 from .bench_cases import CASES
 
 Trial = dict[str, Any]
@@ -62,10 +63,11 @@ def decay_trial(
 
 
 def turned_trial(
-    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
-    registers: int | None,
-) -> Trial:  # fmt: skip
+    chunk: int, states: tuple[int, ...], tiles: tuple[tuple[int, int], ...], registers: int | None, **more: Any
+) -> Trial:
+    output, keys, values = tiles
     return Trial(
+        **more,
         chunk=chunk,
         segments=states[4],
         state_tile=states[:2],
@@ -80,6 +82,40 @@ def turned_trial(
         registers=registers,
         warps=chunk // 16,
     )
+
+
+def turned_trials() -> list[Trial]:
+    """The defaults, with one change more each, and with all of them; other sizes for what has changed."""
+    # states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
+    states, tiles = (32, 128, 8, 4, 1), ((32, 3), (32, 1), (16, 3))
+    wide = (tiles[0], tiles[1], (32, 2))
+    scores = {"prepared": True, "kept": True}
+    shared = scores | {"shared_weights": True}
+    double = shared | {"interval": 2}
+    rows: tuple[tuple[Any, Any, Any, Trial], ...] = (
+        (states, tiles, 168, {}),
+        (states, tiles, 168, {"prepared": True}),
+        (states, tiles, 168, {"prepared": True, "overlap": "dq"}),
+        (states, tiles, 168, {"prepared": True, "overlap": "states"}),
+        (states, tiles, 152, {"prepared": True, "overlap": "states", "state_registers": 104}),
+        (states, tiles, 168, {"prepared": True, "shared_weights": True}),
+        (states, tiles, 168, scores),
+        (states, wide, 168, scores),
+        (states, ((16, 3), *wide[1:]), 168, scores | {"output_registers": 168}),
+        (states, wide, 160, shared),
+        (states, wide, 160, shared | {"overlap": "dq", "state_registers": 96}),
+        (states, wide, 160, shared | {"overlap": "states", "state_registers": 96}),
+        (states, tiles, 168, {"prepared": True, "interval": 2}),
+        (states, tiles, 168, double),
+        (states, wide, 168, double),
+        (states, wide, None, double),
+        (states, ((32, 2), (32, 2), (32, 3)), None, double),
+        ((32, 128, 8, 3, 1), ((16, 3), (32, 1), (32, 3)), 168, double | {"state_registers": 168}),
+        ((32, 64, 4, 4, 1), wide, 168, double),
+        ((32, 128, 8, 3, 1), wide, 168, double | {"overlap": "dq", "state_registers": 168}),
+        ((32, 128, 8, 3, 1), wide, 168, double | {"overlap": "states", "state_registers": 168}),
+    )
+    return [turned_trial(64, states, tiles, registers, **more) for states, tiles, registers, more in rows]
 
 
 def trials(case: str, width: int) -> list[Trial]:
@@ -101,18 +137,7 @@ def trials(case: str, width: int) -> list[Trial]:
             )
         ]
     elif case == "cosformer2":
-        # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
-        rows = [
-            turned_trial(*row)
-            for row in (
-                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
-                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
-                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), (32, 3), None),
-                (64, (32, 128, 8, 3, 1), (64, 1), (32, 1), (32, 2), 168),
-                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
-                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
-            )
-        ]
+        rows = turned_trials()
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -153,6 +178,8 @@ class Timed:
             end.record()
             name = self.kernel.fn.__name__ + ("_keys" if options.get("KEYS") else "")
             name += "_reverse" if options.get("REVERSE") else ""
+            if "KINDS" in options:
+                name += {(0, 1): "_dq", (1, 2): "_dk_dv"}.get((options["FIRST"], options["KINDS"]), "")
             self.log.append((name, start, end))
 
         return run
@@ -172,7 +199,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         launch: ("carry",),
         decay: ("decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
-        decay_turned: ("turned_states", "turned_output", "turned_backward"),
+        decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))
@@ -191,6 +218,18 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
                     one[name] = one.get(name, 0.0) + start.elapsed_time(end)
                 sums.append(one)
     return {name: sorted(one[name] for one in sums)[len(sums) // 2] for name in sums[0]}
+
+
+def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Median ms of the forward pass and of both, which are less than the kernels' sum where some run side by side."""
+    from .ops.triton import knobs
+
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    with knobs.override(**trial):
+        with torch.no_grad():
+            forward = median_ms(lambda: run(inputs), repeats)
+        return {"forward": forward, "both": median_ms(lambda: gradients(run, inputs, weight), repeats)}
 
 
 def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
@@ -222,7 +261,8 @@ def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: in
         row |= {name: "x".join(map(str, x)) if isinstance(x, tuple) else x for name, x in trial.items()}
         try:
             times = kernel_times(case, trial, shape, repeats)
-            row |= {name: round(ms, 4) for name, ms in times.items()} | {"sum": round(sum(times.values()), 4)}
+            times |= {"sum": sum(times.values())} | whole_times(case, trial, shape, repeats)
+            row |= {name: round(ms, 4) for name, ms in times.items()}
         except Exception as error:
             row |= failed(f"{case} {trial}", error)
         print(row, flush=True)

@@ -27,9 +27,22 @@ def test_tiles_fit(name, width, capability, tmp_path):
         pytest.skip("these have no heads")
     if (name, width) == ("cosformer2", 256):
         pytest.skip("keys of 256 channels with angles take the chunk form")
+    compiled(name, width, capability, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 64, 128])
+@pytest.mark.parametrize("interval", [1, 2])
+def test_variants_with_angles_fit(width, capability, interval, tmp_path):
+    sizes = {"prepared": True, "kept": True, "shared_weights": True, "overlap": "dq", "interval": interval}
+    compiled("cosformer2", width, capability, tmp_path, **sizes | ({"state_stages": 3} if interval == 2 else {}))
+
+
+def compiled(name, width, capability, tmp_path, **sizes):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
-        [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width)],
+        [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
         cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert found.returncode == 0, found.stderr[-2000:]

@@ -57,6 +57,35 @@ def decays_of(kind, batch, length):
 def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     key_dim, value_dim, shared, length, kind, turned, packed
 ):
+    check(key_dim, value_dim, shared, length, kind, turned, packed)
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"interval": 2, "kept": True, "shared_weights": True, "prepared": True},
+        {"interval": 2, "overlap": "states"},
+        {"kept": True, "overlap": "dq", "shared_weights": True, "state_registers": 104, "registers": 152},
+    ],
+    ids=lambda variant: "-".join(variant),
+)
+@pytest.mark.parametrize(
+    "key_dim, value_dim, shared, length, kind, packed",
+    [
+        *((128, 128, 1, length, "none", False) for length in (1, 63, 64, 65, 100, 128, 129, 200, 777)),
+        (64, 64, 2, 999, "none", False),
+        (128, 64, 4, 1000, "none", False),
+        (64, 128, 2, 65, "constant", False),
+        (128, 128, 1, 500, "per step", True),
+    ],
+)
+@pytest.mark.usefixtures("poisoned")
+def test_variants_with_angles(key_dim, value_dim, shared, length, kind, packed, variant):
+    check(key_dim, value_dim, shared, length, kind, True, packed, **variant)
+
+
+def check(key_dim, value_dim, shared, length, kind, turned, packed, **sizes):
     if turned and key_dim > 128:
         pytest.skip("keys of 256 channels with angles take the chunk form")
 
@@ -91,7 +120,7 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
             return torch.cat([y.double().flatten() for y in found])
 
         # three segments of chunks, the last one shorter
-        with override(segments=3 if length > 192 else 0):
+        with override(segments=3 if length > 192 else 0, **sizes):
             return gradients(call, inputs, ones)
 
     assert_as_exact_as_the_chunk_form(run, leaves, names)

@@ -50,6 +50,75 @@ def test_segments_and_tiles(segments, length, decays):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
+INTERVAL = {"interval": 2, "shared_weights": True}
+
+
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 25, 32, 33, 50])
+def test_states_every_two_chunks(length):
+    """A sequence that ends in either half of a block; unequal widths, shared keys, several tiles, any positions."""
+    leaves, positions = inputs(length, 1, 2, 32, 16), torch.arange(length) * 7 % 64 + 3
+    expected = gradients([x.double() for x in leaves], positions, "naive")
+    tiles = {"chunk": 16, "output_tile": 16, "key_tile": 16, "value_tile": 16}
+    for more in ({}, {"kept": True, "segments": 2})[: 2 if length in (17, 33, 50) else 1]:
+        found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", **tiles, **INTERVAL, **more)
+        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_states_every_two_chunks_of_the_default_size():
+    leaves, positions = inputs(75, 2, 2, 16, 32), torch.arange(75)
+    expected = gradients([x.double() for x in leaves], positions, "naive")
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", **INTERVAL)
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"kept": True, "prepared": True},
+        {"shared_weights": True, "interval": 2},
+        {"overlap": "dq", "kept": True},
+        {"overlap": "states", "shared_weights": True},
+    ],
+)
+@pytest.mark.parametrize("decays", ["none", "constant", "per step"])
+def test_variants_equal_the_recurrence(variant, decays):
+    """Each with and without decays, and with gradients of them, which leave `interval` aside."""
+    *leaves, theta = inputs(40, 1, 2, 16, 16)
+    kinds = {"none": None, "constant": torch.tensor([-1e-3, -3.0]), "per step": -torch.rand(1, 40, 2)}
+    rates = kinds[decays]
+    learned = [rates] if decays == "per step" else []
+
+    def run(form, leaves, **sizes):
+        def call(x):
+            given = x[5] if learned else None if rates is None else rates.to(x[2])
+            angles = (x[4], torch.arange(40, device=x[2].device) + 5)
+            return decay_attention(*x[:3], given, x[3], form=form, angles=angles)
+
+        with override(**sizes):
+            return with_gradients(call, leaves)
+
+    expected = run("naive", [x.double() for x in (*leaves, theta, *learned)])
+    found = run("triton", [x.to(DEVICE) for x in (*leaves, theta, *learned)], chunk=16, **variant)
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("interval", [1, 2])
+def test_scores_are_kept_for_gradients_alone(interval, monkeypatch):
+    """So many as the fake kernel says."""
+    q, k, v, _, theta = (x.to(DEVICE) for x in inputs(50, 1, 2, 16, 16))
+    steps = torch.arange(50, device=DEVICE)
+    arguments = (q, k, v, None, theta, theta / 6.2832, torch.zeros_like(theta), steps.int(), None, 16, interval)
+    assert decay_turned._forward(*arguments, False, 1, 64)[3].numel() == 0
+    assert decay_turned._forward(*arguments, True, 1, 64)[3].shape == (2, 4 if interval == 1 else 6, 16, 16)
+    asked, count = [], decay_turned.score_count
+    monkeypatch.setattr(decay_turned, "score_count", lambda *sizes: (asked.append(sizes[-1]), count(*sizes))[1])
+    with override(kept=True, chunk=16):
+        with torch.no_grad():
+            decay_attention(q, k, v, form="triton", angles=(theta, steps))
+        decay_attention(q, k, v, form="triton", angles=(theta, steps))
+    assert asked == [False, True]
+
+
 @pytest.mark.parametrize("prepared", [False, True])
 def test_angles_in_any_layout(prepared):
     """theta as a transposed view."""
@@ -127,8 +196,44 @@ def test_operators_are_sound():
     q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 2, 16, 16))
     positions, turn = torch.arange(20, dtype=torch.int32, device=DEVICE), theta.detach() / 6.2832
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 1, 64)
+    arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 2, True, 1, 64)
     torch.library.opcheck(decay_turned._forward, arguments, test_utils=tests)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: streams and graphs")
+@pytest.mark.parametrize("overlap", ["dq", "states"])
+@pytest.mark.parametrize("device", range(2))
+def test_two_streams(overlap, device):
+    """Eagerly, with the memory of one call used by the next, and replayed from a graph: as on one stream."""
+    if device >= torch.cuda.device_count():
+        pytest.skip("needs two GPUs")
+    place = torch.device("cuda", device)
+    leaves = [x.to(place).bfloat16().requires_grad_() for x in inputs(1500, 2, 2, 64, 64)[:3]]
+    theta = torch.rand(2, 64, device=place).requires_grad_()
+    steps = torch.arange(1500, device=place)
+
+    def run():
+        out, _ = decay_attention(*leaves, form="triton", angles=(theta, steps))
+        return [out, *torch.autograd.grad(out.float().square().sum(), (*leaves, theta))]
+
+    expected = run()
+    with override(overlap=overlap, segments=3):
+        three = run()
+    with override(segments=3):
+        assert all(torch.equal(a, b) for a, b in zip(three, run(), strict=True))
+    with override(overlap=overlap):
+        for _ in range(20):
+            found = run()
+        with torch.cuda.device(place):
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = run()
+        for x in captured:
+            x.detach().zero_()
+        graph.replay()
+        torch.cuda.synchronize(place)
+    for results in (found, captured):
+        assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
 
 
 def test_compiled_for_any_length():

@@ -179,6 +179,12 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
+    interval: int = 1  # chunks a stored state, 1 or 2; with decays always 1
+    kept: bool = False  # the forward keeps the scores for dv
+    shared_weights: bool = False  # what dq and dk multiply keys and queries by waits in shared memory, not in registers
+    state_registers: int | None = None  # as `registers`, of the pass over the states backwards
+    output_registers: int | None = None  # and of the outputs
+    overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing
     prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
 
     @property

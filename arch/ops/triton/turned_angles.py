@@ -45,8 +45,8 @@ def waves(positions, high, low, FAST: tl.constexpr):
     before it is rounded: exact to 2^-20 at up to 2^22 turns.
     """
     position = positions.to(tl.float32)[:, None]
-    whole = tl.fma(position, high[None, :], ROUNDER) - ROUNDER
-    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], -whole))
+    less = ROUNDER - tl.fma(position, high[None, :], ROUNDER)  # whole turns, already negative: -x would be 0 - x
+    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], less))
     cos, sin = cos_sin(turn * TWO_PI, FAST)
     return position, cos, sin
 

@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
-from .tiles import load_rows, power, product, store_rows
+from .tiles import load_rows, operand, power, product, store_rows
 from .turned_angles import anchored, as_half, doubled, halves, turns, waves
+from .turned_values import other_half, value_gradient, value_rows
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -86,98 +87,93 @@ def turned_states(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
-    q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE,
+    INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
+    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk. KEPT: and the scores
+    with their decays, for the values' gradient: see `score_place`."""
     value_rows(
-        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
-        tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
+        q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE,
+        tl.program_id(0), tl.program_id(1).to(tl.int64),
+        INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, EXACT, FAST,
     )  # fmt: skip
-
-
-@triton.jit
-def value_rows(
-    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
-    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
-    WIDE: tl.constexpr = 2 * DK
-    batch, head = bh // H, bh % H
-    shared = head // (H // G)
-    rows = tl.arange(0, C)
-    inside = rows < T - chunk * C
-    token = batch * T + chunk * C
-    position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
-    inner = (token * G + shared) * DK
-    start = states + (bh * N + chunk) * DV * WIDE
-    result = tl.zeros([C, DV], tl.float32)
-    score = tl.zeros([C, C], tl.float32)
-    for first in tl.range(0, DK, BK, num_stages=STAGES):
-        x = load_rows(a + inner, rows, inside, G * DK, first, BK)
-        y = load_rows(b + inner, rows, inside, G * DK, first, BK)
-        state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
-        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
-        _, cos, sin = waves(position, high, low, FAST)
-        x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
-        score += product(x, tl.trans(y), EXACT)
-        result += product(x, state, EXACT)
-    table_size = tl.num_programs(1).to(tl.int64) * N * C
-    decays = table + (bh * N + chunk) * C
-    score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
-    if DECAY:
-        result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
-    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
-    result += product(score, z, EXACT)
-    store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_backward(
-    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
+    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
+    FIRST: tl.constexpr, KINDS: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    SHARED: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
-    is read from DRAM once.
+    is read from DRAM once. KINDS of the three, from FIRST on.
 
     d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
     row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
     and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    chunk, bh = tl.program_id(0) // 3, tl.program_id(1).to(tl.int64)
-    kind = tl.program_id(0) % 3
+    chunk, bh = tl.program_id(0) // KINDS, tl.program_id(1).to(tl.int64)
+    kind = tl.program_id(0) % KINDS + FIRST
     if kind == 0:
         key_gradient(
             d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, chunk, bh,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, False, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
             v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+            T, H, G, N, POSITION_STRIDE, chunk, bh,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, True, EXACT, FAST,
+        )  # fmt: skip
+    elif KEPT:
+        value_gradient(
+            k, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
+            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
-            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
+            k, q, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
+            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, False, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
     a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
-    T, H, G, N, POSITION_STRIDE, chunk, bh,
+    T, H, G, N, POSITION_STRIDE, chunk, bh, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
+    if other_half(chunk, N, INTERVAL, REVERSE):
+        key_half(
+            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, True,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, REVERSE, EXACT, FAST,
+        )  # fmt: skip
+    else:
+        key_half(
+            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, False,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, REVERSE, EXACT, FAST,
+        )  # fmt: skip
+
+
+@triton.jit
+def key_half(
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    T, H, G, N, POSITION_STRIDE, chunk, bh, OTHER: tl.constexpr, INTERVAL: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """`key_gradient`; OTHER: with the other half of the block, whole."""
     WIDE: tl.constexpr = 2 * DK
     side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
@@ -187,13 +183,24 @@ def key_gradient(
     token = batch * T + chunk * C
     places = positions + batch * POSITION_STRIDE + chunk * C + rows
     inner, outer = (token * G + shared) * DK, (token * H + head) * DV
-    start = (bh * N + chunk) * DV * WIDE
+    start = (bh * tl.cdiv(N, INTERVAL) + chunk // INTERVAL) * DV * WIDE
     count = tl.num_programs(1).to(tl.int64)
     table_size = count * N * C
     decays = table + (bh * N + chunk) * C
     x = load_rows(a + outer, rows, inside, H * DV, 0, DV)
-    weights = product(x, tl.trans(load_rows(b + outer, rows, inside, H * DV, 0, DV)), EXACT)
-    weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
+    other = load_rows(b + outer, rows, inside, H * DV, 0, DV)
+    if SHARED:
+        weights = product(other, tl.trans(x), EXACT)
+        weights *= pair_decays(decays, table_size, C, DECAY, not REVERSE, EXACT, FAST)
+        weights = tl.trans(operand(weights, EXACT))
+    else:
+        weights = product(x, tl.trans(other), EXACT)
+        weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
+    if OTHER:
+        move = C if REVERSE else -C
+        near = rows + move < T - chunk * C
+        other = load_rows(b + outer + move * H * DV, rows, near, H * DV, 0, DV)
+        across = tl.trans(operand(product(other, tl.trans(x), EXACT), EXACT))
     if LEARNED:
         scores, crossing, through = tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), 0.0
     for first in tl.range(0, DK, BK, num_stages=STAGES):
@@ -202,8 +209,14 @@ def key_gradient(
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        if OTHER:
+            y = load_rows(c + inner + move * G * DK, rows, near, G * DK, first, BK)
+            _, cos, sin = waves(tl.load(places + move, mask=near, other=0), high, low, FAST)
+            result = product(across, doubled(anchored(y, near), cos, sin, EXACT), EXACT)
+            result += product(x, state, EXACT)
+        else:
+            result = product(x, state, EXACT)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
-        result = product(x, state, EXACT)
         if DECAY:
             result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
         z = doubled(as_half(z, EXACT), cos, sin, EXACT)
