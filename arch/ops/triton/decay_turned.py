@@ -194,6 +194,7 @@ def _backward(
             *call.sizes, call.chunks, call.stride, FIRST=first, KINDS=kinds, INTERVAL=interval, C=knobs.chunk,
             BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
             LEARNED=learned, SHARED=knobs.shared_weights and not learned, KEPT=scores.numel() > 0,
+            AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"],
             num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
         )  # fmt: skip
 

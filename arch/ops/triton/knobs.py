@@ -182,6 +182,7 @@ class TurnedKnobs:
     interval: int = 1  # chunks a stored state, 1 or 2; with decays always 1
     kept: bool = False  # the forward keeps the scores for dv
     shared_weights: bool = False  # what dq and dk multiply keys and queries by waits in shared memory, not in registers
+    ahead: bool = False  # dq and dk first ask for all that their loops will load, for the L2 cache
     state_registers: int | None = None  # as `registers`, of the pass over the states backwards
     output_registers: int | None = None  # and of the outputs
     overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing

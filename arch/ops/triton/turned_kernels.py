@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
-from .tiles import load_rows, operand, power, product, store_rows
+from .tiles import load_rows, operand, power, prefetch, product, store_rows
 from .turned_angles import anchored, as_half, doubled, halves, turns, waves
 from .turned_values import other_half, value_gradient, value_rows
 
@@ -107,7 +107,7 @@ def turned_backward(
     FIRST: tl.constexpr, KINDS: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    SHARED: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SHARED: tl.constexpr, AHEAD: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
     is read from DRAM once. KINDS of the three, from FIRST on.
@@ -123,13 +123,13 @@ def turned_backward(
         key_gradient(
             d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, False, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, False, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
             v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, True, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, True, EXACT, FAST,
         )  # fmt: skip
     elif KEPT:
         value_gradient(
@@ -148,7 +148,8 @@ def key_gradient(
     a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE, chunk, bh, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
@@ -156,13 +157,13 @@ def key_gradient(
         key_half(
             a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, True,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, REVERSE, EXACT, FAST,
         )  # fmt: skip
     else:
         key_half(
             a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, False,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, REVERSE, EXACT, FAST,
         )  # fmt: skip
 
 
@@ -171,7 +172,8 @@ def key_half(
     a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE, chunk, bh, OTHER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """`key_gradient`; OTHER: with the other half of the block, whole."""
     WIDE: tl.constexpr = 2 * DK
@@ -187,6 +189,11 @@ def key_half(
     count = tl.num_programs(1).to(tl.int64)
     table_size = count * N * C
     decays = table + (bh * N + chunk) * C
+    if AHEAD:  # what the loop will load
+        prefetch(states + start + 64 * tl.arange(0, DV * WIDE // 64))
+        lines = tl.minimum(rows, T - 1 - chunk * C)[:, None] * G * DK + (64 * tl.arange(0, (DK + 63) // 64))[None, :]
+        prefetch(c + inner + lines)
+        prefetch(own + inner + lines)
     x = load_rows(a + outer, rows, inside, H * DV, 0, DV)
     other = load_rows(b + outer, rows, inside, H * DV, 0, DV)
     if SHARED:
