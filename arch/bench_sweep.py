@@ -89,31 +89,40 @@ def turned_trials() -> list[Trial]:
     # states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
     states, tiles = (32, 128, 8, 4, 1), ((32, 3), (32, 1), (16, 3))
     wide = (tiles[0], tiles[1], (32, 2))
-    scores = {"prepared": True, "kept": True}
+    one: Trial = {"prepared": True}
+    scores = one | {"kept": True}
     shared = scores | {"shared_weights": True}
+    loads: Trial = {"ahead": True, "timewise": True}
     double = shared | {"interval": 2}
+    three = (32, 128, 8, 3, 1)  # stages, so that a program of dq fits beside
     rows: tuple[tuple[Any, Any, Any, Trial], ...] = (
         (states, tiles, 168, {}),
-        (states, tiles, 168, {"prepared": True}),
-        (states, tiles, 168, {"prepared": True, "overlap": "dq"}),
-        (states, tiles, 168, {"prepared": True, "overlap": "states"}),
-        (states, tiles, 152, {"prepared": True, "overlap": "states", "state_registers": 104}),
-        (states, tiles, 168, {"prepared": True, "shared_weights": True}),
+        (states, tiles, 168, one),
+        (states, tiles, 168, one | {"timewise": True}),
+        (states, tiles, 168, one | {"ahead": True}),
+        (states, tiles, 168, one | {"overlap": "dq"}),
+        (states, tiles, 168, one | {"overlap": "states"}),
+        (states, tiles, 152, one | {"overlap": "states", "state_registers": 104}),
+        (states, tiles, 168, one | {"shared_weights": True}),
         (states, tiles, 168, scores),
         (states, wide, 168, scores),
         (states, ((16, 3), *wide[1:]), 168, scores | {"output_registers": 168}),
         (states, wide, 160, shared),
-        (states, wide, 160, shared | {"overlap": "dq", "state_registers": 96}),
-        (states, wide, 160, shared | {"overlap": "states", "state_registers": 96}),
-        (states, tiles, 168, {"prepared": True, "interval": 2}),
+        ((16, 128, 4, 4, 1), wide, 160, shared),
+        (states, wide, 160, shared | loads),
+        (states, wide, 160, shared | loads | {"overlap": "dq", "state_registers": 96}),
+        (states, wide, 160, shared | loads | {"overlap": "states", "state_registers": 96}),
+        (states, tiles, 168, one | {"interval": 2}),
         (states, tiles, 168, double),
         (states, wide, 168, double),
         (states, wide, None, double),
         (states, ((32, 2), (32, 2), (32, 3)), None, double),
-        ((32, 128, 8, 3, 1), ((16, 3), (32, 1), (32, 3)), 168, double | {"state_registers": 168}),
+        (three, ((16, 3), (32, 1), (32, 3)), 168, double | {"state_registers": 168}),
         ((32, 64, 4, 4, 1), wide, 168, double),
-        ((32, 128, 8, 3, 1), wide, 168, double | {"overlap": "dq", "state_registers": 168}),
-        ((32, 128, 8, 3, 1), wide, 168, double | {"overlap": "states", "state_registers": 168}),
+        ((16, 128, 4, 3, 1), wide, 168, double),
+        (states, wide, 168, double | loads),
+        (three, wide, 168, double | loads | {"overlap": "dq", "state_registers": 168}),
+        (three, wide, 168, double | loads | {"overlap": "states", "state_registers": 168}),
     )
     return [turned_trial(64, states, tiles, registers, **more) for states, tiles, registers, more in rows]
 

@@ -75,8 +75,8 @@ def test_states_every_two_chunks_of_the_default_size():
     "variant",
     [
         {"kept": True, "prepared": True},
-        {"shared_weights": True, "interval": 2},
-        {"overlap": "dq", "kept": True},
+        {"shared_weights": True, "interval": 2, "timewise": True},
+        {"overlap": "dq", "kept": True, "timewise": True},
         {"overlap": "states", "shared_weights": True},
     ],
 )

@@ -139,9 +139,9 @@ def _forward(
     knobs, out = call.knobs, torch.empty_like(v)
     scores = v.new_empty(call.rows, score_count(call.length, chunk, interval, kept), chunk, chunk)
     turned_output[(call.chunks, call.rows)](
-        q, k, v, *call.around, states, scores, out, *call.sizes, call.chunks, call.stride, C=chunk, INTERVAL=interval,
-        BK=knobs.output_tile, STAGES=knobs.output_stages, KEPT=kept, num_warps=knobs.warps,
-        maxnreg=knobs.output_registers, **call.flags,
+        q, k, v, *call.around, states, scores, out, *call.sizes, call.chunks, call.stride,
+        ORDER=-1 if knobs.timewise else 0, INTERVAL=interval, C=chunk, BK=knobs.output_tile,
+        STAGES=knobs.output_stages, KEPT=kept, num_warps=knobs.warps, maxnreg=knobs.output_registers, **call.flags,
     )  # fmt: skip
     return out, final, states, scores, table
 
@@ -188,13 +188,13 @@ def _backward(
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     knobs = call.knobs
 
-    def run(first: int, kinds: int) -> None:
+    def run(first: int, kinds: int, order: int = 1) -> None:
         turned_backward[(kinds * call.chunks, call.rows)](
             q, k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
-            *call.sizes, call.chunks, call.stride, FIRST=first, KINDS=kinds, INTERVAL=interval, C=knobs.chunk,
-            BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
-            LEARNED=learned, SHARED=knobs.shared_weights and not learned, KEPT=scores.numel() > 0,
-            AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"],
+            *call.sizes, call.chunks, call.stride, FIRST=first, KINDS=kinds, ORDER=order if knobs.timewise else 0,
+            INTERVAL=interval, C=knobs.chunk, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
+            VALUE_STAGES=knobs.value_stages, LEARNED=learned, SHARED=knobs.shared_weights and not learned,
+            AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"], KEPT=scores.numel() > 0,
             num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
         )  # fmt: skip
 
@@ -205,7 +205,7 @@ def _backward(
                 call.states(q, d_out, d_final, found, reverse=True, registers=knobs.state_registers)
                 run(1, 2)
             with torch.cuda.stream(side if knobs.overlap == "dq" else None):
-                run(0, 1)
+                run(0, 1, -1)  # in the order in which the pass takes q and d_out
     else:
         call.states(q, d_out, d_final, found, reverse=True, registers=knobs.state_registers)
         run(0, 3)

@@ -12,7 +12,7 @@ import triton.language as tl
 from .decay_kernels import load_columns, pair_decays
 from .tiles import load_rows, operand, power, prefetch, product, store_rows
 from .turned_angles import anchored, as_half, doubled, halves, turns, waves
-from .turned_values import other_half, value_gradient, value_rows
+from .turned_values import other_half, placed, value_gradient, value_rows
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -88,14 +88,14 @@ def turned_states(
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
     q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE,
-    INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    ORDER: tl.constexpr, INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk. KEPT: and the scores
     with their decays, for the values' gradient: see `score_place`."""
+    _, chunk, bh = placed(N, 1, ORDER)
     value_rows(
-        q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE,
-        tl.program_id(0), tl.program_id(1).to(tl.int64),
+        q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
         INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, EXACT, FAST,
     )  # fmt: skip
 
@@ -104,7 +104,7 @@ def turned_output(
 def turned_backward(
     q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE,
-    FIRST: tl.constexpr, KINDS: tl.constexpr, INTERVAL: tl.constexpr,
+    FIRST: tl.constexpr, KINDS: tl.constexpr, ORDER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
     SHARED: tl.constexpr, AHEAD: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -117,8 +117,8 @@ def turned_backward(
     row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
     and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    chunk, bh = tl.program_id(0) // KINDS, tl.program_id(1).to(tl.int64)
-    kind = tl.program_id(0) % KINDS + FIRST
+    kind, chunk, bh = placed(N, KINDS, ORDER)
+    kind += FIRST
     if kind == 0:
         key_gradient(
             d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
