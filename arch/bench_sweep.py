@@ -119,7 +119,7 @@ def turned_trials() -> list[Trial]:
         (states, ((32, 2), (32, 2), (32, 3)), None, double),
         (three, ((16, 3), (32, 1), (32, 3)), 168, double | {"state_registers": 168}),
         ((32, 64, 4, 4, 1), wide, 168, double),
-        ((16, 128, 4, 3, 1), wide, 168, double),
+        ((16, 128, 4, 2, 1), wide, 168, double),
         (states, wide, 168, double | loads),
         (three, wide, 168, double | loads | {"overlap": "dq", "state_registers": 168}),
         (three, wide, 168, double | loads | {"overlap": "states", "state_registers": 168}),

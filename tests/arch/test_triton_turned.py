@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from arch.bench import relative
 from arch.errors import InputError
 from arch.ops import decay_attention
 
@@ -216,24 +217,22 @@ def test_two_streams(overlap, device):
         out, _ = decay_attention(*leaves, form="triton", angles=(theta, steps))
         return [out, *torch.autograd.grad(out.float().square().sum(), (*leaves, theta))]
 
-    expected = run()
-    with override(overlap=overlap, segments=3):
-        three = run()
-    with override(segments=3):
-        assert all(torch.equal(a, b) for a, b in zip(three, run(), strict=True))
-    with override(overlap=overlap):
-        for _ in range(20):
-            found = run()
-        with torch.cuda.device(place):
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                captured = run()
+    for segments in (1, 3):
+        with override(segments=segments):
+            expected = run()
+        with override(segments=segments, overlap=overlap):
+            found, *others = (run() for _ in range(10))
+            with torch.cuda.device(place):
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    captured = run()
         for x in captured:
             x.detach().zero_()
         graph.replay()
         torch.cuda.synchronize(place)
-    for results in (found, captured):
-        assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
+        assert max(relative(found, expected)) < 1e-4  # kernels that are compiled apart may round apart
+        for results in (*others, captured):
+            assert all(torch.equal(a, b) for a, b in zip(results, found, strict=True))
 
 
 def test_compiled_for_any_length():
