@@ -92,7 +92,7 @@ def turned_trials() -> list[Trial]:
     one: Trial = {"prepared": True}
     scores = one | {"kept": True}
     shared = scores | {"shared_weights": True}
-    loads: Trial = {"ahead": True, "timewise": True}
+    loads: Trial = {"ahead": True, "timewise": True, "units": True}
     double = shared | {"interval": 2}
     three = (32, 128, 8, 3, 1)  # stages, so that a program of dq fits beside
     rows: tuple[tuple[Any, Any, Any, Trial], ...] = (
@@ -100,6 +100,7 @@ def turned_trials() -> list[Trial]:
         (states, tiles, 168, one),
         (states, tiles, 168, one | {"timewise": True}),
         (states, tiles, 168, one | {"ahead": True}),
+        (states, tiles, 168, one | {"units": True}),
         (states, tiles, 168, one | {"overlap": "dq"}),
         (states, tiles, 168, one | {"overlap": "states"}),
         (states, tiles, 152, one | {"overlap": "states", "state_registers": 104}),

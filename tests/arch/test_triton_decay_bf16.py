@@ -66,7 +66,15 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     [
         {"interval": 2, "kept": True, "shared_weights": True, "prepared": True},
         {"interval": 2, "overlap": "states", "timewise": True},
-        {"kept": True, "overlap": "dq", "ahead": True, "shared_weights": True, "state_registers": 96, "registers": 160},
+        {
+            "kept": True,
+            "overlap": "dq",
+            "ahead": True,
+            "units": True,
+            "shared_weights": True,
+            "state_registers": 96,
+            "registers": 160,
+        },
     ],
     ids=lambda variant: "-".join(variant),
 )

@@ -78,7 +78,7 @@ def test_states_every_two_chunks_of_the_default_size():
         {"kept": True, "prepared": True},
         {"shared_weights": True, "interval": 2, "timewise": True},
         {"overlap": "dq", "kept": True, "timewise": True},
-        {"overlap": "states", "shared_weights": True},
+        {"overlap": "states", "shared_weights": True, "units": True},
     ],
 )
 @pytest.mark.parametrize("decays", ["none", "constant", "per step"])
@@ -190,6 +190,13 @@ def test_segments_by_the_rules(monkeypatch):
             count = turned_segments(rules, rows, 128, 128, chunks)
             assert count != 2
             assert (count - 1) * -(-chunks // count) < chunks
+
+
+def test_the_unit_matrix_twice():
+    """A thread's columns of a product's result: eight of the first, the same of the second, the next eight, ..."""
+    x = torch.randn(3, 32, generator=torch.Generator().manual_seed(0)).bfloat16()
+    first, second = (x @ decay_turned.unit_table(32, torch.device("cpu"))).view(3, 4, 2, 8).unbind(2)
+    assert torch.equal(first.flatten(1), x) and torch.equal(second.flatten(1), x)
 
 
 def test_operators_are_sound():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -64,6 +65,13 @@ def _parts(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 @_parts.register_fake
 def _(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return theta.new_empty(theta.shape), theta.new_empty(theta.shape), theta.new_empty(positions.shape)
+
+
+@functools.lru_cache(maxsize=32)
+def unit_table(size: int, device: torch.device) -> Tensor:
+    """What `unit_matrix` loads, [size, 2 size]."""
+    unit = torch.eye(size, dtype=torch.bfloat16, device=device).view(size, -1, 1, 8)
+    return unit.expand(-1, -1, 2, -1).flatten(1)
 
 
 class _Call:
@@ -187,15 +195,16 @@ def _backward(
     d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     knobs = call.knobs
+    units = unit_table(knobs.key_tile, q.device) if knobs.units else q.new_empty(0)
 
     def run(first: int, kinds: int, order: int = 1) -> None:
         turned_backward[(kinds * call.chunks, call.rows)](
-            q, k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
+            q, k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay, units,
             *call.sizes, call.chunks, call.stride, FIRST=first, KINDS=kinds, ORDER=order if knobs.timewise else 0,
             INTERVAL=interval, C=knobs.chunk, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
             VALUE_STAGES=knobs.value_stages, LEARNED=learned, SHARED=knobs.shared_weights and not learned,
-            AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"], KEPT=scores.numel() > 0,
-            num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
+            AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"], UNITS=knobs.units,
+            KEPT=scores.numel() > 0, num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
         )  # fmt: skip
 
     if knobs.overlap:

@@ -184,6 +184,7 @@ class TurnedKnobs:
     shared_weights: bool = False  # what dq and dk multiply keys and queries by waits in shared memory, not in registers
     ahead: bool = False  # dq and dk first ask for all that their loops will load, for the L2 cache
     timewise: bool = False  # programs begin at the chunks that the pass over the states had last, of all sequences
+    units: bool = False  # dq and dk load their unit matrix instead of computing it
     state_registers: int | None = None  # as `registers`, of the pass over the states backwards
     output_registers: int | None = None  # and of the outputs
     overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing

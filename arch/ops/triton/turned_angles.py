@@ -78,13 +78,22 @@ def halves(x):
 
 
 @triton.jit
-def as_half(x, EXACT: tl.constexpr):
-    """x in fp32, as one of the `halves` of a product that is exact: of x and the unit matrix, whose columns stand there
-    twice. In any other layout, even an equal one by another name, the compiler computes angles a second time."""
+def unit_matrix(units, SIZE: tl.constexpr, LOADED: tl.constexpr):
+    """[SIZE, 2 SIZE], bf16: the unit matrix, whose columns stand there twice, as `doubled` has them; LOADED from units,
+    which takes fewer instructions than to compare."""
+    rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, 2 * SIZE)[None, :]
+    if LOADED:
+        return tl.load(units + rows * 2 * SIZE + columns)
+    else:
+        return (rows == columns // 16 * 8 + columns % 8).to(tl.bfloat16)
+
+
+@triton.jit
+def as_half(x, unit, EXACT: tl.constexpr):
+    """x in fp32, as one of the `halves` of a product that is exact: of x and `unit_matrix`. In any other layout, even
+    an equal one by another name, the compiler computes angles a second time."""
     if EXACT:
         return x
     else:
-        rows, columns = tl.arange(0, x.shape[1]), tl.arange(0, 2 * x.shape[1])
-        unit = (rows[:, None] == (columns // 16 * 8 + columns % 8)[None, :]).to(tl.bfloat16)
         half, _ = halves(tl.dot(x, unit))
         return half

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
 from .tiles import load_rows, operand, power, prefetch, product, store_rows
-from .turned_angles import anchored, as_half, doubled, halves, turns, waves
+from .turned_angles import anchored, as_half, doubled, halves, turns, unit_matrix, waves
 from .turned_values import other_half, placed, value_gradient, value_rows
 
 
@@ -103,11 +103,12 @@ def turned_output(
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_backward(
     q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
-    T, H, G, N, POSITION_STRIDE,
+    units, T, H, G, N, POSITION_STRIDE,
     FIRST: tl.constexpr, KINDS: tl.constexpr, ORDER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    SHARED: tl.constexpr, AHEAD: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
     is read from DRAM once. KINDS of the three, from FIRST on.
@@ -121,15 +122,15 @@ def turned_backward(
     kind += FIRST
     if kind == 0:
         key_gradient(
-            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, False, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, False, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, True, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, True, EXACT, FAST,
         )  # fmt: skip
     elif KEPT:
         value_gradient(
@@ -145,35 +146,35 @@ def turned_backward(
 
 @triton.jit
 def key_gradient(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
     T, H, G, N, POSITION_STRIDE, chunk, bh, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
     if other_half(chunk, N, INTERVAL, REVERSE):
         key_half(
-            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh, True,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, EXACT, FAST,
         )  # fmt: skip
     else:
         key_half(
-            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh, False,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_half(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
     T, H, G, N, POSITION_STRIDE, chunk, bh, OTHER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """`key_gradient`; OTHER: with the other half of the block, whole."""
     WIDE: tl.constexpr = 2 * DK
@@ -210,6 +211,7 @@ def key_half(
         across = tl.trans(operand(product(other, tl.trans(x), EXACT), EXACT))
     if LEARNED:
         scores, crossing, through = tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), 0.0
+    unit = unit_matrix(units, BK, UNITS)
     for first in tl.range(0, DK, BK, num_stages=STAGES):
         primal = load_rows(own + inner, rows, inside, G * DK, first, BK)
         z = load_rows(c + inner, rows, inside, G * DK, first, BK)
@@ -226,8 +228,8 @@ def key_half(
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         if DECAY:
             result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
-        z = doubled(as_half(z, EXACT), cos, sin, EXACT)
-        primal = as_half(primal, EXACT)
+        z = doubled(as_half(z, unit, EXACT), cos, sin, EXACT)
+        primal = as_half(primal, unit, EXACT)
         if LEARNED:
             turned = doubled(primal, cos, sin, EXACT)
             crossing += tl.sum(turned * result, 1)
