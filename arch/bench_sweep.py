@@ -93,6 +93,7 @@ def turned_trials() -> list[Trial]:
     scores = one | {"kept": True}
     shared = scores | {"shared_weights": True}
     loads: Trial = {"ahead": True, "timewise": True, "units": True}
+    slim: Trial = {"state_registers": 96, "output_registers": 160}  # so that two programs of the others fit beside
     double = shared | {"interval": 2}
     three = (32, 128, 8, 3, 1)  # stages, so that a program of dq fits beside
     rows: tuple[tuple[Any, Any, Any, Trial], ...] = (
@@ -113,6 +114,11 @@ def turned_trials() -> list[Trial]:
         (states, wide, 160, shared | loads),
         (states, wide, 160, shared | loads | {"overlap": "dq", "state_registers": 96}),
         (states, wide, 160, shared | loads | {"overlap": "states", "state_registers": 96}),
+        (states, tiles, 168, one | {"pieces": 2}),
+        (states, wide, 160, shared | loads | {"pieces": 2}),
+        (states, wide, 160, shared | loads | {"pieces": 4}),
+        (states, ((16, 3), *wide[1:]), 160, shared | loads | {"pieces": 4} | slim),
+        (states, wide, 160, shared | loads | {"pieces": 8}),
         (states, tiles, 168, one | {"interval": 2}),
         (states, tiles, 168, double),
         (states, wide, 168, double),
@@ -122,8 +128,9 @@ def turned_trials() -> list[Trial]:
         ((32, 64, 4, 4, 1), wide, 168, double),
         ((16, 128, 4, 2, 1), wide, 168, double),
         (states, wide, 168, double | loads),
-        (three, wide, 168, double | loads | {"overlap": "dq", "state_registers": 168}),
         (three, wide, 168, double | loads | {"overlap": "states", "state_registers": 168}),
+        (three, wide, 168, double | loads | {"pieces": 2, "state_registers": 128}),
+        (three, wide, 168, double | loads | {"pieces": 4, "state_registers": 128}),
     )
     return [turned_trial(64, states, tiles, registers, **more) for states, tiles, registers, more in rows]
 

@@ -65,7 +65,7 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     "variant",
     [
         {"interval": 2, "kept": True, "shared_weights": True, "prepared": True},
-        {"interval": 2, "overlap": "states", "timewise": True},
+        {"interval": 2, "pieces": 2, "timewise": True},
         {
             "kept": True,
             "overlap": "dq",

@@ -79,6 +79,7 @@ def test_states_every_two_chunks_of_the_default_size():
         {"shared_weights": True, "interval": 2, "timewise": True},
         {"overlap": "dq", "kept": True, "timewise": True},
         {"overlap": "states", "shared_weights": True, "units": True},
+        {"pieces": 2, "timewise": True, "interval": 2},
     ],
 )
 @pytest.mark.parametrize("decays", ["none", "constant", "per step"])
@@ -209,9 +210,9 @@ def test_operators_are_sound():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: streams and graphs")
-@pytest.mark.parametrize("overlap", ["dq", "states"])
+@pytest.mark.parametrize("variant", [{"overlap": "dq"}, {"overlap": "states"}, {"pieces": 3}], ids=str)
 @pytest.mark.parametrize("device", range(2))
-def test_two_streams(overlap, device):
+def test_two_streams(variant, device):
     """Eagerly, with the memory of one call used by the next, and replayed from a graph: as on one stream."""
     if device >= torch.cuda.device_count():
         pytest.skip("needs two GPUs")
@@ -227,7 +228,7 @@ def test_two_streams(overlap, device):
     for segments in (1, 3):
         with override(segments=segments):
             expected = run()
-        with override(segments=segments, overlap=overlap):
+        with override(segments=segments, **variant):
             found, *others = (run() for _ in range(10))
             with torch.cuda.device(place):
                 graph = torch.cuda.CUDAGraph()

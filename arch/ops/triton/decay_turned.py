@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -108,19 +109,44 @@ class _Call:
 
     def states(
         self, x: Tensor, y: Tensor, initial: Tensor | None, found: tuple[Tensor, ...], reverse: bool,
-        registers: int | None = None,
+        piece: tuple[int, int],
     ) -> None:  # fmt: skip
-        """The states before (reverse: after) every block of `interval` chunks, and the last one, into `found`."""
+        """Into `found` the states before (reverse: after) every block of `interval` chunks of a piece, and behind all."""
         knobs, tile = self.knobs, self.knobs.state_tile
         tiles = self.key_dim // tile[0] * (self.value_dim // tile[1])
         for store in (False, True):
             if count := self.count - (not store):
                 turned_states[(tiles, count, self.rows)](
-                    x, y, *self.around, initial, *found, *self.sizes, self.blocks, self.count,
+                    x, y, *self.around, initial, *found, *self.sizes, self.blocks, *piece, self.count,
                     -(-self.blocks // self.count), self.stride, C=self.interval * knobs.chunk, BK=tile[0], BV=tile[1],
                     START=initial is not None, STORE=store, REVERSE=reverse, num_warps=knobs.state_warps,
-                    num_stages=knobs.state_stages, maxnreg=registers, **self.flags,
+                    num_stages=knobs.state_stages, maxnreg=knobs.state_registers, **self.flags,
                 )  # fmt: skip
+
+    def by_pieces(
+        self, x: Tensor, y: Tensor, initial: Tensor | None, found: tuple[Tensor, ...], reverse: bool,
+        use: Callable[[int, int], None],
+    ) -> None:  # fmt: skip
+        """`states`, and `use` of the chunks from a first to before a last one. In pieces the states, which are one long
+        chain, go on a stream of their own, and first where there is room for either."""
+        count = min(self.knobs.pieces, self.blocks) if self.count == 1 else 1
+        length = -(-self.blocks // count)
+        pieces = [(first, min(first + length, self.blocks)) for first in range(0, self.blocks, length)]
+        if count == 1:
+            self.states(x, y, initial, found, reverse, pieces[0])
+            return use(0, self.chunks)
+        pieces = pieces[::-1] if reverse else pieces
+        with forked(y, -1) as side:
+            ready = []
+            with torch.cuda.stream(side):
+                for piece in pieces:
+                    self.states(x, y, initial, found, reverse, piece)
+                    initial = found[-1]
+                    ready.append(side.record_event() if side else None)
+            for (first, last), event in zip(pieces, ready, strict=True):
+                if event:
+                    torch.cuda.current_stream().wait_event(event)
+                use(first * self.interval, min(last * self.interval, self.chunks))
 
 
 @torch.library.custom_op("arch::turned_attention", mutates_args=())
@@ -143,14 +169,17 @@ def _forward(
             num_warps=2,
         )  # fmt: skip
     *_, states, final = found = call.state_tensors(v)
-    call.states(k, v, initial, found, reverse=False)
     knobs, out = call.knobs, torch.empty_like(v)
     scores = v.new_empty(call.rows, score_count(call.length, chunk, interval, kept), chunk, chunk)
-    turned_output[(call.chunks, call.rows)](
-        q, k, v, *call.around, states, scores, out, *call.sizes, call.chunks, call.stride,
-        ORDER=-1 if knobs.timewise else 0, INTERVAL=interval, C=chunk, BK=knobs.output_tile,
-        STAGES=knobs.output_stages, KEPT=kept, num_warps=knobs.warps, maxnreg=knobs.output_registers, **call.flags,
-    )  # fmt: skip
+
+    def use(first: int, last: int) -> None:
+        turned_output[(last - first, call.rows)](
+            q, k, v, *call.around, states, scores, out, *call.sizes, call.chunks, first, call.stride,
+            ORDER=-1 if knobs.timewise else 0, INTERVAL=interval, C=chunk, BK=knobs.output_tile,
+            STAGES=knobs.output_stages, KEPT=kept, num_warps=knobs.warps, maxnreg=knobs.output_registers, **call.flags,
+        )  # fmt: skip
+
+    call.by_pieces(k, v, initial, found, False, use)
     return out, final, states, scores, table
 
 
@@ -197,27 +226,26 @@ def _backward(
     knobs = call.knobs
     units = unit_table(knobs.key_tile, q.device) if knobs.units else q.new_empty(0)
 
-    def run(first: int, kinds: int, order: int = 1) -> None:
-        turned_backward[(kinds * call.chunks, call.rows)](
+    def run(kind: int, kinds: int, first: int, last: int, order: int = 1) -> None:
+        turned_backward[(kinds * (last - first), call.rows)](
             q, k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay, units,
-            *call.sizes, call.chunks, call.stride, FIRST=first, KINDS=kinds, ORDER=order if knobs.timewise else 0,
+            *call.sizes, call.chunks, first, call.stride, FIRST=kind, KINDS=kinds, ORDER=order if knobs.timewise else 0,
             INTERVAL=interval, C=knobs.chunk, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
             VALUE_STAGES=knobs.value_stages, LEARNED=learned, SHARED=knobs.shared_weights and not learned,
             AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"], UNITS=knobs.units,
             KEPT=scores.numel() > 0, num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
         )  # fmt: skip
 
-    if knobs.overlap:
+    if knobs.overlap and knobs.pieces == 1:
         # the pass over the states leaves most of each multiprocessor idle; d_q does not wait for it
         with forked(v, -1 if knobs.overlap == "states" else 0) as side:
             with torch.cuda.stream(side if knobs.overlap == "states" else None):
-                call.states(q, d_out, d_final, found, reverse=True, registers=knobs.state_registers)
-                run(1, 2)
+                call.states(q, d_out, d_final, found, True, (0, call.blocks))
+                run(1, 2, 0, call.chunks)
             with torch.cuda.stream(side if knobs.overlap == "dq" else None):
-                run(0, 1, -1)  # in the order in which the pass takes q and d_out
+                run(0, 1, 0, call.chunks, -1)  # in the order in which the pass takes q and d_out
     else:
-        call.states(q, d_out, d_final, found, reverse=True, registers=knobs.state_registers)
-        run(0, 3)
+        call.by_pieces(q, d_out, d_final, found, True, lambda first, last: run(0, 3, first, last))
     d_theta = d_turn.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))

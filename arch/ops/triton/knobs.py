@@ -185,8 +185,9 @@ class TurnedKnobs:
     ahead: bool = False  # dq and dk first ask for all that their loops will load, for the L2 cache
     timewise: bool = False  # programs begin at the chunks that the pass over the states had last, of all sequences
     units: bool = False  # dq and dk load their unit matrix instead of computing it
-    state_registers: int | None = None  # as `registers`, of the pass over the states backwards
+    state_registers: int | None = None  # as `registers`, of the pass over the states
     output_registers: int | None = None  # and of the outputs
+    pieces: int = 1  # of the pass over the states; what reads them then runs beside it, a piece behind
     overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing
     prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
 

@@ -15,10 +15,10 @@ from .turned_angles import anchored, as_half, doubled, halves, turns, unit_matri
 from .turned_values import other_half, placed, value_gradient, value_rows
 
 
-@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "BEGIN", "END", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def turned_states(
     x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
-    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    T, H, G, N, BEGIN, END, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -29,6 +29,7 @@ def turned_states(
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
     [BH, SEGMENTS]; of the segments but the one that comes last. With STORE a segment starts from the sums before it.
+    Segments are of the chunks from BEGIN to END; initial and final may be the same.
     """
     WIDE: tl.constexpr = 2 * DK
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -53,8 +54,8 @@ def turned_states(
             whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
             state = state * whole + tl.load(sums + other * size + block)
     total = 0.0
-    first = segment * PER_SEGMENT
-    last = tl.minimum(first + PER_SEGMENT, N)
+    first = BEGIN + segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, END)
     table_size = tl.num_programs(2).to(tl.int64) * N * C
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
@@ -85,25 +86,25 @@ def turned_states(
             tl.store(totals + bh * SEGMENTS + segment, total)
 
 
-@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "BEGIN", "POSITION_STRIDE"])
 def turned_output(
-    q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE,
+    q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, BEGIN, POSITION_STRIDE,
     ORDER: tl.constexpr, INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk. KEPT: and the scores
     with their decays, for the values' gradient: see `score_place`."""
-    _, chunk, bh = placed(N, 1, ORDER)
+    _, chunk, bh = placed(BEGIN, 1, ORDER)
     value_rows(
         q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
         INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, EXACT, FAST,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "BEGIN", "POSITION_STRIDE"])
 def turned_backward(
     q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
-    units, T, H, G, N, POSITION_STRIDE,
+    units, T, H, G, N, BEGIN, POSITION_STRIDE,
     FIRST: tl.constexpr, KINDS: tl.constexpr, ORDER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
@@ -118,7 +119,7 @@ def turned_backward(
     row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
     and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    kind, chunk, bh = placed(N, KINDS, ORDER)
+    kind, chunk, bh = placed(BEGIN, KINDS, ORDER)
     kind += FIRST
     if kind == 0:
         key_gradient(

@@ -15,20 +15,18 @@ from .turned_angles import anchored, doubled, turns, waves
 
 
 @triton.jit
-def placed(N, KINDS: tl.constexpr, ORDER: tl.constexpr):
-    """A program's kind of KINDS, chunk, and sequence and head, of a grid [KINDS N, BH]. ORDER 0: a sequence's chunks
-    follow one another; 1, -1: all sequences side by side, from the first, from the last chunk on."""
+def placed(BEGIN, KINDS: tl.constexpr, ORDER: tl.constexpr):
+    """A program's kind of KINDS, chunk, from BEGIN on, and sequence and head, of a grid [KINDS chunks, BH]. ORDER 0: a
+    sequence's chunks follow one another; 1, -1: all sequences side by side, from the first, from the last chunk on."""
     if ORDER == 0:
         number, bh = tl.program_id(0), tl.program_id(1)
-        return number % KINDS, number // KINDS, bh.to(tl.int64)
+        return number % KINDS, BEGIN + number // KINDS, bh.to(tl.int64)
     else:
         number = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         chunk = number // KINDS // tl.num_programs(1)
-        return (
-            number % KINDS,
-            N - 1 - chunk if ORDER < 0 else chunk,
-            (number // KINDS % tl.num_programs(1)).to(tl.int64),
-        )
+        if ORDER < 0:
+            chunk = tl.num_programs(0) // KINDS - 1 - chunk
+        return number % KINDS, BEGIN + chunk, (number // KINDS % tl.num_programs(1)).to(tl.int64)
 
 
 @triton.jit
