@@ -111,7 +111,7 @@ class _Call:
         self, x: Tensor, y: Tensor, initial: Tensor | None, found: tuple[Tensor, ...], reverse: bool,
         piece: tuple[int, int],
     ) -> None:  # fmt: skip
-        """Into `found` the states before (reverse: after) every block of `interval` chunks of a piece, and behind all."""
+        """Into `found` the states before (reverse: after) all blocks of `interval` chunks of a piece, and behind it."""
         knobs, tile = self.knobs, self.knobs.state_tile
         tiles = self.key_dim // tile[0] * (self.value_dim // tile[1])
         for store in (False, True):
