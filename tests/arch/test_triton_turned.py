@@ -54,15 +54,20 @@ def test_segments_and_tiles(segments, length, decays):
 INTERVAL = {"interval": 2, "shared_weights": True}
 
 
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 25, 32, 33, 50])
-def test_states_every_two_chunks(length):
+KEPT = {"kept": True, "segments": 2}
+
+
+@pytest.mark.parametrize(
+    ("length", "more"),
+    [*((length, {}) for length in (1, 15, 16, 25, 32)), *((length, KEPT) for length in (17, 33, 50))],
+)
+def test_states_every_two_chunks(length, more):
     """A sequence that ends in either half of a block; unequal widths, shared keys, several tiles, any positions."""
     leaves, positions = inputs(length, 1, 2, 32, 16), torch.arange(length) * 7 % 64 + 3
     expected = gradients([x.double() for x in leaves], positions, "naive")
     tiles = {"chunk": 16, "output_tile": 16, "key_tile": 16, "value_tile": 16}
-    for more in ({}, {"kept": True, "segments": 2})[: 2 if length in (17, 33, 50) else 1]:
-        found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", **tiles, **INTERVAL, **more)
-        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    found = gradients([x.to(DEVICE) for x in leaves], positions, "triton", **tiles, **INTERVAL, **more)
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
 def test_states_every_two_chunks_of_the_default_size():
@@ -73,34 +78,38 @@ def test_states_every_two_chunks_of_the_default_size():
 
 
 @pytest.mark.parametrize(
-    "variant",
+    ("variant", "kinds"),
     [
-        {"kept": True, "prepared": True},
-        {"shared_weights": True, "interval": 2, "timewise": True},
-        {"overlap": "dq", "kept": True, "timewise": True},
-        {"overlap": "states", "shared_weights": True, "units": True},
-        {"pieces": 2, "timewise": True, "interval": 2},
+        ({"kept": True, "prepared": True}, ("none", "per step")),
+        ({"shared_weights": True, "interval": 2, "timewise": True}, ("none", "constant")),
+        ({"overlap": "dq", "kept": True, "timewise": True}, ("constant", "per step")),
+        ({"overlap": "states", "shared_weights": True, "units": True}, ("constant",)),
+        ({"pieces": 2, "timewise": True, "interval": 2}, ("none", "per step")),
     ],
+    ids=lambda x: "-".join(x),
 )
-@pytest.mark.parametrize("decays", ["none", "constant", "per step"])
-def test_variants_equal_the_recurrence(variant, decays):
-    """Each with and without decays, and with gradients of them, which leave `interval` aside."""
-    *leaves, theta = inputs(40, 1, 2, 16, 16)
-    kinds = {"none": None, "constant": torch.tensor([-1e-3, -3.0]), "per step": -torch.rand(1, 40, 2)}
-    rates = kinds[decays]
-    learned = [rates] if decays == "per step" else []
+def test_variants_equal_the_recurrence(variant, kinds):
+    """Without decays, with constant ones, with gradients of them, which leave `interval` aside."""
+    for kind in kinds:
+        check(kind, **variant)
+
+
+def check(kind, **variant):
+    leaves = inputs(36, 1, 2, 16, 16)
+    rates = torch.tensor([-1e-3, -3.0]) if kind == "constant" else -torch.rand(1, 36, 2)
+    leaves += [rates] if kind == "per step" else []
 
     def run(form, leaves, **sizes):
         def call(x):
-            given = x[5] if learned else None if rates is None else rates.to(x[2])
-            angles = (x[4], torch.arange(40, device=x[2].device) + 5)
+            given = None if kind == "none" else x[5] if kind == "per step" else rates.to(x[2])
+            angles = (x[4], torch.arange(36, device=x[2].device) + 5)
             return decay_attention(*x[:3], given, x[3], form=form, angles=angles)
 
         with override(**sizes):
             return with_gradients(call, leaves)
 
-    expected = run("naive", [x.double() for x in (*leaves, theta, *learned)])
-    found = run("triton", [x.to(DEVICE) for x in (*leaves, theta, *learned)], chunk=16, **variant)
+    expected = run("naive", [x.double() for x in leaves])
+    found = run("triton", [x.to(DEVICE) for x in leaves], chunk=16, **variant)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
