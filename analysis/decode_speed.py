@@ -10,7 +10,6 @@ with Chrome, decode.png.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from analysis.axes import kibi, log_axis, si
 from analysis.palette import arch_colors, name_of
 from analysis.pictures import add_pictures
 from analysis.plots import INK
+from arch.arguments import Parser, at_least_one, whole_numbers
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.lm import LanguageModel, build_model
@@ -123,8 +123,8 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser("python -m analysis.decode_speed", __doc__)
     parser.add_argument("--archs", default=",".join(ARCHS), help="default: all")
     parser.add_argument("--size", default="98k")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens read before, ascending")
@@ -132,17 +132,23 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
     parser.add_argument("--out", type=Path, default=Path("decode-speed"))
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
+    at_least_one(asked, "batch")
+    lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
+    archs = asked.archs.split(",")
+    for arch in archs:
+        preset(arch, asked.size)
     try:
-        lengths = sorted(int(word) for word in asked.lengths.split(","))
-        archs = asked.archs.split(",")
-        results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, print)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        torch.empty(1, device=asked.device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"--device {asked.device}: this PyTorch finds no such device; cpu always is one") from None
+    try:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
+    results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, print)
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
     told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16}
-    asked.out.mkdir(parents=True, exist_ok=True)
     write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
     title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{', bf16' if asked.bf16 else ''}"
     reason = add_pictures({"decode": figure(results, title)}, asked.out)
@@ -150,4 +156,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except InputError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)

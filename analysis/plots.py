@@ -7,7 +7,6 @@ uncensored, hollow ones censored.
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +50,7 @@ def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | 
     if baseline is not None:
         for row in range(1, rows + 1):
             _reference_line(figure, row, 1, baseline["loss"])
-    _legends(figure, rows, gap, sizes, fits)
+    _legends(figure, rows, gap, sizes, fits, baseline)
     _style(figure, ROW_HEIGHT * rows + 40)
     return figure
 
@@ -105,6 +104,8 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
             _reference_line(figure, place["row"], place["col"], baseline["loss"])
     for size, color in sizes.items():
         figure.add_trace(_legend_line(size, color, "legend"), row=1, col=1)
+    if baseline is not None:
+        figure.add_trace(_legend_reference(baseline["loss"], "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
     _style(figure, ROW_HEIGHT * n_rows + 70)
     return figure
@@ -267,20 +268,11 @@ def _add_points(
 
 
 def _reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
+    """Named in the legend: wherever a label stood on it, curves would cross the label."""
     axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
     across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
     figure.add_shape(
         type="line", x0=0, x1=1, y0=loss, y1=loss, line={"color": GREY, "dash": "dash", "width": 1.3}, **across
-    )
-    figure.add_annotation(
-        x=0.99,
-        y=math.log10(loss),  # annotations on a log axis are placed by the logarithm, shapes by the value
-        yanchor="bottom",
-        xanchor="right",
-        text=f"bigram, held-out {loss:.2f}",
-        showarrow=False,
-        font={"size": 11, "color": "#666666"},
-        **across,
     )
 
 
@@ -303,7 +295,14 @@ def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
     )
 
 
-def _legends(figure: go.Figure, rows: int, gap: float, sizes: dict[str, str], fits: dict[str, Any]) -> None:
+def _legends(
+    figure: go.Figure,
+    rows: int,
+    gap: float,
+    sizes: dict[str, str],
+    fits: dict[str, Any],
+    baseline: dict[str, Any] | None,
+) -> None:
     """Architectures beside the master row; sizes and marks, once, beside the first row below it."""
     for size, color in sizes.items():
         figure.add_trace(_legend_line(size, color, "legend2"), row=2 if rows > 1 else 1, col=1)
@@ -315,6 +314,8 @@ def _legends(figure: go.Figure, rows: int, gap: float, sizes: dict[str, str], fi
         figure.add_trace(trace, row=1, col=1)
     figure.add_trace(_legend_line(law, INK, "legend2"), row=1, col=1)
     figure.add_trace(_legend_line("range of the fit", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
+    if baseline is not None:
+        figure.add_trace(_legend_reference(baseline["loss"], "legend2"), row=1, col=1)
     second = 1 - (1 - gap * (rows - 1)) / rows - gap
     figure.update_layout(
         legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1, "yanchor": "top"},
@@ -324,6 +325,10 @@ def _legends(figure: go.Figure, rows: int, gap: float, sizes: dict[str, str], fi
 
 def _legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
     return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
+
+
+def _legend_reference(loss: float, legend: str) -> go.Scatter:
+    return _legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
 
 
 def _fade(color: str, alpha: float) -> str:

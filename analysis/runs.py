@@ -19,11 +19,12 @@ from typing import Any
 import pandas as pd
 
 from data.files import read_json, read_manifest
+from scaling.rundir import RunDir
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding")
-RUN_ID = re.compile(r"([^-]+)-([^-]+)-c\d+-s(\d+)")
+RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,12 @@ def _run_row(run: Path) -> dict[str, Any]:
     record = header["record"]
     training, cost = record["spec"]["training"], record["cost"]
     rows, skipped = read_metrics(run / "metrics.jsonl")
-    stored = (run / "status.json").exists()
-    status = read_json(run / "status.json") if stored else {"state": "running" if rows else "waiting"}
+    status = RunDir(run).status()
     last = rows[-1] if rows else {}
     return {
         **{key: header[key] for key in RUN_KEYS},
-        "state": status["state"],
-        "reason": status.get("reason"),
+        "state": "running" if rows and status["state"] == "waiting" else status["state"],
+        "reason": status["reason"],
         "step": int(last.get("step", 0)),
         "n_tokens": int(last.get("n_tokens", 0)),
         "planned_tokens": int(training["n_tokens"]),

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from arch.errors import InputError
 from data.files import new_directory, read_json, read_manifest, sha256, write_bytes, write_json
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from scaling.spec import RunSpec, StudySpec
 
 FIT_VERSION = 5  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 2  # of the page
+REPORT_VERSION = 3  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -112,12 +113,19 @@ def report(study: StudySpec, runs: Sequence[RunSpec]) -> Reported:
 
 
 def read_tables(results: Path) -> Tables:
-    """The tables as `fit` stored them."""
+    """The tables as `fit` stored them. Raises InputError for one that cannot be read."""
     import pandas as pd
 
     from analysis.runs import Tables
 
-    return Tables(**{name: pd.read_parquet(results / f"{file}.parquet") for name, file in TABLES.items()})
+    found = {}
+    for name, file in TABLES.items():
+        path = results / f"{file}.parquet"
+        try:
+            found[name] = pd.read_parquet(path)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+            raise InputError(f"{path}: cannot be read ({error}); remove it and fit again") from None
+    return Tables(**found)
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:

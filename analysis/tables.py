@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.axes import power_of_ten
+from analysis.fits.intervals import LOW_FROM
 
 HEADINGS = {
     "arch": "architecture",
@@ -91,6 +92,12 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 def notes(fits: dict[str, Any]) -> list[str]:
     """Lines that belong under the table of laws: the interval's method, and why something is not a number."""
     lines = [interval_text(fits)]
+    noise = fits["interval"]["seed_noise"]
+    if noise is not None and noise["s"] > LOW_FROM:
+        lines.append(
+            f"seed noise above {LOW_FROM:.0%}: the lowest of several curves that chance has moved lies too low, so the "
+            f"level of L (beta, the band) does too, and its interval covers less than it says; more seeds help"
+        )
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{arch}: not fitted: {one['reason']}")

@@ -13,7 +13,6 @@ overwritten before each repetition. Nothing here stops at a form that fails: its
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .arguments import Parser, at_least_one, file_to_write, whole_numbers
 from .bench_cases import CASES, FORMS, Case
 from .errors import InputError
 from .ops import common
@@ -152,7 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
         from .bench_model import main as whole_steps
 
         return whole_steps(arguments)
-    parser = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+    parser = Parser("python -m arch.bench", __doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
     parser.add_argument("--shape", help="B,T,H,D (default 4,8192,8,128); several shapes are separated by spaces")
@@ -167,6 +167,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rows", help="measure nothing: --plot these rows of an earlier --json")
     parser.add_argument("--model", help="whole training steps of these architectures instead; has its own --help")
     options = parser.parse_args(arguments)
+    at_least_one(options, "repeats", "processes", "batch")
+    file_to_write(options.json, "--json")
+    file_to_write(options.plot, "--plot")
     if options.lra:
         return _lra(options)
     chosen, forms = options.only.split(","), options.forms.split(",")
@@ -175,10 +178,10 @@ def main(arguments: list[str] | None = None) -> None:
             raise InputError(f"unknown {name!r} (valid: {', '.join(valid)})")
     if options.rows:
         return _plot(options)
+    shapes = shapes_of(options)
     if not torch.cuda.is_available():
         raise InputError("arch.bench needs a GPU and found none")
     print(device(), flush=True)
-    shapes = shapes_of(options)
     rows: list[dict[str, Any]] = []
     if options.sweep:
         from .bench_sweep import sweep
@@ -205,7 +208,11 @@ def shapes_of(options: Any) -> list[tuple[int, ...]]:
         from .bench_plot import shapes
 
         return shapes(8, 128)
-    return [tuple(int(x) for x in shape.split(",")) for shape in (options.shape or "4,8192,8,128").split()]
+    found = [tuple(whole_numbers(shape, "--shape")) for shape in (options.shape or "4,8192,8,128").split()]
+    for shape in found:
+        if len(shape) != 4:
+            raise InputError(f"--shape {','.join(map(str, shape))}: write rows, tokens, heads and width: 4,8192,8,128")
+    return found
 
 
 def _plot(options: Any) -> None:
@@ -215,9 +222,14 @@ def _plot(options: Any) -> None:
         raise InputError("--rows draws rows measured before: name the picture with --plot FILE")
     try:
         with open(options.rows) as file:
-            rows = json.load(file)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--rows {options.rows}: {last_line(error)}") from None
+            rows = [row for row in json.load(file) if "both_ms" in row]
+        floors = [row["floor_both_ms"] for row in rows]
+    except OSError as error:
+        raise InputError(f"--rows {options.rows}: {error.strerror}; give a file that --json wrote") from None
+    except (ValueError, KeyError, TypeError):
+        floors = []
+    if not floors:
+        raise InputError(f"--rows {options.rows}: holds no times of this benchmark; give a file that --json wrote")
     write(rows, options.plot)
 
 
@@ -272,5 +284,5 @@ if __name__ == "__main__":
     try:
         main()
     except InputError as problem:
-        print(problem, file=sys.stderr)
+        print(f"error: {problem}", file=sys.stderr)
         sys.exit(2)

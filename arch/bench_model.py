@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from .arguments import Parser, at_least_one, file_to_write
 from .bench import device, failed, table
 from .bench_floors import PEAK
 from .config import ARCHS
@@ -144,8 +145,8 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
     return kernels
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m arch.bench", description=__doc__)
+def parser() -> Parser:
+    found = Parser("python -m arch.bench", __doc__)
     found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
     found.add_argument("--size", default="410m")
     found.add_argument("--batch", type=int, default=4)
@@ -160,6 +161,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
+    at_least_one(options, "batch", "context_length", "steps")
+    file_to_write(options.json, "--json")
     archs = options.model.split(",")
     for arch in archs:
         preset(arch, options.size)

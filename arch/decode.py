@@ -29,7 +29,7 @@ def generate_tokens(
     attention_mask: Tensor | None = None,
     state: DecodeState | None = None,
 ) -> Decoding:
-    """Up to `n_new` tokens after input_ids [B, T], as an iterator over the steps' new ids, int64 [B].
+    """Up to `n_new` tokens after input_ids [B, T], as an iterator over the steps' new ids, int64 [B] on the CPU.
 
     temperature: 0 takes the likeliest token, else logits are divided by it and a token is drawn; top_k: among the k
     likeliest alone (0: all); top_p: among the likeliest that together reach this probability, after top_k; seed: of the
@@ -70,7 +70,7 @@ class Decoding(Iterator[Tensor]):
         self.state = state
         self._model, self._left, self._eos_id = model, n_new, eos_id
         self._unread, self._mask = input_ids, attention_mask
-        self._ended = torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+        self._ended = torch.zeros(len(input_ids), dtype=torch.bool)
         self._choice = (temperature, top_k, top_p)
         self._generator = torch.Generator(input_ids.device).manual_seed(seed)
 
@@ -90,28 +90,36 @@ class Decoding(Iterator[Tensor]):
         if self._eos_id is not None:
             ids = ids.masked_fill(self._ended, self._eos_id)
             self._ended = self._ended | (ids == self._eos_id)
-        self.state, self._unread, self._mask, self._left = output.state, ids[:, None], None, self._left - 1
+        self._unread = ids[:, None].to(self._unread.device)
+        self.state, self._mask, self._left = output.state, None, self._left - 1
         return ids
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Tensor:
-    """The next ids [B] from logits [B, V]; arguments as `generate_tokens`'.
+    """The next ids [B], on the CPU, from logits [B, V]; arguments as `generate_tokens`'.
 
     top_p keeps the token that crosses the threshold, so that one is always left. Raises InputError where a logit is no
     number.
     """
-    if not logits.isfinite().all():
-        raise InputError("the model's logits are not finite: its weights are damaged, or its training diverged")
+    finite = logits.isfinite().all()
     if temperature == 0:
-        return logits.argmax(-1)
+        found = torch.cat([logits.argmax(-1), finite[None]]).cpu()  # both together: a GPU is waited for once
+        _check(bool(found[-1]))
+        return found[:-1]
+    _check(bool(finite))
     wide = logits.double()
     if not top_k and top_p == 1:
-        return torch.multinomial(_shares(wide, temperature), 1, generator=generator)[:, 0]
+        return torch.multinomial(_shares(wide, temperature), 1, generator=generator)[:, 0].cpu()
     likeliest, order = wide.sort(dim=-1, descending=True, stable=True)
     shares = _shares(likeliest[:, : top_k or None], temperature)
     if top_p < 1:
         shares = shares.masked_fill(shares.cumsum(-1) - shares >= top_p, 0.0)
-    return order.gather(-1, torch.multinomial(shares, 1, generator=generator))[:, 0]
+    return order.gather(-1, torch.multinomial(shares, 1, generator=generator))[:, 0].cpu()
+
+
+def _check(finite: bool) -> None:
+    if not finite:
+        raise InputError("the model's logits are not finite: its weights are damaged, or its training diverged")
 
 
 def _shares(logits: Tensor, temperature: float) -> Tensor:

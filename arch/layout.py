@@ -105,7 +105,7 @@ def check_ids(input_ids: Tensor, vocab_size: int) -> None:
         raise InputError(f"input_ids are {str(input_ids.dtype).removeprefix('torch.')}: give int64")
     if torch.compiler.is_compiling() or (input_ids.is_cuda and torch.is_grad_enabled()):
         return
-    low, high = (int(x) for x in input_ids.aminmax())
+    low, high = torch.stack(input_ids.aminmax()).tolist()  # both together: a GPU is waited for once
     if low < 0 or high >= vocab_size:
         wrong = low if low < 0 else high
         raise InputError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +43,11 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes that `ids` stand for; end-of-text and the padding ids of a vocabulary stand for none."""
+
+    @cached_property
+    def n_bytes(self) -> np.ndarray:
+        """int64 [vocab_size]: how many bytes each id stands for."""
+        return np.array([len(self.decode_bytes([token])) for token in range(self.vocab_size)])
 
     def encode(self, text: str) -> list[int]:
         return self.encode_array(text).tolist()

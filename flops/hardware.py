@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from arch.errors import InputError, nearest
 
+FILLED = 0.9  # of a device's memory, at most: temporary results, fragmentation and CUDA's own are in no model of it
+
 
 @dataclass(frozen=True)
 class Device:

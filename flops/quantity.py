@@ -47,8 +47,8 @@ def context_length(text: str) -> int:
     return length
 
 
-def flop(text: str, what: str, most: float = MOST_FLOP) -> float:
-    """FLOP, with or without a suffix k, M, G, T, P, Z, Y and "FLOP". Raises InputError."""
+def flop(text: str, what: str, most: float = MOST_FLOP, more: str = "") -> float:
+    """FLOP, with or without a suffix k, M, G, T, P, Z, Y and "FLOP". Raises InputError, which tells of `more` units."""
     number, suffix = _split(text, what)
     prefix = suffix.removesuffix("s").removesuffix("flop")
     if prefix == "e" and prefix == suffix:
@@ -56,7 +56,7 @@ def flop(text: str, what: str, most: float = MOST_FLOP) -> float:
     if prefix == "b":
         prefix = "g"
     if prefix not in PREFIXES:
-        raise InputError(f"{what}: {text!r} has an unknown unit {suffix!r}: write FLOP, PFLOP, ZFLOP or a plain number")
+        raise InputError(f"{what}: {text!r} has an unknown unit {suffix!r}: write FLOP, PFLOP, ZFLOP{more} or none")
     return float(_bounded(number, PREFIXES[prefix], text, what, most))
 
 
@@ -75,7 +75,7 @@ def compute(text: str, unit: str | None, what: str) -> float:
         raise InputError(f"{what}: {text!r} is in FLOP, --unit says pfday: leave one out")
     if unit == "pfday":
         return quantity(text, what, MOST_FLOP / PF_DAY) * PF_DAY
-    value = flop(text, what)
+    value = flop(text, what, more=", PF-days")
     if not named and unit is None and value < LEAST_FLOP:
         raise InputError(f"{what}: {text!r} FLOP or PF-days? Give --unit flop or --unit pfday")
     return value

@@ -7,11 +7,11 @@ up, for the reason printed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
+from arch.arguments import Parser
 from arch.errors import InputError
 from scaling.owner import SUPERSEDED, Claim, Superseded, attempts
 from scaling.rundir import RunDir
@@ -24,7 +24,7 @@ FAILED = 3
 
 def main(arguments: list[str] | None = None) -> int:
     """Judge the run of the command line; returns the exit code and prints one line."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.outcome", description="Judge a run whose step has ended.")
+    parser = Parser("python -m jobs.outcome", "Judge a run whose step has ended.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("code", type=int, help="exit code of srun")
     parser.add_argument("--submission", type=int, default=0)

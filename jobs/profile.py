@@ -78,6 +78,8 @@ def _find(name: str) -> Path:
     named = profile_folder() / f"{name}.yaml"
     if os.sep not in name and named.is_file():
         return named
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a cluster profile")
     if os.sep in name or name.endswith((".yaml", ".yml")):
         raise InputError(f"{path}: no such cluster profile; `scaling submit --example-profile > {name}` starts one")
     valid = _names()

@@ -123,6 +123,9 @@ def render(setting: Setting, job: ArrayJob) -> str:
         where = getattr(error, "filename", None) or profile.templates or TEMPLATES
         line = f" line {error.lineno}:" if isinstance(error, jinja2.TemplateSyntaxError) else ""
         raise InputError(f"{where}:{line} the template of {job.kind} jobs: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:  # only an own template can be of another encoding
+        told = f"the template of {job.kind} jobs or one that it includes cannot be read"
+        raise InputError(f"{profile.templates}: {told}: {' '.join(str(error).split())}") from None
 
 
 def quote_all(words: Sequence[object]) -> str:

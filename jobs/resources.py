@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from arch.errors import InputError
 from flops import artifact_bytes, count_params, training_memory
+from flops.hardware import FILLED
 from scaling.sections import Asked, Cluster, Evaluation
 from scaling.spec import RunSpec
 
 from .model import Resources
 from .speed import Cell, Measured, Speed, device_of, speed_of, units, work
 
-FILLED = 0.9  # of a GPU's memory, at most: temporary results, fragmentation and CUDA's own are not in the model
 PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
 START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
 READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
@@ -169,11 +169,14 @@ class Reckoner:
     def _refuse_memory(self, run: RunSpec, most: int) -> None:
         device = device_of(self.profile)
         world = max((nodes * tasks for nodes, tasks in worlds(run, self.profile.nodes, most)), default=1)
-        room = device.memory_bytes if self.profile.gpus_per_node else (self.profile.memory_gb_per_node or 0.0) * 1e9
+        needed, node = (self._needed(run, world) or 0.0) / 1e9, self.profile.memory_gb_per_node or 0.0
+        if self.profile.gpus_per_node:
+            there = f"{FILLED:.0%} of a {device.unit}'s {(device.memory_bytes or 0.0) / 1e9:,.0f} GB may be filled"
+        else:
+            there = f"a node of the cluster has {node:,g} GB"
         raise InputError(
-            f"{run.run_id} does not fit: {(self._needed(run, world) or 0.0) / 1e9:,.1f} GB for each of {world} "
-            f"processes, and a {device.unit if self.profile.gpus_per_node else 'node'} of the cluster has "
-            f"{(room or 0.0) / 1e9:,.0f} GB: lower training.micro_batch_tokens, set jobs.recompute or zero_stage"
+            f"{run.run_id} does not fit: {needed:,.1f} GB for each of {world} processes, and {there}: lower "
+            f"training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
 
     def _cpus(self, run: RunSpec, tasks: int, asked: Asked) -> int:

@@ -6,7 +6,6 @@ trains in this same process. Exit codes are those of scaling.train_run.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -16,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from arch.arguments import Parser
 from arch.errors import InputError
 from scaling import train_run
 from scaling.owner import SUPERSEDED, Claim, Superseded, Token
@@ -61,7 +61,7 @@ def token(env: Mapping[str, str], submission: int) -> Token:
 
 def main(arguments: list[str] | None = None) -> int:
     """Train the run of the command line as one of its processes; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.task", description="Train one prepared run under srun.")
+    parser = Parser("python -m jobs.task", "Train one prepared run under srun.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--submission", type=int, default=0, help="number of the submission; a later one takes over")
     parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")

@@ -7,7 +7,6 @@ it does not say that the mixer computes what its paper says.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from arch.arguments import Parser
 from arch.config import NORMS
 from arch.errors import InputError
 from arch.lm import LanguageModel, build_model, load_model
@@ -216,7 +216,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run all checks and print a line for each; the exit code is 1 where one failed, 2 for a bad input."""
-    parser = argparse.ArgumentParser(prog="python -m scaling.check", description="Check an architecture.")
+    parser = Parser("python -m scaling.check", "Check an architecture.")
     parser.add_argument("arch")
     parser.add_argument("--plugin", action="append", default=[], help="a module that registers it; repeatable")
     options = parser.parse_args(arguments)

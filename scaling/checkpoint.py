@@ -74,8 +74,9 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
         found = RunDir(path).checkpoints(verify=False)
         if not found:
             raise InputError(f"{path}: this run has no checkpoint yet; train it first, or give another run")
+        begun = max((one.name for one in found[-1].path.parent.iterdir() if one.name.isdigit()), key=int)
         path = found[-1].path
-        say(f"checkpoint: {path}")
+        say(f"checkpoint: {path}" + (f" (the newer {begun} is damaged)" if begun != path.name else ""))
     manifest = read_manifest(path)
     if manifest is None:
         raise InputError(

@@ -73,7 +73,13 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     from .spec import load_study
 
     spec = load_study(study, sets or [], out)
-    table = make_plan(spec, spec.runs(only))
+    runs = spec.runs(only)
+    if spec.evaluation.tasks or spec.evaluation.settings:  # else they cannot be wrong, and nothing more is imported
+        from .commands import Request
+        from .evaluation import Choice, eval_tasks
+
+        eval_tasks(Request(spec, only), Choice())
+    table = make_plan(spec, runs)
     if as_json:
         print_json(table)
     else:
@@ -108,10 +114,12 @@ def train(
     import shlex
 
     from . import commands
+    from .evaluation import Choice, eval_tasks
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
+    eval_tasks(request, Choice())  # a wrong name is told before anything is trained
     result: dict[str, Any]
     with request.writing():
         corpus = commands.data_stage(request)
@@ -255,8 +263,10 @@ def export(
 
 def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
+    from .evaluation import Choice, eval_tasks
     from .plan import plan, show_plan
 
+    eval_tasks(request, Choice())
     table = plan(request.study, request.runs) | {"todo": commands.outstanding(request)}
     if as_json:
         return print_json(table)

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.errors import InputError
+
 from .cli_options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
 
 DEFAULT = "study"
@@ -55,6 +57,8 @@ def study(
 
     request = request_of(study, only, sets, out, as_json)
     names = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks is not None else ()
+    if tasks is not None and not names:
+        raise InputError("--tasks: names no task; `scaling eval list` shows all")
     choice = evaluation.Choice(names, checkpoints, workers, tuple(checkpoint or ()))
     if worker or checkpoint:
         raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)

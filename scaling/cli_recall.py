@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.errors import InputError
+
 from .cli_options import AsJson, DryRun, print_json, tell
 from .worklist import thread_environment
 
@@ -45,6 +47,10 @@ def recall(
         if not todo:
             return print(f"nothing to do: all {len(found)} units are trained")
         return print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     stream = sys.stderr if as_json else sys.stdout
     if todo:
         _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)

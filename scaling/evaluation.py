@@ -112,6 +112,7 @@ def show_missing(todo: dict[str, Any]) -> str:
 
 def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
+    begun = time.perf_counter()
     import torch
 
     from analysis.evals.worker import Worker
@@ -119,7 +120,7 @@ def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     matrix = eval_matrix(request, choice)
     torch.set_num_threads(max(run.training.threads for run in request.runs))
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say)
+    worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, begun)
     worker.work(matrix)
     for name, reason in matrix.refused.items():
         request.say(f"{name}: failed: {reason}")
@@ -155,7 +156,8 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
         request.say(
             f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
             f"{cost['forward_seconds']:.1f} s of them forward passes, {cost['setup_seconds']:.1f} s to open models and "
-            f"prepare ({(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} x)"
+            f"prepare: {(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} times the "
+            f"forward passes in all"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}

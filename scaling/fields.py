@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Annotated, Any
 
@@ -96,6 +97,14 @@ def _imported(names: list[str]) -> list[str]:
     return names
 
 
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text):
+        raise ValueError(
+            f"{text!r} is to name a directory: write letters, digits, '.', '_' and '-', the first a letter or digit"
+        )
+    return text
+
+
 def _off(value: Any) -> Any:
     """YAML 1.1 reads the word off as false."""
     return "off" if value is False else value
@@ -112,14 +121,15 @@ def _ranges(value: Any) -> Any:
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]
 Size = Annotated[str, one_of("size", ALL_SIZES)]
-Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0)]
-Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0)]
-Seed = Annotated[Index, Field(lt=2**63)]  # PyTorch takes no more
+# At most 10^18: tables hold counts as int64.
+Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
+Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
+Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
 Beta = Annotated[Number, Field(ge=0, lt=1)]
 Distinct = AfterValidator(distinct)
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Name = Annotated[str, AfterValidator(_name)]
 Sources = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), Distinct]
 # Modules that register architectures: imported by the validation, so the field comes before those that name any.
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]

@@ -15,8 +15,8 @@ from arch.errors import InputError
 from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
-from flops.hardware import DEVICES, Device, device_of
-from flops.quantity import MOST_GPUS, MOST_TOKENS, PF_DAY, quantity, whole
+from flops.hardware import DEVICES, FILLED, Device, device_of
+from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, emit, format_of, short, si, warn
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ def cost(
 def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: str) -> dict[str, Any]:
     """One run's row."""
     cfg, training = run.config, run.training
-    if run.n_tokens > MOST_TOKENS:
-        raise InputError(f"{run.run_id}: {run.n_tokens:.3g} tokens are absurd: more than {MOST_TOKENS:.3g}")
     flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
     seconds = flops / (device.peak_flops_per_s * mfu)
     checkpoints = len(run.checkpoint_steps)
@@ -157,14 +155,15 @@ def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
 def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
     if device.memory_bytes is None:
         return []
-    large = [r for r in rows if r["memory_bytes"] is not None and r["memory_bytes"] > device.memory_bytes]
+    room = FILLED * device.memory_bytes
+    large = [r for r in rows if r["memory_bytes"] is not None and r["memory_bytes"] > room]
     if not large:
         return []
     most = max(large, key=lambda row: float(row["memory_bytes"]))
     return [
-        f"{len(large)} of {len(rows)} runs need more than the {device.memory_bytes / 1e9:,.0f} GB of {device.name}, "
-        f"up to {most['memory_bytes'] / 1e9:,.0f} GB ({most['run_id']}): lower training.micro_batch_tokens, set "
-        f"jobs.recompute, or take more"
+        f"{len(large)} of {len(rows)} runs need more than {FILLED:.0%} of the {device.memory_bytes / 1e9:,.0f} GB of "
+        f"{device.name}, up to {most['memory_bytes'] / 1e9:,.0f} GB ({most['run_id']}): lower "
+        f"training.micro_batch_tokens, set jobs.recompute, or take more"
     ]
 
 

@@ -116,10 +116,11 @@ class RunDir:
 
     def status(self) -> dict[str, Any]:
         """status.json, or the state "waiting" where the run has not begun."""
+        waiting = {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
         try:
-            return dict(read_json(self.status_json))
-        except (FileNotFoundError, ValueError):
-            return {"state": "waiting", "step": 0, "n_tokens": 0, "reason": None, "last_checkpoint": None}
+            return waiting | read_json(self.status_json)
+        except (FileNotFoundError, ValueError, TypeError):  # TypeError: JSON, but no object
+            return waiting
 
     def checkpoints(self, verify: bool = True) -> list[Snapshot]:
         """Artifacts with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""
@@ -180,11 +181,26 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     record = rundir.record()
     for key, value in (("spec_hash", run.spec_hash), ("corpus_fingerprint", corpus_fingerprint)):
         if value is not None and record.get(key) != value:
+            there, here = f"{key} {record.get(key)}", str(value)
+            if key == "spec_hash" and (found := _first_difference(record["spec"], run)):
+                there, here = f"{found[0]} ({there})", f"{found[1]} ({here})"
             raise InputError(
-                f"{rundir.path}: was written with {key} {record.get(key)}, this study asks for {value}: "
-                f"remove the directory, or give another --out"
+                f"{rundir.path}: was written with {there}, this study asks for {here}: remove the directory, or give "
+                f"another --out"
             )
     return True
+
+
+def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | None:
+    """("training.lr=0.003", "0.01"): where a stored spec is not `run`; checkpoint_tokens last, as they follow from
+    others."""
+    wanted = run.model_dump(mode="json")
+    keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section]]
+    for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
+        stored, asked = spec.get(section, {}).get(key), wanted[section][key]
+        if stored != asked:
+            return f"{section}.{key}={stored}", str(asked)
+    return None
 
 
 def sweep(study: Path) -> None:

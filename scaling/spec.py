@@ -99,6 +99,11 @@ def _checked(training: Training, context_length: int, processes: int, where: str
             f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
+    if training.warmup_tokens >= training.n_tokens:
+        raise InputError(
+            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
+            f"the run would end before it reaches its learning rate"
+        )
     tokens = training.checkpoint_tokens
     if tokens is None:
         count, end = training.n_checkpoints, training.n_tokens
@@ -224,7 +229,9 @@ def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
     wanted: dict[str, list[str]] = {}
     for part in text.split(","):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in ("arch", "size", "seed") or not equals:
+        if not equals:
+            raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
+        if key not in ("arch", "size", "seed"):
             raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
         if key in wanted:
             raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")

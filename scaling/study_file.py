@@ -45,6 +45,8 @@ def _parse(text: str, where: str) -> Any:
         raise InputError(f"{where}:{line} {error.problem}; correct the YAML") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InputError(f"{where}: is nested too deeply to be read; correct the YAML") from None
 
 
 def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
@@ -134,6 +136,11 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
         message = "must be keys and values"
     value = error["input"]
+    if error["type"] == "string_pattern_mismatch":
+        allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
+        return f"{key}: {value!r} holds a character that cannot stand there: allowed are {allowed}"
+    if value is None:
+        return f"{key}: {message}, but nothing is given"
     remedy = nearest(value, re.findall(r"'([^']+)'", message)) if error["type"] == "literal_error" else ""
     remedy = remedy if isinstance(value, str) and "did you mean" in remedy else ""
     return f"{key}: {message}, not {value!r}{remedy}"

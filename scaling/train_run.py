@@ -7,7 +7,6 @@ anything heavy is imported.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import errno
 import os
@@ -16,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+from arch.arguments import Parser
 from arch.errors import InputError
 
 from .owner import SUPERSEDED, Claim, Superseded
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: S
 
     `claim` and `stop` are those of a process that has claimed the run and listened to signals before it came here.
     """
-    parser = argparse.ArgumentParser(prog="python -m scaling.train_run", description="Train one prepared run.")
+    parser = Parser("python -m scaling.train_run", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")

@@ -26,7 +26,7 @@ ALLOWED = {
     "jobs": (
         *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),
         *("scaling.train_run", "scaling.owner", "scaling.stop"),
-        *("data.files", "flops", "arch.errors"),
+        *("data.files", "flops", "arch.arguments", "arch.errors"),
     ),
     "analysis": (
         *("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
@@ -194,3 +194,10 @@ def test_sizing_tools_import_without_torch(module):
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in json.loads(result.stdout)}
     assert not loaded & {"torch", "numpy", "transformers", "pandas", "scipy"}
+
+
+def test_a_model_comes_without_what_most_processes_do_not_use():
+    """torch's compiler and transformers take longer to import than a small evaluation takes."""
+    code = "import json, sys, arch.lm, arch.decode; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not set(json.loads(result.stdout)) & {"torch._dynamo", "torch._inductor", "transformers"}

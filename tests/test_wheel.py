@@ -35,8 +35,9 @@ def test_installed_wheel_plans_the_quickstart(tmp_path):
     options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", "--target", str(installed))
     run("-m", "pip", "install", *options, str(wheel), cwd=elsewhere)
 
-    for source in [*ROOT.glob("analysis/notebooks/*.ipynb"), *ROOT.glob("jobs/templates/*.j2")]:
-        assert (installed / source.relative_to(ROOT)).is_file()
+    data = [*ROOT.glob("analysis/notebooks/*.ipynb"), *ROOT.glob("jobs/templates/*.j2")]
+    for source in [*data, *(file for name in FILES for file in (ROOT / name).glob("**/*.py"))]:
+        assert (installed / source.relative_to(ROOT)).is_file(), f"not in the wheel: {source.relative_to(ROOT)}"
     where = "import arch, data, flops, scaling, jobs, analysis.fits as a; print(scaling.__file__); print(a.__file__)"
     for file in run("-c", where, cwd=elsewhere, PYTHONPATH=str(installed)).split():
         assert Path(file).is_relative_to(installed)

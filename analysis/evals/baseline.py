@@ -36,7 +36,7 @@ def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, validatio
     starts = window_starts(len(corpus.validation), context_length, validation_tokens)
     (held_out,) = batches(corpus.validation, starts, context_length, len(starts))
     loss = bigram_loss(corpus.train, held_out, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS)
-    n_bytes = len(corpus.tokenizer.decode_bytes(held_out[:, 1:].ravel().tolist()))
+    n_bytes = int(corpus.tokenizer.n_bytes[held_out[:, 1:]].sum())
     result = key | {
         "model": "bigram",
         "loss": loss,

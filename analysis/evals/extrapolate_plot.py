@@ -13,11 +13,13 @@ from plotly.colors import sample_colorscale
 from analysis.axes import kibi, log_axis
 from analysis.plots import arch_panels
 from analysis.runs import RUN_ID
+from arch.presets import ALL_SIZES
 
 from .table import newest_of_each_run
 
 NOTE = "Perplexity by context length, every length on the same tokens. * longer than the training."
 COLUMNS, PANEL, MAX_TICKS = 4, 310, 6
+DASHES = ("solid", "dot", "dash", "dashdot")
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
 
 
@@ -80,7 +82,7 @@ def _figure(
 ) -> go.Figure:
     named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
     archs = list(dict.fromkeys(_arch(match, result) for match, result in named))
-    colors = _colors(newest)
+    styles = _styles(newest)
     figure, rows, columns = arch_panels(archs, COLUMNS, 90 / PANEL)
     lines = [(match, result, points(result["values"])) for match, result in named]
     xs = [x for _, _, line in lines for x, _ in line] or [1, 2]
@@ -101,7 +103,7 @@ def _figure(
             y=[y for _, y in line],
             mode="lines+markers",
             name=result["run_id"],
-            line={"color": colors[result["run_id"]], "width": 1.7},
+            line=styles[result["run_id"]],
             marker={"size": 5},
             hovertemplate=f"{result['run_id']}, step {result['step']}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
         )
@@ -137,13 +139,19 @@ def _arch(match: Any, result: dict[str, Any]) -> str:
     return str(match[1]) if match else str(result["run_id"])
 
 
-def _colors(newest: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Of runs, by their place among the runs of their architecture: the study lists sizes in rising order."""
-    groups: dict[str, list[str]] = {}
+def _styles(newest: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Lines of runs: one colour a size in all panels, smallest to largest; several runs of one differ in dashes."""
+    cells = {}
     for result in newest:
-        groups.setdefault(_arch(RUN_ID.match(result["run_id"]), result), []).append(result["run_id"])
-    found: dict[str, str] = {}
-    for runs in groups.values():
-        at = np.linspace(0.08, 0.93, len(runs)).tolist() if len(runs) > 1 else [0.5]
-        found |= dict(zip(runs, sample_colorscale("Viridis_r", at), strict=True))
+        match = RUN_ID.match(result["run_id"])
+        cells[result["run_id"]] = (match[1], match[2]) if match else ("", "")
+    rank = {size: index for index, size in enumerate(ALL_SIZES)}
+    sizes = sorted({size for _, size in cells.values()}, key=lambda size: rank.get(size, -1))
+    at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
+    colors = dict(zip(sizes, sample_colorscale("Viridis_r", at), strict=True))
+    seen: list[tuple[str, str]] = []
+    found = {}
+    for run, cell in cells.items():
+        found[run] = {"color": colors[cell[1]], "dash": DASHES[seen.count(cell) % len(DASHES)], "width": 1.7}
+        seen.append(cell)
     return found

@@ -69,12 +69,8 @@ class Perplexity:
 
     def __init__(self, place: Place) -> None:
         self._place, self._settings = place, place.settings_of(self.name, PerplexitySettings)
-        chosen = self._settings
-        if chosen.window and chosen.stride and chosen.stride > chosen.window:
-            raise InputError(
-                f"evaluation.settings.{self.name}: stride {chosen.stride} is larger than the window of {chosen.window} "
-                f"tokens, so some tokens would never be scored: give at most the window"
-            )
+        if self._settings.window:
+            self._stride(self._settings.window)
 
     @cached_property
     def _path(self) -> Path:
@@ -111,9 +107,19 @@ class Perplexity:
                 f"{self.name}: {self._path} is no JSONL with a text {key!r} in every row; see text_key"
             ) from None
 
+    def _stride(self, window: int) -> int:
+        """Raises InputError where it is larger than the window."""
+        stride = self._settings.stride or window
+        if stride > window:
+            raise InputError(
+                f"evaluation.settings.{self.name}: stride {stride} is larger than the window of {window} tokens, so "
+                f"some tokens would never be scored: give at most the window"
+            )
+        return stride
+
     def evaluate(self, model: Loaded, prepared: Text, say: Say) -> dict[str, Any]:
         window = self._settings.window or model.context_length
-        stride = min(self._settings.stride or window, window)
+        stride = self._stride(window)
         n_tokens = len(prepared.ids) - 1
         todo = list(spans(n_tokens, window, stride))
         window = min(window, n_tokens)

@@ -58,7 +58,7 @@ class Validation:
         for rows in batches(held_out, starts, length, self._settings.batch_rows):
             nats += float(token_nats(model, rows).sum(dtype=float))
             n_scored += rows[:, 1:].size
-            n_bytes += len(model.tokenizer.decode_bytes(rows[:, 1:].ravel().tolist()))
+            n_bytes += int(model.tokenizer.n_bytes[rows[:, 1:]].sum())
             say(n_scored / (len(starts) * length), f"{n_scored:,} tokens")
         counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": len(starts)}
         return losses(nats, n_scored, n_bytes) | counts | {"context_length": length}

@@ -24,14 +24,22 @@ MODEL = ".model"  # the claim of who has a checkpoint's model loaded, and so doe
 
 class Worker:
     """corpus: the study's; device: "cpu" or "cuda"; attempt: pairs recorded as failed under the same name are left
-    alone; tell: gets a line for each pair."""
+    alone; tell: gets a line for each pair; since: when this process began, by time.perf_counter (None: now): its first
+    pair's setup is counted from there."""
 
-    def __init__(self, corpus: Path, device: str, attempt: str, tell: Callable[[str], None] = print) -> None:
+    def __init__(
+        self,
+        corpus: Path,
+        device: str,
+        attempt: str,
+        tell: Callable[[str], None] = print,
+        since: float | None = None,
+    ) -> None:
         self._corpus, self._device, self._attempt, self._tell = corpus, device, attempt, tell
         self._path: Path | None = None
         self._model: Loaded | InputError | None = None
         self._prepared: dict[tuple[str, str], Any] = {}
-        self._since = time.perf_counter()
+        self._since = time.perf_counter() if since is None else since
         self.n_done = self.n_failed = 0
 
     def work(self, matrix: Matrix) -> None:

@@ -18,7 +18,7 @@ from .recipe import Sweep
 from .sweep import Outcome, Unit
 
 PANEL, HEIGHT = 300, 380  # pixels
-HEADINGS = ("problem", "width", "arch", "accuracy", "range over seeds", "rate", "steps", "tried at the first seed")
+HEADINGS = ("problem", "width", "arch", "accuracy", "over seeds", "rate", "steps to done", "tried at the first seed")
 
 
 def records(sweep: Sweep, found: Mapping[Unit, Outcome | None]) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """A sweep on disk: one file a training, written whole; any number of workers share it, and a re-run does what is left.
 
 <out>/<name>/cells/<arch>-<length>x<pairs>-d<width>-lr<rate>-s<seed>.json
-<out>/<name>/recall.json, index.html, recall.png        the table and figure 3, of all that is there
+<out>/<name>/recall.json, index.html, figures/recall.png    the table and figure 3, of all that is there
 """
 
 from __future__ import annotations

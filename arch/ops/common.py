@@ -23,6 +23,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 _WARNED: set[str] = set()
 
 
+def constant(function: F) -> F:
+    """torch.compile takes what `function` returns while it traces, and traces no call in it:
+    torch.compiler.assume_constant_result, which would import the compiler into every process, for more than a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
 def full_precision(function: F) -> F:
     """Run `function` outside autocast: autocast would turn exp, cumsum and matmul of fp32 tensors into bf16."""
 
@@ -95,7 +103,7 @@ def choose_form(
     return "chunk"
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _warn_once(message: str) -> None:
     if message not in _WARNED:
         _WARNED.add(message)
@@ -127,7 +135,7 @@ def crowded(v: Tensor) -> str | None:
     return f"a sequence is longer than {SHORTEST * GRID:,} tokens" if v.shape[1] > SHORTEST * GRID else None
 
 
-@torch.compiler.assume_constant_result  # torch.compile takes the answer, and traces no call of these libraries
+@constant
 def device_obstacle(device: torch.device) -> str | None:
     """Why none of our Triton kernels runs on this device, or None; a CPU has the interpreter."""
     if not WITH_TRITON:

@@ -16,6 +16,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..errors import InputError
 from .common import accumulator
 from .pointwise import uses_kernels
 
@@ -28,8 +29,10 @@ def linear_cross_entropy(
     """Mean loss in nats of logits = hidden weight^T over the targets that are not negative, a scalar in fp32.
 
     hidden: [N, d]; weight: [V, d]; targets: int64 [N]. The logits have hidden's dtype, or autocast's. form: naive,
-    chunk, or triton: chunk with the logits' losses by a kernel (None: the latter where one runs).
+    chunk, or triton: chunk with the logits' losses by a kernel (None: the latter where one runs). Where every target is
+    negative the mean is nan and its gradients are zero. Raises InputError for shapes that do not fit, and for no rows.
     """
+    _check(hidden, weight, targets, rows)
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype
@@ -37,8 +40,18 @@ def linear_cross_entropy(
         hidden = hidden.to(dtype)
         if form == "naive":
             logits = hidden @ weight.to(dtype).T
-            return nnf.cross_entropy(logits.to(accumulator(logits)), targets)
+            return nnf.cross_entropy(logits.to(accumulator(logits)), targets.clamp(min=-1), ignore_index=-1)
         return _Loss.apply(hidden, weight, targets, rows, form == "triton" or (form is None and uses_kernels(hidden)))
+
+
+def _check(hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> None:
+    if hidden.dim() != 2 or weight.shape[1:] != hidden.shape[1:] or targets.shape != hidden.shape[:1]:
+        shapes = f"hidden {list(hidden.shape)}, weight {list(weight.shape)}, targets {list(targets.shape)}"
+        raise InputError(f"linear_cross_entropy: {shapes} do not fit: pass hidden [N, d], weight [V, d], targets [N]")
+    if not len(hidden) or rows < 1:
+        raise InputError(
+            f"linear_cross_entropy: {len(hidden)} rows, {rows} at a time: a mean needs a row: pass at least one"
+        )
 
 
 def _loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
@@ -61,7 +74,8 @@ class _Loss(torch.autograd.Function):
             from .triton.rows import loss_of_rows
         else:
             loss_of_rows = _loss_of_rows
-        scale = 1 / (targets >= 0).sum().float()
+        count = (targets >= 0).sum().float()
+        scale = 1 / count.clamp(min=1)  # of the gradients: zero, not 0 x inf, where no target counts
         d_hidden = torch.empty_like(hidden) if needed else None
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if needed else None
         losses = []
@@ -75,7 +89,7 @@ class _Loss(torch.autograd.Function):
         if needed:
             ctx.save_for_backward(d_hidden, d_weight)
             ctx.dtype = weight.dtype
-        return torch.cat(losses).sum() * scale
+        return torch.cat(losses).sum() / count
 
     @staticmethod
     @once_differentiable

@@ -2,8 +2,10 @@
 
 import pytest
 
+from analysis import decode_speed
 from analysis.decode_speed import decode_steps, figure
 from arch.config import ARCHS
+from arch.errors import InputError
 from arch.lm import build_model
 from arch.presets import preset
 from flops.state import decode_state
@@ -26,3 +28,22 @@ def test_figure_has_a_line_for_each():
     drawn = figure({"llama": rows, "tnl": rows}, "title")
     assert [trace.name for trace in drawn.data] == ["LLaMA", "TNL"]
     assert list(drawn.layout.xaxis.ticktext) == ["1k", "64k"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "16,x"], "--lengths 16,x: write whole numbers, 1 or more"),
+        (["--lengths", "0"], "--lengths 0: write whole numbers, 1 or more"),
+        (["--batch", "0"], "--batch: must be 1 or more, not 0"),
+        (["--device", "moon"], "--device moon: this PyTorch finds no such device"),
+        (["--archs", "llama,hgrn9"], "did you mean 'hgrn2'"),
+        (["--out", "file"], "--out file: cannot be made"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_measured(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(decode_speed, "measure", lambda *_: pytest.fail("it goes on to measure"))
+    with pytest.raises(InputError, match=message):
+        decode_speed.main(arguments)

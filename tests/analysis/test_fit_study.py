@@ -80,6 +80,13 @@ def test_fewer_than_three_interior_sizes_are_not_identified(tmp_path: Path) -> N
     assert {entry["a"] for entry in conventions_table(fits)} == {"not identified"}
 
 
+@pytest.mark.parametrize(("seed_noise", "warned"), [(0.001, False), (0.05, True)])
+def test_noisy_seeds_are_told(tmp_path: Path, seed_noise: float, warned: bool) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=seed_noise)
+    told = notes(fit_study(load_tables(tmp_path, runs), settings()))
+    assert any("seed noise above 1%" in line for line in told) is warned
+
+
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     fits = fit_study(load_tables(tmp_path, runs), settings())

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.envelope import SizeCurve, extract
-from analysis.fits.intervals import bootstrap, fit_envelopes, percentiles, pool_seed_noise
+from analysis.fits.intervals import Lines, SeedNoise, bootstrap, fit_envelopes, percentiles, pool_seed_noise
 
 from .synthetic import SIZES, power_world
 
@@ -64,6 +64,31 @@ def test_intervals_cover_the_noiseless_laws(s: float) -> None:
             widths.append(interval[1] - interval[0])
     assert min(widths) > 0
     assert (hits >= 0.88 * 120).all(), hits
+
+
+@pytest.mark.parametrize(("s", "least", "most"), [(0.003, 0.88, 1), (0.025, 0.6, 0.88)])
+def test_the_level_of_a_noisy_study_lies_too_low(s: float, least: float, most: float) -> None:
+    """Why the notes warn: the share of 120 bands of L that cover the noiseless law at the middle of the range."""
+    middle = GRID.mean()
+
+    def level(lines: Lines | None) -> np.ndarray:
+        assert lines is not None
+        slope, intercept, centre = lines
+        return np.asarray(intercept + slope * (middle - centre))
+
+    still = world(np.zeros(6))
+    truth = level(fit_envelopes(still, extract(still, GRID)).loss)[0]
+    rng = np.random.default_rng(7)
+    covered, found = 0, []
+    for study in range(120):
+        curves = world(rng.standard_normal(6) * s / np.sqrt([1, 1, 3, 1, 1, 1]))
+        found.append(level(fit_envelopes(curves, extract(curves, GRID)).loss)[0])
+        drawn = level(bootstrap(curves, GRID, SeedNoise(s, 8, ()), 300, [study]).loss)
+        interval = percentiles(drawn, 0.95)
+        assert interval is not None
+        covered += interval[0] <= truth <= interval[1]
+    assert np.mean(found) < truth
+    assert least <= covered / 120 <= most
 
 
 def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:

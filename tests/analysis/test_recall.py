@@ -60,7 +60,7 @@ def test_the_packages_sweeps_are_whole():
         ({"model": {"tnl": {"n_heads": 2}}}, "model.tnl: tnl is not among archs"),
         ({"model": {"hgrn2": {"ssm_state": 4}}}, "model.ssm_state means nothing to hgrn2"),
         ({"widths": [96]}, "widths: 96 does not split into llama's heads of 64"),
-        ({"name": "a/b"}, "name: String should match"),
+        ({"name": "a/b"}, "name: 'a/b' holds a character that cannot"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, changes, told):

@@ -53,7 +53,8 @@ def test_flops_of_a_large_run_do_not_overflow(tmp_path: Path) -> None:
 def test_runs_in_every_state(tmp_path: Path) -> None:
     done = write_run(tmp_path, "tnl", "14k", 10 * BATCH)
     failed = write_run(tmp_path, "tnl", "25k", 10 * BATCH, state="failed", reason="loss is nan at step 11")
-    waiting = "hgrn2-55k-c256-s3"
+    waiting, published = "hgrn2-55k-c256-s3", "mamba2-mamba2-130m-c2048-s0-lr0.001"
+    assert load_runs(tmp_path, [published]).loc[0, ["arch", "size", "seed"]].tolist() == ["mamba2", "mamba2-130m", 0]
     runs = load_runs(tmp_path, [done, failed, waiting]).set_index("run_id")
     assert runs["state"].tolist() == ["done", "failed", "waiting"]
     assert runs.loc[failed, "reason"] == "loss is nan at step 11"

@@ -12,6 +12,7 @@ import analysis.pictures
 from analysis import stage
 from analysis.plots import figure_one, validation_figure
 from analysis.runs import load_tables
+from arch.errors import InputError
 from data.corpus import CorpusSettings, prepare
 from data.files import read_json
 from scaling.spec import StudySpec, load_study
@@ -78,6 +79,9 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     assert stage.fit(study, runs).fresh
     (results / "runs.parquet").unlink()
     assert stage.fit(study, runs).fresh
+    (results / "runs.parquet").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and fit again"):
+        stage.read_tables(results)
 
 
 def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> None:
@@ -141,10 +145,10 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     assert any(color == "white" for color in hollow.marker.color)
     assert max(len(trace.x) for trace in figure.data) <= 300
     texts = [note.text for note in figure.layout.annotations]
-    assert sum(text == "bigram, held-out 2.50" for text in texts) == 3
+    assert [shape.y0 for shape in figure.layout.shapes if shape.type == "line"] == [2.5] * 3
     assert any(text == "not identified: HGRN2" for text in texts)
     named = [trace.name for trace in figure.data if trace.showlegend is not False]
-    assert len(named) == len(set(named))
+    assert len(named) == len(set(named)) and "bigram, held-out 2.50" in named
 
 
 def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:

@@ -118,10 +118,32 @@ def test_lengths_of_the_plot():
     ("arguments", "message"),
     [
         (["--rows", "x.json"], "name the picture with --plot"),
-        (["--rows", "missing.json", "--plot", "x.html"], "missing.json: FileNotFoundError"),
+        (["--rows", "missing.json", "--plot", "x.html"], "missing.json: No such file or directory; give a file"),
+        (["--rows", "no.json", "--plot", "x.html"], "no.json: holds no times of this benchmark"),
+        (["--rows", "empty.json", "--plot", "x.html"], "empty.json: holds no times of this benchmark"),
         (["--only", "tnk"], "unknown 'tnk'"),
+        (["--plot", "nowhere/x.html"], "--plot nowhere/x.html: there is no directory nowhere"),
+        (["--json", "."], "--json .: is a directory"),
+        (["--lra", "--json", "nowhere/x.json"], "there is no directory nowhere"),
+        (["--model", "tnl", "--json", "nowhere/x.json"], "there is no directory nowhere"),
+        (["--model", "tnl", "--steps", "0"], "--steps: must be 1 or more, not 0"),
+        (["--repeats", "-1"], "--repeats: must be 1 or more, not -1"),
+        (["--shape", "1,2,3"], "write rows, tokens, heads and width"),
+        (["--shape", "4,8192,8,128 1,2,3,x"], "--shape 1,2,3,x: write whole numbers"),
     ],
 )
-def test_bad_arguments_are_one_line(arguments, message):
+def test_bad_arguments_are_told_before_anything_is_measured(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(bench, "device", lambda: pytest.fail("it goes on to measure"))
+    (tmp_path / "no.json").write_text('[{"both_ms": 1}]')
+    (tmp_path / "empty.json").write_text("[]")
     with pytest.raises(InputError, match=message):
         bench.main(arguments)
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_an_unknown_option_is_one_line(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["--bogus"])
+    assert capsys.readouterr().err == "error: unrecognized arguments: --bogus; python -m arch.bench --help lists all\n"

@@ -5,6 +5,7 @@ import torch
 
 from arch.config import ARCHS
 from arch.lm import build_model
+from arch.ops.common import constant
 from arch.presets import preset
 
 
@@ -27,3 +28,15 @@ def test_forward_and_loss_are_one_graph(arch, packed):
         results.append([loss.detach(), *(parameter.grad.clone() for parameter in model.parameters())])
     for eager, compiled in zip(*results, strict=True):
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_constant_is_so_for_torch():
+    """The mark that torch itself sets, by whatever name this version has for it."""
+
+    def ours() -> int:
+        return 1
+
+    def theirs() -> int:
+        return 1
+
+    assert vars(constant(ours)) == vars(torch.compiler.assume_constant_result(theirs)) != {}

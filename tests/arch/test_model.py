@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from arch.config import ARCHS, ModelConfig
+from arch.config import ARCHS, KNOWN, ModelConfig
 from arch.errors import InputError
 from arch.lm import LanguageModel, build_model, load_model
 from arch.mixers.gates import lower_bounds
@@ -116,6 +116,17 @@ def test_same_seed_same_bits(arch):
     first, second, other = build_model(config, 3), build_model(config, 3), build_model(config, 4)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("arch", KNOWN)
+def test_what_modules_fill_themselves_with_is_nowhere(arch, tied):
+    """It is left out where a model is built: after it, and without it, initialisation by the seed gives the same."""
+    config = preset(arch, "14k", tie_embeddings=tied)
+    filled = LanguageModel(config)
+    filled.reset_parameters(3)
+    for (name, found), expected in zip(build_model(config, 3).named_parameters(), filled.parameters(), strict=True):
+        assert torch.equal(found, expected), name
 
 
 def test_every_parameter_has_a_gradient():

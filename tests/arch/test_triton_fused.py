@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from arch.config import ARCHS
+from arch.errors import InputError
 from arch.lm import build_model
 from arch.mixers.base import Stream
 from arch.mixers.ssm import causal_conv
@@ -162,6 +163,28 @@ def test_loss_of_a_vocabulary(form, rows):
         return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), rows, kind)
 
     both(loss(form, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
+
+
+@pytest.mark.parametrize("form", ["naive", "chunk", pytest.param("triton", marks=kernels)])
+def test_negative_targets_do_not_count(form):
+    """Whichever number they are; where all are, the mean of none is nan and moves nothing, as torch has it."""
+    h, w = (x.to(DEVICE).requires_grad_() for x in inputs((4, 6), (11, 6)))
+    targets = torch.tensor([3, -1, 7, -100], device=DEVICE)
+    alone = linear_cross_entropy(h[[0, 2]], w, targets[[0, 2]], form="naive")
+    torch.testing.assert_close(linear_cross_entropy(h, w, targets, form=form), alone)
+    loss = linear_cross_entropy(h, w, targets.clamp(max=-1), form=form)
+    assert loss.isnan() and not any(x.any() for x in torch.autograd.grad(loss, (h, w)))
+
+
+@pytest.mark.parametrize("form", ["naive", "chunk"])
+def test_loss_of_what_does_not_fit(form):
+    h, w, targets = *inputs((4, 6), (11, 6)), torch.zeros(4, dtype=torch.int64)
+    for bad in ((h[:0], w, targets[:0]), (h, w, targets, 0)):
+        with pytest.raises(InputError, match="a mean needs a row"):
+            linear_cross_entropy(*bad, form=form)
+    for bad in ((h, w[:, :5], targets), (h, w, targets[:3]), (h[None], w, targets[None])):
+        with pytest.raises(InputError, match="do not fit: pass hidden"):
+            linear_cross_entropy(*bad, form=form)
 
 
 @pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])

@@ -38,6 +38,7 @@ def test_bytes_sizes_and_special_ids() -> None:
     assert tokenizer.decode([104, 105, 256, 33]) == "hi<|endoftext|>!"
     assert tokenizer.decode_bytes([104, 256, 105]) == b"hi"
     assert tokenizer.decode([0xE2, 0x98]) == "\ufffd"
+    assert tokenizer.n_bytes.tolist() == [1] * 256 + [0]
     assert [ids.tolist() for ids in tokenizer.encode_batch(["a", "", "é"])] == [[97], [], [195, 169]]
 
 
@@ -45,6 +46,7 @@ def test_cl100k_known_ids_and_round_trip(cl100k: Tokenizer) -> None:
     assert (cl100k.vocab_size, cl100k.eot_id, cl100k.dtype) == (100_280, 100_257, np.uint32)
     assert cl100k.encode("hello world") == [15339, 1917]
     assert cl100k.decode(cl100k.encode(TEXT)) == TEXT
+    assert cl100k.n_bytes[cl100k.encode_array(TEXT)].sum() == len(TEXT.encode()) and not cl100k.n_bytes[100_257:].any()
     assert cl100k.eot_id not in cl100k.encode(TEXT)  # the text spells the token out
     batch = cl100k.encode_batch([TEXT, "", "hello world"])
     assert [ids.tolist() for ids in batch] == [cl100k.encode(TEXT), [], [15339, 1917]]

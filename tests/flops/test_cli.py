@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -215,7 +216,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["study", "paper", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no channel mixer"),
-        (["study", "paper", "--set", "training.n_tokens=1e60"], "tokens are absurd: more than 1e+20"),
+        (["study", "paper", "--set", "training.n_tokens=1e60"], "training.n_tokens: must be less than or equal to"),
         (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
         (["size", "--params", "1B"], "--arch is missing"),
@@ -238,7 +239,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["study", "paper", "--gpus", "0"], "--gpus: '0' is zero"),
         (["cuont"], "Did you mean 'count'?"),
         (["table", "--jsn"], "--json"),
-        ([], "Missing command"),
+        ([], "no command is given; --help lists them"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(args, message):
@@ -300,3 +301,16 @@ def test_memory():
     ):
         result = flops("memory", "--arch", "tnl", "--size", "410m", *options)
         assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_full_disk_and_a_reader_that_left_are_no_tracebacks():
+    command = [sys.executable, "-m", "scaling.flops_study", "table", "--format", "json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: standard output: No space left on device; free some space and run it again\n"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert done.returncode != 0 and done.stderr == ""

@@ -93,6 +93,7 @@ def test_a_budget_has_a_unit_or_can_only_be_flop():
         ("1e22 FLOP", "pfday", "leave one out"),
         (f"{MOST_FLOP}", "pfday", "absurd"),
         ("0", "pfday", "is zero"),
+        ("179 pfdayz", None, "write FLOP, PFLOP, ZFLOP, PF-days or none"),
     ):
         with pytest.raises(InputError, match=message):
             compute(text, unit, "C")

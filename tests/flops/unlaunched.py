@@ -5,6 +5,8 @@ All that autograd keeps is then there with its shape and dtype, and holds no num
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -34,6 +36,11 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
+    import arch.ops.triton
+
+    # a module imported inside would keep the stand-ins that it takes by name from others
+    for module in pkgutil.iter_modules(arch.ops.triton.__path__):
+        importlib.import_module(f"arch.ops.triton.{module.name}")
     with ExitStack() as stack:
         for owner, name, value in (
             (JITFunction, "__getitem__", _launch),

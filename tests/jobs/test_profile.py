@@ -67,7 +67,7 @@ def test_one_partition_or_one_for_each_kind(tmp_path):
         ("{nodes: many, cpus_per_node: 1}", "nodes: must be a valid integer, not 'many'"),
         ("{nodes: 1, cpus_per_node: 1, mfu: 40}", "mfu"),
         ("{nodes: 1, cpus_per_node: 1, gpu: h10}", "unknown device 'h10'.*did you mean 'h100'"),
-        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition"),
+        ("{nodes: 1, cpus_per_node: 1, partition: 'a b'}", "partition.corpus: 'a b' holds a character that cannot"),
         ("{nodes: 1, cpus_per_node: 1, partition: {trein: a}}", "unknown kind of job 'trein'.*did you mean 'train'"),
         ('{nodes: 1, cpus_per_node: 1, account: "a\'; rm"}', "account"),
         ("{nodes: 1, cpus_per_node: 1, environment: {'A B': c}}", "environment"),
@@ -93,6 +93,8 @@ def test_a_profile_that_is_not_there(config):
         load_profile("sumit", None)
     with pytest.raises(InputError, match=r"other\.yaml: no such cluster profile"):
         load_profile("folder/other.yaml", None)
+    with pytest.raises(InputError, match="is a directory, not a cluster profile"):
+        load_profile(str(config), None)
     with pytest.raises(InputError, match=r"no cluster is named.*summit.*--local"):
         load_profile(None, None)
 

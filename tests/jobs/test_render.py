@@ -175,6 +175,12 @@ def test_a_broken_template_is_one_line(tmp_path, text, message):
         render(setting(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
 
 
+def test_a_template_that_cannot_be_read_is_one_line(tmp_path):
+    (tmp_path / "head.sbatch.j2").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(InputError, match=r"of finish jobs or one that it includes cannot be read: .*utf-8"):
+        render(setting(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
+
+
 def test_a_line_break_in_a_path_is_refused():
     with pytest.raises(InputError, match="line break"):
         render(setting(root="/a\nb"), job("finish"))

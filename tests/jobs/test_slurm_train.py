@@ -189,7 +189,10 @@ def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_pat
 @SLOW
 def test_two_jobs_share_their_nodes(slurm: Cluster, tmp_path: Path) -> None:
     """And so addresses: each must meet its own other half."""
-    jobs = [submit(slurm, make_run(tmp_path, name=name, zero_stage=1, n_steps=20), nodes=2) for name in ("one", "two")]
+    jobs = [
+        submit(slurm, make_run(tmp_path, name=name, zero_stage=1, n_steps=20), nodes=2, options=("--nodelist=n1,n2",))
+        for name in ("one", "two")
+    ]
     for job in jobs:
         job.finished()
         assert job.exit_codes() == [0], "at the first attempt"

@@ -88,6 +88,15 @@ def test_a_runs_newest_checkpoint_is_taken_and_named(scaling, rundir):
     assert out != scaling("generate", rundir.checkpoint(3), "x", "--tokens", 20)[1]
 
 
+def test_a_newer_checkpoint_that_is_damaged_is_named(scaling, rundir):
+    damaged = rundir.checkpoint(100)
+    shutil.copytree(rundir.checkpoint(12), damaged)
+    (damaged / "model.safetensors").write_bytes(b"cut")
+    status, _, err = scaling("generate", rundir.path, "x", "--tokens", 2)
+    shutil.rmtree(damaged)
+    assert status == 0 and err == f"checkpoint: {rundir.checkpoint(12)} (the newer {damaged.name} is damaged)\n"
+
+
 def test_the_prompt_may_come_from_standard_input(scaling, rundir):
     status, out, _ = scaling("generate", rundir.path, "-", "--tokens", 20, stdin="é\n".encode())
     assert status == 0 and out == scaling("generate", rundir.path, "é\n", "--tokens", 20)[1]

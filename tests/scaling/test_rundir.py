@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from analysis.runs import load_runs
 from arch.errors import InputError
 from data.files import new_directory, read_json
 from flops import cost_table
@@ -56,7 +57,10 @@ def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
     assert other.run_id == run.run_id and other.spec_hash != run.spec_hash
     with pytest.raises(InputError) as error:
         prepare(tmp_path, other)
-    assert run.spec_hash in str(error.value) and other.spec_hash in str(error.value)
+    first = run.training.lr
+    assert f"with training.lr={first} (spec_hash {run.spec_hash}), this study asks for 0.5 ({other.spec_hash})" in str(
+        error.value
+    )
     with pytest.raises(InputError, match="corpus_fingerprint"):
         prepare(tmp_path, run, "0" * 64)
     assert rundir.run_json.read_bytes() == before
@@ -157,5 +161,9 @@ def test_status(tmp_path):
         assert status_rows(study, runs)[0]["state"] == "running"
     rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 6"}))
     text = show_status(status_rows(study, runs))
+    for damaged in ("[]", '"x"', "{", ""):
+        rundir.status_json.write_text(damaged)
+        assert [row["state"] for row in status_rows(study, runs)] == ["waiting", "waiting"]
+        assert load_runs(study.directory, [rundir.path.name])["state"].tolist() == ["running"]
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id

@@ -124,6 +124,8 @@ def _record(folder: Path) -> dict[str, Any]:
         return dict(read_json(folder / RECORD))
     except FileNotFoundError:
         return {}
+    except NotADirectoryError:
+        raise InputError(f"{folder}: is a file; give a folder") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{folder / RECORD}: cannot be read ({error}); remove it to fetch everything again") from None
 

@@ -6,7 +6,9 @@ Nothing is downloaded, no script of a data set runs, and `datasets` writes no ca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,31 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+class BuiltOnce:
+    """In front of lm-eval's task: documents and requests are made for the first model and serve the next ones too."""
+
+    _instances: list[Any] | None = None
+    _documents: list[tuple[int, dict[str, Any]]] | None = None
+
+    def doc_iterator(self, **asked: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        if self._documents is None:
+            self._documents = list(super().doc_iterator(**asked))  # type: ignore[misc]
+        return iter(self._documents)
+
+    def build_all_requests(self, **asked: Any) -> None:
+        if self._instances is None:
+            super().build_all_requests(**asked)  # type: ignore[misc]
+            return
+        for request in self._instances:
+            request.resps, request.filtered_resps = [], {}  # the last model's answers
+
+
 def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
-    """lm-eval's task `name` (ours, of TASKS) over `rows`, as its evaluator takes it.
+    """lm-eval's task `name` (ours, of TASKS) over `rows`, as its evaluator takes it, always with the same arguments.
 
     Raises InputError where the rows are not of the data set's form.
     """
+    _waste_less()
     try:
         return _scrolls_task(name, rows) if TASKS[name].scrolls else _yaml_task(name, rows)
     except (KeyError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -48,6 +70,16 @@ def local_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
             f"{name}: the rows of {file} are not of the form that lm-eval's task reads "
             f"({type(error).__name__}: {error}); fetch the file again"
         ) from None
+
+
+def _waste_less() -> None:
+    """What lm-eval does again and again without another result: it compiles a template for every document that it fills
+    in, and starts a process for each core to draw the one thousand samples of a standard error, which one draws."""
+    from lm_eval.utils import env
+
+    if not hasattr(env.compile, "cache_info"):
+        env.compile = cache(env.compile)
+    os.environ["DISABLE_MULTIPROC"] = "1"
 
 
 def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
@@ -65,7 +97,7 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     for key in ("tag", "group", "include", "should_decontaminate", "doc_to_decontamination_query"):
         config.pop(key, None)
 
-    class LocalTask(ConfigurableTask):
+    class LocalTask(BuiltOnce, ConfigurableTask):
         def download(self, *args: Any, **kwargs: Any) -> None:
             self.dataset = {split: Dataset.from_list(list(rows))}
 
@@ -80,7 +112,7 @@ def _scrolls_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
 
     base: Any = getattr(scrolls, str(TASKS[name].scrolls))
 
-    class LocalScrolls(base):
+    class LocalScrolls(BuiltOnce, base):
         def __init__(self) -> None:
             ConfigurableTask.__init__(self, config={"task": name, "metadata": {"version": base.VERSION}})
 

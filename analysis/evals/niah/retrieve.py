@@ -10,6 +10,7 @@ everything has to be read again for each row, because every layer's input depend
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,14 +94,15 @@ def read(model: Loaded, ids: Tensor, state: DecodeState | None) -> DecodeState:
 def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_tokens: int) -> list[str]:
     """First lines of the continuations, white space around them left out; stops when every row has its own."""
     tokenizer = model.tokenizer
+    spelled = cache(lambda token: tokenizer.decode_bytes([token]))
     answers = [b""] * len(questions)
-    whole = [False] * len(questions)
+    unfinished = list(range(len(questions)))
     for ids in generate_tokens(model.model, questions, max_new_tokens, state=state):
-        for row, token in enumerate(ids.tolist()):
-            if not whole[row]:
-                answers[row] = (answers[row] + tokenizer.decode_bytes([token])).lstrip()
-                whole[row] = token == tokenizer.eot_id or b"\n" in answers[row]
-        if all(whole):
+        tokens = ids.tolist()
+        for row in unfinished:
+            answers[row] = (answers[row] + spelled(tokens[row])).lstrip()
+        unfinished = [row for row in unfinished if tokens[row] != tokenizer.eot_id and b"\n" not in answers[row]]
+        if not unfinished:
             break
     return [text.partition(b"\n")[0].decode(errors="replace").strip() for text in answers]
 

@@ -12,6 +12,8 @@ from importlib import metadata
 import torch
 import triton
 
+from ..common import constant
+
 FIXED = (13, 3)
 
 
@@ -66,7 +68,7 @@ def trusted_assembler() -> bool:
     return VERSION >= FIXED
 
 
-@torch.compiler.assume_constant_result
+@constant
 def hopper() -> bool:
     """Whether the current GPU has them."""
     return _capability(triton.runtime.driver.active.get_current_device()) == 90

@@ -11,6 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ..common import constant
 from .gated_kernels import carry
 from .knobs import Knobs, segments
 
@@ -53,7 +54,7 @@ def forked(like: Tensor, priority: int = 0) -> Iterator[torch.cuda.Stream | None
         current.wait_stream(side)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def interpreted() -> bool:
     """Kernels run in Triton's interpreter, on the CPU."""
     return bool(triton.knobs.runtime.interpret)

@@ -155,6 +155,21 @@ def test_batches_of_one_and_of_sixteen_agree(arch, tmp_path):
             assert one[metric] == pytest.approx(many[metric], rel=1e-5), (name, metric)
 
 
+@pytest.mark.parametrize("name", ["piqa", "lambada", "wikitext", "scrolls-narrativeqa"])
+def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, monkeypatch):
+    other = loaded(seed=1)
+    task = make(name, Place(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
+    prepared = task.prepare(model.tokenizer)
+    found = []
+    for one in (model, other, model):
+        values = task.evaluate(one, prepared, lambda share, text: None)
+        found.append((values, [request.resps for request in prepared.task.instances]))
+        monkeypatch.setattr(type(prepared.task), "fewshot_context", lambda *a, **k: pytest.fail("built again"))
+    monkeypatch.undo()
+    assert found[2] == found[0] and found[1][1] != found[0][1]
+    assert found[1][0] == run(name, other, max_new_tokens=12)
+
+
 def test_generated_texts_agree_in_every_batch_size(model):
     lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
     texts = []

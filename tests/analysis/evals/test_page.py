@@ -67,6 +67,16 @@ def test_the_figures_hatch_what_is_longer_than_the_training() -> None:
     assert {trace.xaxis for trace in hatched} == {trace.xaxis for trace in lines.values()}
 
 
+def test_a_size_has_one_colour_in_all_panels() -> None:
+    runs = ("llama-25k-c128-s0", "tnl-14k-c128-s0", "tnl-25k-c128-s0", "tnl-25k-c128-s1", "llama-llama-7b-c128-s0")
+    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs])["extrapolate"].data
+    lines = {trace.name: trace.line for trace in drawn if trace.mode == "lines+markers"}
+    colors = [lines[run].color for run in runs]
+    assert colors[0] == colors[2] == colors[3] and len(set(colors)) == 3
+    assert [lines[run].dash for run in runs] == ["solid", "solid", "solid", "dot", "solid"]
+    assert len({trace.xaxis for trace in drawn}) == 2, "a published size is one of its architecture's"
+
+
 def test_the_page_is_drawn_once(tmp_path: Path, no_browser: None) -> None:
     page = write_page(tmp_path / "evals", "a <study>", RESULTS)
     assert page.fresh and page.no_pictures == "not asked for"

@@ -1,0 +1,53 @@
+"""Command lines of modules that are started by `python -m`: every mistake is one line, told before anything is
+measured."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import NoReturn
+
+from .errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse's, with the description as it is written and no usage before an error."""
+
+    def __init__(self, prog: str, description: str | None) -> None:
+        super().__init__(prog=prog, description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and exit with status 2."""
+        self.exit(2, f"error: {message}; {self.prog} --help lists all\n")
+
+
+def at_least_one(options: argparse.Namespace, *names: str) -> None:
+    """Raises InputError for the first of the options `names` whose number is below 1."""
+    for name in names:
+        if getattr(options, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')}: must be 1 or more, not {getattr(options, name)}")
+
+
+def whole_numbers(text: str, option: str, separator: str = ",") -> list[int]:
+    """The numbers of a list as it is typed. Raises InputError for anything but whole numbers of at least 1."""
+    try:
+        numbers = [int(word) for word in text.split(separator)]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise InputError(f"{option} {text}: write whole numbers, 1 or more, with {separator!r} between them")
+    return numbers
+
+
+def file_to_write(path: str | None, option: str) -> None:
+    """Raises InputError where `path` is a directory, or lies in none that can be written; None asks for no file."""
+    if path is None:
+        return
+    folder = Path(path).parent
+    if Path(path).is_dir():
+        raise InputError(f"{option} {path}: is a directory; name a file")
+    if not folder.is_dir():
+        raise InputError(f"{option} {path}: there is no directory {folder}; make it first, or name another file")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise InputError(f"{option} {path}: cannot be written; name a file elsewhere")
