@@ -102,7 +102,8 @@ def _checked(training: Training, context_length: int, processes: int, where: str
     if training.warmup_tokens >= training.n_tokens:
         raise InputError(
             f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
-            f"the run would end before it reaches its learning rate"
+            f"the run would end before it reaches its learning rate; lower the one or raise the other (max_steps ends "
+            f"a trial early)"
         )
     tokens = training.checkpoint_tokens
     if tokens is None:

@@ -83,7 +83,7 @@ def test_disk_is_that_of_flops_memory():
 def test_states_kept_are_those_that_the_trainer_saves(every, keep):
     """A run of five batches of 2,048 tokens; the trainer's own rule says after which steps."""
     sets = ["training.n_tokens=10240", "training.batch_tokens=2048", f"training.keep_states={keep}"]
-    sets += [f"training.state_every_tokens={every}"] if every else []
+    sets += ["training.warmup_tokens=0", *([f"training.state_every_tokens={every}"] if every else [])]
     for run in load_study("quickstart", sets).runs("size=6k,seed=0"):
         trainer = SimpleNamespace(training=run.training, run=run, due=set(run.checkpoint_steps))
         saved = sum(Trainer._state_due(trainer, step) for step in range(1, run.n_steps + 1))
