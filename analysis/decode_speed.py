@@ -10,7 +10,6 @@ with Chrome, decode.png.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from analysis.axes import kibi, log_axis, si
 from analysis.palette import arch_colors, name_of
 from analysis.pictures import add_pictures
 from analysis.plots import INK
-from arch.arguments import Parser, at_least_one, whole_numbers
+from arch.arguments import Parser, at_least_one, run, whole_numbers
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.lm import LanguageModel, build_model
@@ -156,8 +155,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

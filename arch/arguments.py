@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -20,6 +22,15 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2."""
         self.exit(2, f"error: {message}; {self.prog} --help lists all\n")
+
+
+def run(main: Callable[[], object]) -> None:
+    """Run a module's `main`: an InputError is one line and exit status 2."""
+    try:
+        main()
+    except InputError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
 
 
 def at_least_one(options: argparse.Namespace, *names: str) -> None:

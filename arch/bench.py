@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .arguments import Parser, at_least_one, file_to_write, whole_numbers
+from .arguments import Parser, at_least_one, file_to_write, run, whole_numbers
 from .bench_cases import CASES, FORMS, Case
 from .errors import InputError
 from .ops import common
@@ -281,8 +281,4 @@ def measure_all(case: Case, shape: tuple[int, ...], forms: list[str], options: A
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as problem:
-        print(f"error: {problem}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

@@ -1,5 +1,9 @@
 """The one error a user causes."""
 
+import errno
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a disk, or a share of it
+
 
 class InputError(ValueError):
     """A bad input, told in one line: what is wrong, where, and what to do.

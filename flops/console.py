@@ -9,9 +9,7 @@ import sys
 
 import typer
 
-from arch.errors import InputError
-
-FULL = (errno.ENOSPC, errno.EDQUOT)
+from arch.errors import FULL, InputError
 
 
 def run_app(app: typer.Typer) -> None:

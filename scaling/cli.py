@@ -31,6 +31,7 @@ from .cli_options import (
 
 if TYPE_CHECKING:
     from .commands import Request
+    from .spec import StudySpec
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -74,11 +75,7 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
 
     spec = load_study(study, sets or [], out)
     runs = spec.runs(only)
-    if spec.evaluation.tasks or spec.evaluation.settings:  # else they cannot be wrong, and nothing more is imported
-        from .commands import Request
-        from .evaluation import Choice, eval_tasks
-
-        eval_tasks(Request(spec, only), Choice())
+    _check_tasks(spec)
     table = make_plan(spec, runs)
     if as_json:
         print_json(table)
@@ -114,12 +111,11 @@ def train(
     import shlex
 
     from . import commands
-    from .evaluation import Choice, eval_tasks
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
-    eval_tasks(request, Choice())  # a wrong name is told before anything is trained
+    _check_tasks(request.study)
     result: dict[str, Any]
     with request.writing():
         corpus = commands.data_stage(request)
@@ -263,15 +259,23 @@ def export(
 
 def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
-    from .evaluation import Choice, eval_tasks
     from .plan import plan, show_plan
 
-    eval_tasks(request, Choice())
+    _check_tasks(request.study)
     table = plan(request.study, request.runs) | {"todo": commands.outstanding(request)}
     if as_json:
         return print_json(table)
     print(show_plan(table))
     print(f"would train {len(table['todo'])} of {len(request.runs)} runs (dry run: nothing was written)")
+
+
+def _check_tasks(study: StudySpec) -> None:
+    """A wrong evaluation is told before anything is trained. A study that names none is right, and imports no more."""
+    if study.evaluation.tasks or study.evaluation.settings:
+        from .commands import Request
+        from .evaluation import Choice, eval_tasks
+
+        eval_tasks(Request(study), Choice())
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from arch.errors import InputError
+from arch.errors import FULL, InputError
 from flops import cost_table
 
 from .lock import study_lock
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from jobs.local import Task
 
 REMEDIES = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
+    **dict.fromkeys(FULL, "free some space"),
     errno.EACCES: "make it yours to write, or give another --out",
     errno.EROFS: "give another --out",
 }

@@ -8,7 +8,6 @@ anything heavy is imported.
 from __future__ import annotations
 
 import ctypes
-import errno
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 
 from arch.arguments import Parser
-from arch.errors import InputError
+from arch.errors import FULL, InputError
 
 from .owner import SUPERSEDED, Claim, Superseded
 from .rundir import RunDir
@@ -47,7 +46,7 @@ def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: S
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         print(f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue", file=sys.stderr)
         return BAD_INPUT

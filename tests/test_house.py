@@ -30,7 +30,7 @@ ALLOWED = {
     ),
     "analysis": (
         *("arch", "data", "flops", "scaling.spec", "scaling.rundir", "scaling.checkpoint", "scaling.artifacts"),
-        "scaling.study_file",
+        *("scaling.study_file", "scaling.fields"),
     ),
 }
 SEES_ALL = (

@@ -11,27 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from arch.config import KNOWN, ModelConfig
+from arch.config import ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
+from scaling.fields import Arch, Count, Distinct, Name, Number, Positive, Seed
 from scaling.study_file import read_mapping, validate
 
 PACKAGED = Path(__file__).parent / "sweeps"
 
 
-def _number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-3 as text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-Rate = Annotated[float, BeforeValidator(_number), Field(gt=0, lt=1)]
-Count = Annotated[int, Field(gt=0)]
+Rate = Annotated[Number, Field(gt=0, lt=1)]
 
 
 class Part(BaseModel):
@@ -58,41 +50,31 @@ class Sweep(Part):
     factor of its steps.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    archs: list[str]
-    problems: list[Problem]
-    widths: list[Count]
-    rates: list[Rate]
+    name: Name
+    archs: Annotated[list[Arch], Distinct]
+    problems: Annotated[list[Problem], Distinct]
+    widths: Annotated[list[Count], Distinct]
+    rates: Annotated[list[Rate], Distinct]
     first: dict[str, Rate] = {}
-    seeds: list[int] = [0]
+    seeds: Annotated[list[Seed], Distinct] = [0]
     stop: bool = True
     n_layers: Count = 2
     head_dim: dict[str, Count] = {}
     model: dict[str, dict[str, int | float | bool | str]] = {}
-    init_std: Annotated[float, Field(gt=0)] = 0.1
+    init_std: Positive = 0.1
     vocab_size: Count = 64
     rows: Count = 32
     steps: Count = 1000
     longer: dict[str, Count] = {}
     warm_up_steps: Count = 50
-    weight_decay: Annotated[float, Field(ge=0)] = 0.1
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.1
     every: Count = 50
     held_out_rows: Count = 256
-    done: Annotated[float, Field(gt=0, le=1)] = 0.99
-    solved: Annotated[float, Field(gt=0, le=1)] = 0.95
-
-    @field_validator("archs", "problems", "widths", "rates", "seeds")
-    @classmethod
-    def _distinct(cls, values: list[Any]) -> list[Any]:
-        if not values or any(values.count(value) > 1 for value in values):
-            raise ValueError("must name at least one, and none twice")
-        return values
+    done: Annotated[Positive, Field(le=1)] = 0.99
+    solved: Annotated[Positive, Field(le=1)] = 0.95
 
     @model_validator(mode="after")
     def _fits(self) -> Sweep:
-        for arch in self.archs:
-            if arch not in KNOWN:
-                raise ValueError(f"unknown architecture {arch!r}{nearest(arch, list(KNOWN))}")
         for table in ("first", "head_dim", "model", "longer"):
             for arch in getattr(self, table):
                 if arch not in self.archs:

@@ -227,6 +227,23 @@ class Cluster:
                     found.append(int(folder.name))
         return sorted(set(found))
 
+    def hang(self, job_id: str) -> list[int]:
+        """Stop all processes of a job, as on a node that hangs; they are returned for `kill_hung`."""
+        found = self.processes_of(job_id)
+        for pid in found:
+            os.kill(pid, signal.SIGSTOP)
+        return found
+
+    @staticmethod
+    def kill_hung(pids: list[int]) -> None:
+        """kill -9 of them: srun first, what holds the others last.
+
+        A stopped process whose parents are gone gets SIGHUP and goes on, and an srun then cancels the step of its
+        number: by now that of the job's next start, on another node.
+        """
+        for pid in sorted(pids, key=lambda pid: (name(pid) != "srun", name(pid) == "slurmstepd")):
+            os.kill(pid, signal.SIGKILL)
+
     def strays(self) -> list[int]:
         """Processes, zombies apart, that carry this cluster's SLURM_CONF."""
         return [pid for pid in self.pids() if pid != os.getpid()]
@@ -262,6 +279,11 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{self.tail()}")
             time.sleep(0.1)
+
+
+def name(pid: int) -> str:
+    """Of a process's program, as /proc has it."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def free_ports(count: int) -> int:

@@ -121,15 +121,13 @@ def test_a_study_survives_everything_a_cluster_does(tmp_path: Path) -> None:
 
 def disturb(campaign: Campaign) -> None:
     """Each of four runs once, when it is 60 steps under way and has saved a state; then the controller."""
-    slurm, frozen = campaign.slurm, dict[str, Any]()
+    slurm, lost = campaign.slurm, dict[str, Any]()
 
     def lose_node(tasks: dict[int, dict[str, str]]) -> None:
         """Everything there hangs, and slurmd is gone."""
         ((task, env),) = tasks.items()
-        frozen.update(task=task, node=env["SLURMD_NODENAME"], all=slurm.processes_of(env["SLURM_JOB_ID"]))
-        for pid in frozen["all"]:
-            os.kill(pid, signal.SIGSTOP)
-        slurm.kill(frozen["node"])
+        lost.update(task=task, node=env["SLURMD_NODENAME"], hung=slurm.hang(env["SLURM_JOB_ID"]))
+        slurm.kill(lost["node"])
 
     def preempt(tasks: dict[int, dict[str, str]]) -> None:
         node = next(iter(tasks.values()))["SLURMD_NODENAME"]
@@ -139,7 +137,9 @@ def disturb(campaign: Campaign) -> None:
         os.kill(next(pid for pid, env in tasks.items() if env["SLURM_PROCID"] == "1"), signal.SIGKILL)
 
     def announce_the_limit(tasks: dict[int, dict[str, str]]) -> None:
-        slurm.run("scancel", "--batch", "--signal=USR1", next(iter(tasks.values()))["SLURM_JOB_ID"])
+        env = next(iter(tasks.values()))  # the last element's own job number is its whole array's
+        element = f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
+        slurm.run("scancel", "--batch", "--signal=USR1", element)
 
     disturbances = {"hgrn2-14k": lose_node, "tnl-14k": preempt, "hgrn2-25k": kill_task, "tnl-25k": announce_the_limit}
     disturbances = {f"{name}-c64-s0": action for name, action in disturbances.items()}
@@ -155,11 +155,10 @@ def disturb(campaign: Campaign) -> None:
     slurm.restart_controller(away_s=2.0)
     assert len(campaign.status()) == 6  # while everything moves
     campaign.until(lambda: starts(campaign.runs["hgrn2-14k-c64-s0"]) == 2, "the lost node's run elsewhere")
-    os.kill(frozen["task"], signal.SIGCONT)  # the hung task wakes up beside its successor
+    os.kill(lost["task"], signal.SIGCONT)  # the hung task wakes up beside its successor
     time.sleep(2.0)
-    for pid in frozen["all"]:
-        os.kill(pid, signal.SIGKILL)
-    slurm.start_node(frozen["node"])
+    slurm.kill_hung(lost["hung"])
+    slurm.start_node(lost["node"])
     for name in disturbances:
         campaign.until(lambda name=name: starts(campaign.runs[name]) >= 2, f"{name} starts again")
 

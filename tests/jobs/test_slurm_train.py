@@ -16,7 +16,7 @@ from scaling.owner import attempts
 from scaling.rundir import RunDir
 from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
 
-from .cluster import Cluster
+from .cluster import Cluster, name
 from .slurm_runs import Job, submit
 
 SLOW = pytest.mark.slow
@@ -75,14 +75,16 @@ def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path
     assert len(hosts) == 2 and set(hosts) <= set(slurm.nodes)
 
 
-def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
-    """The node hangs, slurmd, job and all; its task goes on once another node trains the run."""
+@pytest.mark.parametrize("srun", ["killed", pytest.param("wakes", marks=SLOW)])
+def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, undisturbed: RunDir, srun: str) -> None:
+    """The node hangs, slurmd, job and all; its task goes on once another node trains the run.
+
+    Where the old srun wakes up too, it cancels the step of its number, which is the new start's: one attempt more.
+    """
     job = started(slurm, tmp_path)
     node = job.info()["nodes"]
     (old,) = job.tasks()
-    frozen = slurm.processes_of(job.job_id)
-    for pid in frozen:
-        os.kill(pid, signal.SIGSTOP)
+    hung = slurm.hang(job.job_id)
     slurm.kill(node)
     try:
         job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task", 120)
@@ -90,15 +92,20 @@ def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, u
         os.kill(old, signal.SIGCONT)
         job.until(lambda: exit_code(old) is not None, "the old task ends", 30)
         ended = exit_code(old)
+        if srun == "wakes":
+            waking = [pid for pid in hung if name(pid) == "srun"]
+            for number in (signal.SIGHUP, signal.SIGCONT):
+                for pid in waking:
+                    os.kill(pid, number)
+            job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt", 60)
     finally:
-        for pid in frozen:
-            os.kill(pid, signal.SIGKILL)
+        slurm.kill_hung(hung)
         job.finished()
         slurm.start_node(node)
         slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 60, "the node is back")
     assert rows < STEPS and job.info()["nodes"] != node
     assert ended == 76, "it saw that it is no longer the owner"
-    assert job.exit_codes() == [None, 0]
+    assert job.exit_codes() == ([None, 0] if srun == "killed" else [None, 137, 0]), job.logs()
     same(job, undisturbed)
 
 
