@@ -84,10 +84,14 @@ def turned_trial(
     )
 
 
+# states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers: the rules'
+TURNED = ((32, 128, 8, 4, 1), ((32, 3), (32, 1), (16, 3)), 168)
+ACTIVATIONS = ("", "gradient", "inside")
+
+
 def turned_trials() -> list[Trial]:
     """The defaults, with one change more each, and with all of them; other sizes for what has changed."""
-    # states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
-    states, tiles = (32, 128, 8, 4, 1), ((32, 3), (32, 1), (16, 3))
+    states, tiles, _ = TURNED
     wide = (tiles[0], tiles[1], (32, 2))
     one: Trial = {"prepared": True}
     scores = one | {"kept": True}
@@ -155,6 +159,10 @@ def trials(case: str, width: int) -> list[Trial]:
         ]
     elif case == "cosformer2":
         rows = turned_trials()
+    elif case == "cosformer2-silu":
+        rows = [turned_trial(64, *TURNED, activation=activation) for activation in ACTIVATIONS]
+    elif case == "tnl-silu":
+        rows = [Trial(chunk=64, segments=0, activation=activation) for activation in ACTIVATIONS]
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -214,7 +222,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     names = {
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
         launch: ("carry",),
-        decay: ("decay_rows", "decay_sums", "decay_attend"),
+        decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
     }

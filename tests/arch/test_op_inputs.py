@@ -55,6 +55,12 @@ def test_another_batch_or_length_is_named(name):
         assert f"initial_state has shape {list(state.shape)}, expected [B = 2, " in message
 
 
+def test_an_unknown_activation_is_named():
+    x = torch.zeros(1, 2, 1, 4)
+    message = refuse(lambda: decay_attention(x, x, x, activation="relu"))
+    assert message == "decay_attention: unknown activation 'relu' of q and k (valid: '' or 'silu')"
+
+
 def test_heads_and_widths_that_do_not_fit_are_named():
     x = torch.zeros(2, 5, 4, 6)
     three, two = torch.zeros(2, 5, 3, 6), torch.zeros(2, 5, 2, 6)

@@ -39,6 +39,15 @@ def test_variants_with_angles_fit(width, capability, interval, tmp_path):
     compiled("cosformer2", width, capability, tmp_path, **sizes | ({"state_stages": 3} if interval == 2 else {}))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 64, 128])
+@pytest.mark.parametrize("name", ["tnl-silu", "cosformer2-silu"])
+@pytest.mark.parametrize("activation", ["gradient", "inside"])
+def test_silu_in_the_kernels_fits(activation, name, width, capability, tmp_path):
+    compiled(name, width, capability, tmp_path, activation=activation)
+
+
 def compiled(name, width, capability, tmp_path, **sizes):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(

@@ -93,6 +93,17 @@ def test_variants_with_angles(key_dim, value_dim, shared, length, kind, packed, 
     check(key_dim, value_dim, shared, length, kind, True, packed, **variant)
 
 
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("activation", ["", "gradient", "inside"])
+@pytest.mark.parametrize("key_dim, value_dim, shared, length", [(128, 128, 1, 777), (64, 128, 2, 65), (128, 64, 4, 1)])
+@pytest.mark.parametrize(
+    "kind, turned, more", [("constant", False, {}), ("none", True, {}), ("none", True, {"interval": 2, "kept": True})]
+)
+@pytest.mark.usefixtures("poisoned")
+def test_silu_in_the_kernels(key_dim, value_dim, shared, length, kind, turned, more, activation):
+    check(key_dim, value_dim, shared, length, kind, turned, False, activation=activation, **more)
+
+
 def check(key_dim, value_dim, shared, length, kind, turned, packed, **sizes):
     if turned and key_dim > 128:
         pytest.skip("keys of 256 channels with angles take the chunk form")
@@ -100,6 +111,7 @@ def check(key_dim, value_dim, shared, length, kind, turned, packed, **sizes):
     def make(*shape, seed):
         return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
 
+    silu = "silu" if "activation" in sizes else ""
     batch = 2 if length > 1 else 64  # an error of eight numbers would be chance
     q, k = (make(batch, length, HEADS // shared, key_dim, seed=seed) / key_dim**0.25 for seed in range(2))
     v, weight = (make(batch, length, HEADS, value_dim, seed=seed) for seed in (2, 3))
@@ -124,7 +136,7 @@ def check(key_dim, value_dim, shared, length, kind, turned, packed, **sizes):
             angles = (x[4], positions) if turned else None
             if decay is not None:
                 decay = decay.to(torch.float64 if x[0].dtype == torch.float64 else torch.float32)
-            found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles)
+            found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles, activation=silu)
             return torch.cat([y.double().flatten() for y in found])
 
         # three segments of chunks, the last one shorter

@@ -85,6 +85,8 @@ def test_states_every_two_chunks_of_the_default_size():
         ({"overlap": "dq", "kept": True, "timewise": True}, ("constant", "per step")),
         ({"overlap": "states", "shared_weights": True, "units": True}, ("constant",)),
         ({"pieces": 2, "timewise": True, "interval": 2}, ("none", "per step")),
+        ({"activation": "gradient"}, ("per step",)),
+        ({"activation": "inside", "interval": 2, "kept": True}, ("none",)),
     ],
     ids=lambda x: "-".join(x),
 )
@@ -103,7 +105,8 @@ def check(kind, **variant):
         def call(x):
             given = None if kind == "none" else x[5] if kind == "per step" else rates.to(x[2])
             angles = (x[4], torch.arange(36, device=x[2].device) + 5)
-            return decay_attention(*x[:3], given, x[3], form=form, angles=angles)
+            activation = "silu" if "activation" in variant else ""
+            return decay_attention(*x[:3], given, x[3], form=form, angles=angles, activation=activation)
 
         with override(**sizes):
             return with_gradients(call, leaves)
@@ -215,7 +218,8 @@ def test_operators_are_sound():
     positions, turn = torch.arange(20, dtype=torch.int32, device=DEVICE), theta.detach() / 6.2832
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 2, True, 1, 64)
-    torch.library.opcheck(decay_turned._forward, arguments, test_utils=tests)
+    for activation in ("", "gradient"):
+        torch.library.opcheck(decay_turned._forward, (*arguments, activation), test_utils=tests)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: streams and graphs")

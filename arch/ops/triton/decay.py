@@ -5,28 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
-from .decay_kernels import decay_rows, decay_sums
+from .decay_kernels import activate, decay_rows, decay_sums
 from .knobs import decay_bulk, decay_knobs, decay_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 
+ACTIVATED = 4096  # numbers of a program of `activate`
+
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int, silu: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
     dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
     knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    constant = decay is not None and decay.dim() == 1
+    bulk = decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    activation = knobs.activation if silu and constant and bulk else ""
+    if silu and not activation:
+        q, k = nnf.silu(q), nnf.silu(k)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, activation
     )  # fmt: skip
     return out, final
 
@@ -34,7 +42,7 @@ def attend(
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, activation: str):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
@@ -49,6 +57,8 @@ class _Call:
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
             FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
         )  # fmt: skip
+        if self.bulk:
+            self.flags |= {"CONSTANT": constant, "ACTIVATION": activation}
 
     def decays(self, decay: Tensor) -> None:
         """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
@@ -64,9 +74,7 @@ class _Call:
         sums = y.new_empty(*shape, self.key_dim, self.value_dim, dtype=torch.float32)
         totals = y.new_empty(*shape, dtype=torch.float32)
         if self.count > 1 and self.bulk:
-            bulk_sums(
-                x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
-            )
+            bulk_sums(x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.flags)
         elif self.count > 1:
             tile = self.knobs.sum_tile
             grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
@@ -90,7 +98,7 @@ class _Call:
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
-                self.sizes, tile, reverse, self.constant, self.flags,
+                self.sizes, tile, reverse, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
@@ -100,27 +108,42 @@ class _Call:
         )  # fmt: skip
 
 
+def activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    """silu of q and k by one launch if "gradient", else nothing."""
+    if activation != "gradient":
+        return q.new_empty(0), k.new_empty(0)
+    active = torch.empty_like(q), torch.empty_like(k)
+    activate[(-(-q.numel() // ACTIVATED), 2)](q, k, *active, q.numel(), BLOCK=ACTIVATED, FAST=not interpreted())
+    return active
+
+
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
 @on_its_device
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks."""
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
+    activation: str = "",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and silu
+    of q and k: with an activation they are given before it. "gradient": it is written, and its gradient taken where
+    theirs are stored; "inside": it is computed wherever q and k are loaded, and empty here, as without any."""
     q, k, v, initial = contiguous(q, k, v, initial)
+    active = activated(q, k, activation)
+    if activation == "gradient":
+        q, k = active
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, activation)
     if decay is not None:
         call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
     final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
-    return out, final, sums, totals, table
+    return out, final, sums, totals, table, *active
 
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
-      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      counted: int, activation: str = "") -> tuple[Tensor, ...]:  # fmt: skip
     batch, _, heads, width = v.shape
     shape = (batch * heads, count if count > 1 else 0)
     return (
@@ -129,6 +152,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
         v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        *(x.new_empty(x.shape if activation == "gradient" else 0) for x in (q, k)),
     )
 
 
@@ -136,11 +160,15 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-    totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
+    totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+    constant: bool, activation: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
     d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
-    call = _Call(q, v, table, count, constant)
+    given_q, given_k = q, k
+    if activation == "gradient":
+        q, k = active_q, active_k
+    call = _Call(q, v, table, count, constant, activation)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -154,9 +182,9 @@ def _backward(
         sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
-    call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering)
+    call.run(d_out, v, k, given_q, initial, (sums, totals), d_q, None, False, states, entering)
     later = call.sums(q, d_out, reverse=True)
-    call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_decay)
+    call.run(v, d_out, q, given_k, d_final, later, d_k, None, True, states, entering, d_decay)
     call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
@@ -166,8 +194,8 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-      totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
-      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+      constant: bool, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
@@ -179,21 +207,21 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, in
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.activation = inputs
     ctx.constant = decay is not None and decay.dim() == 1
     ctx.save_for_backward(q, k, v, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, initial, sums, totals, table = ctx.saved_tensors
+    q, k, v, initial, *made = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, initial, sums, totals, table, ctx.count, ctx.counted, learned, ctx.constant
+        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.activation
     )
     d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
-    return d_q, d_k, d_v, d_decay, d_initial, None, None, None
+    return d_q, d_k, d_v, d_decay, d_initial, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -214,6 +242,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, initial: Any, chunk: int, count: int, 
 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any, count: int,
-      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any,
+      active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, q[3], counted)

@@ -21,21 +21,20 @@ def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
 
 def bulk_sums(
     x: Tensor, y: Tensor, table: Tensor, sums: Tensor, totals: Tensor, sizes: tuple[int, ...], tile: int,
-    reverse: bool, constant: bool, flags: dict[str, Any],
+    reverse: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
     """`decay_plain_sums` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
     rows, count = sums.shape[:2]
     decay_plain_sums[(x.shape[3] // tile, count - 1, rows)](
         blocks(x, flags["C"], tile), blocks(y, flags["C"], y.shape[3]), table, sums, totals, *sizes, TILE=tile,
-        CONSTANT=constant, REVERSE=reverse, num_warps=4, num_stages=4, **flags,
+        REVERSE=reverse, num_warps=4, num_stages=4, **flags,
     )  # fmt: skip
 
 
 def bulk_attend(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
     sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
-    d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
-    flags: dict[str, Any],
+    d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
     """`decay_plain_attend` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
@@ -45,6 +44,6 @@ def bulk_attend(
     decay_plain_attend[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
-        CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
-        LEARNED=states is not None, num_warps=4, num_stages=3, **flags,
+        REVERSE=reverse, START=initial is not None, FINAL=final is not None, LEARNED=states is not None,
+        num_warps=4, num_stages=3, **flags,
     )  # fmt: skip

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .decay import chunk_flops
+from .decay import activated, chunk_flops
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, forked, interpreted, on_its_device, operand_dtype
@@ -23,14 +24,17 @@ PARTS = 512  # numbers of a program of `turned_parts`
 
 def attend_turned(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, positions: Tensor, initial: Tensor | None,
-    counted: int,
+    counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs [B, T, H, d_v] and the final state [B, H, 2 d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
     dividing H, q and k doubled by cosines and sines of positions, int, [T] or [B, T], times theta [G, d_k], fp32;
     decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    activation = knobs.activation if silu else ""
+    if silu and not activation:
+        q, k = nnf.silu(q), nnf.silu(k)
     interval = knobs.interval if decay is None else 1
     blocks = -(-q.shape[1] // (interval * knobs.chunk))
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], blocks)
@@ -43,7 +47,7 @@ def attend_turned(
     kept = knobs.kept and torch.is_grad_enabled()
     out, final, *_ = _forward(
         q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, steps, initial, knobs.chunk, interval, kept,
-        count, counted,
+        count, counted, activation,
     )  # fmt: skip
     return out, final
 
@@ -80,7 +84,7 @@ class _Call:
 
     def __init__(
         self, q: Tensor, v: Tensor, table: Tensor, high: Tensor, low: Tensor, positions: Tensor, interval: int,
-        count: int,
+        count: int, activation: str,
     ) -> None:  # fmt: skip
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
@@ -94,7 +98,7 @@ class _Call:
         self.sizes = (self.length, self.heads, self.groups)
         self.flags = dict(
             DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
-            FAST=not interpreted(), **self.knobs.target,
+            FAST=not interpreted(), ACTIVATION=activation, **self.knobs.target,
         )  # fmt: skip
 
     def state_tensors(self, y: Tensor) -> tuple[Tensor, ...]:
@@ -154,15 +158,19 @@ class _Call:
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, initial: Tensor | None, chunk: int, interval: int, kept: bool, count: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, the states before every block of `interval` chunks, scores (empty unless kept), and decays
-    in chunks.
+    activation: str = "",
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, the states before every block of `interval` chunks, scores (empty unless kept), decays in
+    chunks, and silu of q and k, as in decay.py.
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """
     q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, high, low, positions, interval, count)
+    active = activated(q, k, activation)
+    if activation == "gradient":
+        q, k = active
+    call = _Call(q, v, table, high, low, positions, interval, count, activation)
     if decay is not None:
         decay_rows[(call.rows, call.chunks)](
             decay.contiguous(), table, call.length, call.heads, call.chunks, C=chunk, PER_STEP=decay.dim() == 3,
@@ -180,7 +188,7 @@ def _forward(
         )  # fmt: skip
 
     call.by_pieces(k, v, initial, found, False, use)
-    return out, final, states, scores, table
+    return out, final, states, scores, table, *active
 
 
 def score_count(length: int, chunk: int, interval: int, kept: bool) -> int:
@@ -192,7 +200,7 @@ def score_count(length: int, chunk: int, interval: int, kept: bool) -> int:
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
       positions: Tensor, initial: Tensor | None, chunk: int, interval: int, kept: bool, count: int,
-      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      counted: int, activation: str = "") -> tuple[Tensor, ...]:  # fmt: skip
     batch, length, heads, width = v.shape
     wide = 2 * q.shape[-1]
     return (
@@ -201,6 +209,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
         v.new_empty(batch * heads, (length + interval * chunk - 1) // (interval * chunk), width, wide),
         v.new_empty(batch * heads, score_count(length, chunk, interval, kept), chunk, chunk),
         v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        *(x.new_empty(x.shape if activation == "gradient" else 0) for x in (q, k)),
     )
 
 
@@ -208,12 +217,15 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-    positions: Tensor, states: Tensor, scores: Tensor, table: Tensor, interval: int, count: int, counted: int,
-    learned: bool,
+    positions: Tensor, states: Tensor, scores: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, interval: int,
+    count: int, counted: int, learned: bool, activation: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
     d_out, d_final, q, k, v, positions = contiguous(d_out, d_final, q, k, v, positions)
-    call = _Call(q, v, table, high, low, positions, interval, count)
+    given_q, given_k = q, k
+    if activation == "gradient":
+        q, k = active_q, active_k
+    call = _Call(q, v, table, high, low, positions, interval, count, activation)
     batch, length, heads = v.shape[:3]
     *_, d_states, d_initial = found = call.state_tensors(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -228,10 +240,11 @@ def _backward(
 
     def run(kind: int, kinds: int, first: int, last: int, order: int = 1) -> None:
         turned_backward[(kinds * (last - first), call.rows)](
-            q, k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay, units,
-            *call.sizes, call.chunks, first, call.stride, FIRST=kind, KINDS=kinds, ORDER=order if knobs.timewise else 0,
-            INTERVAL=interval, C=knobs.chunk, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
-            VALUE_STAGES=knobs.value_stages, LEARNED=learned, SHARED=knobs.shared_weights and not learned,
+            q, k, given_q, given_k, v, d_out, *call.around, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
+            units, *call.sizes, call.chunks, first, call.stride, FIRST=kind, KINDS=kinds,
+            ORDER=order if knobs.timewise else 0, INTERVAL=interval, C=knobs.chunk, BK=knobs.key_tile,
+            STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages, LEARNED=learned,
+            SHARED=knobs.shared_weights and not learned,
             AHEAD=knobs.ahead and call.flags["FAST"] and not call.flags["EXACT"], UNITS=knobs.units,
             KEPT=scores.numel() > 0, num_warps=knobs.warps, maxnreg=None if learned else knobs.registers, **call.flags,
         )  # fmt: skip
@@ -255,8 +268,9 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-      positions: Tensor, states: Tensor, scores: Tensor, table: Tensor, interval: int, count: int, counted: int,
-      learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      positions: Tensor, states: Tensor, scores: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor,
+      interval: int, count: int, counted: int, learned: bool, activation: str,
+      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
         q.new_empty(q.shape),
@@ -269,25 +283,25 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, hi
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, _, _, high, low, positions, initial, _, ctx.interval, _, ctx.count, ctx.counted = inputs
+    q, k, v, _, _, high, low, positions, initial, _, ctx.interval, _, *ctx.options = inputs
     ctx.started = initial is not None
     ctx.save_for_backward(q, k, v, high, low, positions, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    *tensors, states, scores, table = ctx.saved_tensors
+    tensors, (count, counted, activation) = ctx.saved_tensors, ctx.options
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(tensors[2]) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, *tensors, states, scores, table, ctx.interval, ctx.count, ctx.counted, learned
+        d_out, d_final, *tensors, ctx.interval, count, counted, learned, activation
     )
     unread = (None,) * 3
     return (
         *(d_q, d_k, d_v, d_decay if learned else None, d_theta),
         *unread,
         d_initial if ctx.started else None,
-        *(None,) * 5,
+        *(None,) * 6,
     )
 
 
@@ -302,6 +316,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, posit
 
 @register_flop_formula(torch.ops.arch.turned_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, states: Any, scores: Any,
-      table: Any, interval: int, count: int, counted: int, learned: bool, *args: Any,
+      table: Any, active_q: Any, active_k: Any, interval: int, count: int, counted: int, learned: bool, *args: Any,
       **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

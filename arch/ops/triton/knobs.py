@@ -112,6 +112,7 @@ class DecayKnobs:
     segments: int  # 0: as many as fill the GPU best
     arch: str | None  # as in Knobs
     bulk: bool | None = None  # whether the kernels for Hopper run (`decay_bulk`); None: where they can
+    activation: str = ""  # where these, with constant decays, take silu: "gradient", "inside" (`_forward`), or nowhere
 
     @property
     def target(self) -> dict[str, Any]:
@@ -189,6 +190,7 @@ class TurnedKnobs:
     output_registers: int | None = None  # and of the outputs
     pieces: int = 1  # of the pass over the states; what reads them then runs beside it, a piece behind
     overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing
+    activation: str = ""  # as in DecayKnobs; d_q and d_k take what silu is taken of instead of silu, not beside it
     prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
 
     @property

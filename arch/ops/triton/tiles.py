@@ -109,6 +109,15 @@ def sigmoids(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def silu(x, FAST: tl.constexpr):
+    """x sigmoid(x) and its derivative, fp32."""
+    x = x.to(tl.float32)
+    up = inverse(1.0 + power(x * -LOG2E, FAST), FAST)
+    y = x * up
+    return y, y * (1.0 - up) + up
+
+
+@triton.jit
 def forget(x, bound, FAST: tl.constexpr):
     """log2 f and c = 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of log(1 - c), else from f."""
     up, down = sigmoids(x, FAST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import TWO_PI, cos_sin
+from .tiles import TWO_PI, cos_sin, silu
 
 TURN = tl.constexpr(0.15915494309189535)  # 1 / 2 pi
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
@@ -35,6 +35,15 @@ def anchored(x, inside):
     row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
     hold a copy of the operand."""
     return tl.where(inside[:, None], x, 0.0)
+
+
+@triton.jit
+def entering(x, inside, ACTIVATION: tl.constexpr, FAST: tl.constexpr):
+    """q or k, `anchored`; if "inside", silu of what is loaded."""
+    x = anchored(x, inside)
+    if ACTIVATION == "inside":
+        x, _ = silu(x, FAST)
+    return x
 
 
 @triton.jit

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
-from .tiles import load_rows, operand, power, prefetch, product, store_rows
-from .turned_angles import anchored, as_half, doubled, halves, turns, unit_matrix, waves
+from .tiles import load_rows, operand, power, prefetch, product, silu, store_rows
+from .turned_angles import as_half, doubled, entering, halves, turns, unit_matrix, waves
 from .turned_values import other_half, placed, value_gradient, value_rows
 
 
@@ -20,7 +20,8 @@ def turned_states(
     x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
     T, H, G, N, BEGIN, END, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
-    START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with the
     columns of `doubled`, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels, cosines and
@@ -68,7 +69,7 @@ def turned_states(
             place = states + (bh * N + chunk) * size + (v0 + tl.arange(0, BV))[:, None] * WIDE
             tl.store(place + 2 * k0 + columns[None, :], state.to(states.dtype.element_ty))
         _, cos, sin = waves(position, high, low, FAST)
-        key = anchored(key, inside)
+        key = entering(key, inside, ACTIVATION, FAST)
         if DECAY:
             decays = table + (bh * N + chunk) * C
             whole = tl.load(decays + table_size + C - 1)
@@ -90,29 +91,32 @@ def turned_states(
 def turned_output(
     q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, BEGIN, POSITION_STRIDE,
     ORDER: tl.constexpr, INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk. KEPT: and the scores
     with their decays, for the values' gradient: see `score_place`."""
     _, chunk, bh = placed(BEGIN, 1, ORDER)
     value_rows(
         q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
-        INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, EXACT, FAST,
+        INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, ACTIVATION, EXACT, FAST,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["T", "N", "BEGIN", "POSITION_STRIDE"])
 def turned_backward(
-    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v, d_turn, d_decay,
-    units, T, H, G, N, BEGIN, POSITION_STRIDE,
+    q, k, given_q, given_k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v,
+    d_turn, d_decay, units, T, H, G, N, BEGIN, POSITION_STRIDE,
     FIRST: tl.constexpr, KINDS: tl.constexpr, ORDER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, KEPT: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, KEPT: tl.constexpr, ACTIVATION: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
     is read from DRAM once. KINDS of the three, from FIRST on.
+
+    ACTIVATION: d_q and d_k are of what silu is taken of, given_q and given_k; "inside": q and k are the same.
 
     d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
@@ -123,25 +127,25 @@ def turned_backward(
     kind += FIRST
     if kind == 0:
         key_gradient(
-            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay, units,
+            d_out, v, k, given_q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, False, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, False, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay, units,
+            v, d_out, q, given_k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, True, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, True, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
     elif KEPT:
         value_gradient(
             k, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, EXACT, FAST,
+            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
             k, q, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, False, True, EXACT, FAST,
+            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, False, True, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
 
 
@@ -151,7 +155,7 @@ def key_gradient(
     T, H, G, N, POSITION_STRIDE, chunk, bh, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
     d_states). before: the states before every chunk."""
@@ -159,13 +163,13 @@ def key_gradient(
         key_half(
             a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh, True,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
     else:
         key_half(
             a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
             T, H, G, N, POSITION_STRIDE, chunk, bh, False,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, EXACT, FAST,
+            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
 
 
@@ -175,7 +179,7 @@ def key_half(
     T, H, G, N, POSITION_STRIDE, chunk, bh, OTHER: tl.constexpr, INTERVAL: tl.constexpr,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """`key_gradient`; OTHER: with the other half of the block, whole."""
     WIDE: tl.constexpr = 2 * DK
@@ -222,15 +226,20 @@ def key_half(
         if OTHER:
             y = load_rows(c + inner + move * G * DK, rows, near, G * DK, first, BK)
             _, cos, sin = waves(tl.load(places + move, mask=near, other=0), high, low, FAST)
-            result = product(across, doubled(anchored(y, near), cos, sin, EXACT), EXACT)
+            result = product(across, doubled(entering(y, near, ACTIVATION, FAST), cos, sin, EXACT), EXACT)
             result += product(x, state, EXACT)
         else:
             result = product(x, state, EXACT)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         if DECAY:
             result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
-        z = doubled(as_half(z, unit, EXACT), cos, sin, EXACT)
+        z = as_half(z, unit, EXACT)
+        if ACTIVATION == "inside":
+            z, _ = silu(z, FAST)
+        z = doubled(z, cos, sin, EXACT)
         primal = as_half(primal, unit, EXACT)
+        if ACTIVATION != "":
+            primal, slope = silu(primal, FAST)
         if LEARNED:
             turned = doubled(primal, cos, sin, EXACT)
             crossing += tl.sum(turned * result, 1)
@@ -241,7 +250,10 @@ def key_half(
         upper, lower = halves(result)
         angles = primal * (lower * cos - upper * sin) * position
         tl.store(d_turn + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
-        store_rows(out + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
+        gradient = upper * cos + lower * sin
+        if ACTIVATION != "":
+            gradient *= slope
+        store_rows(out + (token * H + head) * DK, gradient, rows, inside, H * DK, first, BK)
     if LEARNED:
         if REVERSE:
             pairs = tl.where(rows[:, None] < rows[None, :], scores * weights, 0.0)  # [s, t], s before t

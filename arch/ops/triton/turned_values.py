@@ -11,7 +11,7 @@ import triton.language as tl
 
 from .decay_kernels import pair_decays
 from .tiles import load_rows, operand, power, product, store_rows
-from .turned_angles import anchored, doubled, turns, waves
+from .turned_angles import doubled, entering, turns, waves
 
 
 @triton.jit
@@ -51,19 +51,19 @@ def score_place(scores, bh, number, N, INTERVAL: tl.constexpr, C: tl.constexpr):
 def value_rows(
     a, b, c, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
     INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, REVERSE: tl.constexpr,
+    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
     if other_half(chunk, N, INTERVAL, REVERSE):
         value_half(
             a, b, c, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
-            True, INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, REVERSE, EXACT, FAST,
+            True, INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, REVERSE, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
     else:
         value_half(
             a, b, c, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
-            False, INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, REVERSE, EXACT, FAST,
+            False, INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, REVERSE, ACTIVATION, EXACT, FAST,
         )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def value_half(
     a, b, c, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
     OTHER: tl.constexpr, INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr,
     BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, REVERSE: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """`value_rows`; OTHER: with the other half of the block, whole."""
     WIDE: tl.constexpr = 2 * DK
@@ -97,13 +97,15 @@ def value_half(
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
+        x = doubled(entering(x, inside, ACTIVATION, FAST), cos, sin, EXACT)
+        y = doubled(entering(y, inside, ACTIVATION, FAST), cos, sin, EXACT)
         score += product(x, tl.trans(y), EXACT)
         result += product(x, state, EXACT)
         if OTHER:
             y = load_rows(b + inner + move * G * DK, rows, near, G * DK, first, BK)
             _, cos, sin = waves(step, high, low, FAST)
-            across += product(x, tl.trans(doubled(anchored(y, near), cos, sin, EXACT)), EXACT)
+            y = doubled(entering(y, near, ACTIVATION, FAST), cos, sin, EXACT)
+            across += product(x, tl.trans(y), EXACT)
     table_size = tl.num_programs(1).to(tl.int64) * N * C
     decays = table + (bh * N + chunk) * C
     score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
@@ -125,7 +127,7 @@ def value_half(
 def value_gradient(
     k, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE, chunk, bh,
     INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, DECAY: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    STAGES: tl.constexpr, DECAY: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """A chunk of d_v by the scores that the forward kept."""
     WIDE: tl.constexpr = 2 * DK
@@ -142,7 +144,7 @@ def value_gradient(
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
-        result += product(doubled(anchored(x, inside), cos, sin, EXACT), state, EXACT)
+        result += product(doubled(entering(x, inside, ACTIVATION, FAST), cos, sin, EXACT), state, EXACT)
     if DECAY:
         leave = tl.load(table + (2 * tl.num_programs(1).to(tl.int64) * N + bh * N + chunk) * C + rows)
         result *= power(leave, FAST)[:, None]
