@@ -38,6 +38,8 @@ def bulk_attend(
 ) -> None:  # fmt: skip
     """`decay_plain_attend` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
+    # silu of a and b lies in shared memory beside what was loaded: a third stage would leave room for one program
+    stages = 2 if flags["ACTIVATION"] == "inside" and not keys else 3
     if states is not None and own is not None:
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
@@ -45,5 +47,5 @@ def bulk_attend(
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
         REVERSE=reverse, START=initial is not None, FINAL=final is not None, LEARNED=states is not None,
-        num_warps=4, num_stages=3, **flags,
+        num_warps=4, num_stages=stages, **flags,
     )  # fmt: skip

@@ -34,6 +34,15 @@ def in_registers(x, EXACT: tl.constexpr):
 
 
 @triton.jit
+def computed_once(x, EXACT: tl.constexpr):
+    """x, which the compiler does not compute a second time where it is wanted in a second layout."""
+    if EXACT:
+        return x
+    else:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
+
+
+@triton.jit
 def constant_decays(one, rows, left, C: tl.constexpr):
     """Sums of a chunk's log-decays, `one` in each row that is `left`: of all, and up to and behind each [C]."""
     whole = one * tl.minimum(left, C)
@@ -131,7 +140,8 @@ def decay_plain_attend(
             if KEYS:
                 z = operand(silu(z, FAST)[0], EXACT)
             else:
-                x, y = operand(silu(x, FAST)[0], EXACT), operand(silu(y, FAST)[0], EXACT)
+                x = computed_once(operand(silu(x, FAST)[0], EXACT), EXACT)
+                y = computed_once(operand(silu(y, FAST)[0], EXACT), EXACT)
         score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
