@@ -54,7 +54,7 @@ def decay_attention(
     given before it. Raises InputError where a dtype or a shape does not fit.
     """
     if activation not in ("", "silu"):
-        raise InputError(f"decay_attention: unknown activation {activation!r} of q and k (valid: '' or 'silu')")
+        raise InputError(f"decay_attention: unknown activation {activation!r} of q and k (valid: '', 'silu')")
     if angles is not None:
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
         _check_positions(angles[1], *q.shape[:2])

@@ -58,7 +58,7 @@ def test_another_batch_or_length_is_named(name):
 def test_an_unknown_activation_is_named():
     x = torch.zeros(1, 2, 1, 4)
     message = refuse(lambda: decay_attention(x, x, x, activation="relu"))
-    assert message == "decay_attention: unknown activation 'relu' of q and k (valid: '' or 'silu')"
+    assert message == "decay_attention: unknown activation 'relu' of q and k (valid: '', 'silu')"
 
 
 def test_heads_and_widths_that_do_not_fit_are_named():
