@@ -60,10 +60,10 @@ def test_silu_in_the_kernels(activation):
     with override(segments=3, chunk=16, bulk=True, key_tile=16, activation=activation):
         found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
-    tests = ("test_schema", "test_faketensor")
-    arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, activation)
-    with override(chunk=16, bulk=True):
-        torch.library.opcheck(decay._forward, arguments, test_utils=tests)
+    if activation == "gradient":
+        arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, activation)
+        with override(chunk=16, bulk=True):
+            torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_bulk_kernels_in_tiles():

@@ -85,7 +85,7 @@ def test_states_every_two_chunks_of_the_default_size():
         ({"overlap": "dq", "kept": True, "timewise": True}, ("constant", "per step")),
         ({"overlap": "states", "shared_weights": True, "units": True}, ("constant",)),
         ({"pieces": 2, "timewise": True, "interval": 2}, ("none", "per step")),
-        ({"activation": "gradient"}, ("per step",)),
+        ({"activation": "gradient"}, ("constant",)),
         ({"activation": "inside", "interval": 2, "kept": True}, ("none",)),
     ],
     ids=lambda x: "-".join(x),
