@@ -153,6 +153,11 @@ def trials(case: str, width: int) -> list[Trial]:
                 (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
             )
         ]
+    elif case == "hgrn2-silu":
+        rows = [
+            Trial(chunk=64, segments=0, activation=activation, operands_registers=registers)
+            for activation, registers in (("", 128), ("inside", 128), ("inside", None), ("", 128))
+        ]
     elif case == "cosformer2":
         rows = turned_trials()
     else:

@@ -39,6 +39,13 @@ def test_variants_with_angles_fit(width, capability, interval, tmp_path):
     compiled("cosformer2", width, capability, tmp_path, **sizes | ({"state_stages": 3} if interval == 2 else {}))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 64, 128, 256])
+def test_silu_inside_fits(width, capability, tmp_path):
+    compiled("hgrn2-silu", width, capability, tmp_path, activation="inside")
+
+
 def compiled(name, width, capability, tmp_path, **sizes):
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
