@@ -141,16 +141,17 @@ def _tile(
         dy += product(x, tl.trans(d_score), EXACT)
     flow = x * dx - y * dy
     logits, query = logits.to(tl.float32), query.to(tl.float32)
-    if SILU:
-        query, slope_q = silu(laid_as(dx, query, FAST), FAST)
     if LOGITS:
         up, down = sigmoids(logits, FAST)
         c = (1.0 - lower) * down
     else:
         c = complement_of(logits)
     k = key_rows.to(tl.float32) if KEY else c
+    dk = dy * power(after, FAST)
     dq = dx * power(until, FAST) + own * k
-    dk = dy * power(after, FAST) + own * query
+    if SILU:  # this late, for registers
+        query, slope_q = silu(laid_as(dq, query, FAST), FAST)
+    dk += own * query
     if not NEAR:
         more_q, more_k, more = _by_halves(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
         dq += more_q
