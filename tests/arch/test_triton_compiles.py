@@ -43,7 +43,7 @@ def test_variants_with_angles_fit(width, capability, interval, tmp_path):
 @pytest.mark.parametrize("capability", SHARED)
 @pytest.mark.parametrize("width", [16, 64, 128, 256])
 def test_silu_inside_fits(width, capability, tmp_path):
-    compiled("hgrn2-silu", width, capability, tmp_path, activation="inside")
+    compiled("hgrn2-silu", width, capability, tmp_path, activation="inside", products=True)
 
 
 def compiled(name, width, capability, tmp_path, **sizes):

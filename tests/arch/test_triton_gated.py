@@ -133,10 +133,11 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
         before = with_gradients(lambda x: outside.run(x, "triton", moved), inputs)
         passes = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
     assert all(torch.equal(a, b) for a, b in zip(passes, before, strict=True))
-    with override(middle=middle, activation="inside"):
-        found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
-    assert not torch.equal(found[2], before[2]), "the knob changes nothing"
-    assert_close([x.cpu().double() for x in found], expected, 4e-5 if log_decays else TOLERANCE)
+    for products in (False, True) if middle else (False,):
+        with override(middle=middle, activation="inside", products=products):
+            found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
+        assert not torch.equal(found[2], before[2]), "the knob changes nothing"
+        assert_close([x.cpu().double() for x in found], expected, 4e-5 if log_decays else TOLERANCE)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
@@ -174,5 +175,5 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
         return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
 
     ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
-    with override(activation="inside"):
+    with override(activation="inside", products=activation == "silu"):
         assert_as_exact_as_the_chunk_form(run, leaves, ("out", "q", "v", "logits", "bound", "state"))

@@ -95,7 +95,7 @@ def _forward(
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, num_warps=knobs.operands_warps,
+        BK=knobs.operands_tile, PRODUCTS=knobs.products, num_warps=knobs.operands_warps,
         maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
@@ -155,7 +155,8 @@ def _backward(
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
             d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
-            PER=per, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
+            PER=per, PRODUCTS=knobs.products, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
+            num_stages=1, **knobs.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial

@@ -75,7 +75,7 @@ def _tile(
     q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
-    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BK channels of a chunk, all of them referred to the middle with NEAR.
 
@@ -135,12 +135,14 @@ def _tile(
     carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
     if not NEAR:
         carried *= power(through, FAST)
-    carried += tl.sum(y * dy, 1)
+    # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
+    wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
+    carried += tl.sum(wide_y * dy, 1)
     if NEAR:
         dx += product(y, d_score, EXACT)
         dy += product(x, tl.trans(d_score), EXACT)
-    flow = x * dx - y * dy
-    logits, query = logits.to(tl.float32), query.to(tl.float32)
+    flow = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    logits, query = logits.to(tl.float32), product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if LOGITS:
         up, down = sigmoids(logits, FAST)
         c = (1.0 - lower) * down
@@ -187,7 +189,7 @@ def gated_backward(
     d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-    SILU: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """dq (with SILU that of q before its silu), dk (with KEY), the gradient of the logits or of log f, and of the bound
     [BH, N, DK] summed over the rows, each for BK channels.
@@ -205,7 +207,7 @@ def gated_backward(
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
             d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
-            SILU,
+            SILU, PRODUCTS and NEAR,
         )  # fmt: skip
     else:
         columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
@@ -217,5 +219,5 @@ def gated_backward(
                     _tile(
                         q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
                         d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
-                        EXACT, FAST, SILU,
+                        EXACT, FAST, SILU, False,
                     )  # fmt: skip

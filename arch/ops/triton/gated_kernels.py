@@ -51,7 +51,7 @@ def gated_operands(
     q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-    SILU: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and what links the
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
@@ -65,7 +65,8 @@ def gated_operands(
     inside = (chunk * C + rows < T)[None, :]
     token = batch * T + chunk * C
     offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
-    logits = load_gates(gate, offsets, inside, LOGITS)
+    if not PRODUCTS:
+        logits = load_gates(gate, offsets, inside, LOGITS)
     one = matrix(table, 5, C)
     query = tl.load(q + offsets, mask=inside, other=0.0)
     sums = transposed(table, 4 if MIDDLE else 0, C)
@@ -75,6 +76,8 @@ def gated_operands(
     lower = tl.zeros([BK, 1], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
+    if PRODUCTS:  # the last of the loads: the compiler waits for them here
+        logits = load_gates(gate, offsets, inside, LOGITS)
     log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
@@ -96,7 +99,7 @@ def gated_operands(
         tl.store(link + 2 * DK, whole)
         until = time_sums(log_f, sums, EXACT)
         after = time_sums(log_f, transposed(table, 1, C), EXACT)
-    query = query.to(tl.float32)
+    query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if SILU:
         query, _ = silu(query, FAST)
     x, y = query * power(until, FAST), k * power(after, FAST)

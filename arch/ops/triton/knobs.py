@@ -38,6 +38,7 @@ class Knobs:
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
+    products: bool = False  # what is read comes into the layout of products' results by a product, not through memory
     activation: str = ""  # where q's is taken: "inside" the kernels, or as a pass before them
 
     @property
