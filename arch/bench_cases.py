@@ -53,9 +53,19 @@ def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callabl
     return {form: by(form) for form in ("triton", "chunk", "naive")}
 
 
-def _hgrn2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """q before its silu."""
     q, v, logits = (normal(batch, length, heads, width) for _ in range(3))
-    return [nnf.silu(q), v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+    return [q, v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+
+
+def _hgrn2(*shape: Any) -> list[Tensor]:
+    q, *rest = _hgrn2_given(*shape)
+    return [nnf.silu(q), *rest]
+
+
+def _hgrn2_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return gated_attention(x[0], None, x[1], (x[2], x[3]), form=form, activation="silu")
 
 
 def _fla_hgrn2(*shape: int) -> Run:
@@ -194,6 +204,7 @@ CASES = {
             _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
             gated,
         ),
+        Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
         Case(
             "gla",
             ("q", "k", "v", "log_f"),

@@ -157,6 +157,19 @@ def trials(case: str, width: int) -> list[Trial]:
                 (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
             )
         ]
+        rows += [Trial(chunk=64, segments=0, products=products) for products in (False, True)]
+    elif case == "hgrn2-silu":
+        rows = [
+            Trial(chunk=64, segments=0, activation=activation, products=products, operands_registers=registers)
+            for activation, products, registers in (
+                ("", False, 128),
+                ("inside", False, 128),
+                ("", True, 128),
+                ("inside", True, 128),
+                ("inside", True, None),
+                ("", False, 128),
+            )
+        ]
     elif case == "cosformer2":
         rows = turned_trials()
     elif case == "cosformer2-silu":

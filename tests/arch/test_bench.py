@@ -96,6 +96,7 @@ def test_without_triton_the_other_forms_are_timed(monkeypatch):
     ("case", "rules"),
     [
         ("hgrn2", "gated_knobs"),
+        ("hgrn2-silu", "gated_knobs"),
         ("cosformer2", "turned_knobs"),
         ("cosformer2-silu", "turned_knobs"),
         ("tnl", "decay_knobs"),

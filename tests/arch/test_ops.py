@@ -9,7 +9,7 @@ import torch.nn.functional as nnf
 from arch.ops import causal_filter, decay_attention, decay_attention_step, gated_attention
 from arch.ops.gated_attention import forget_gate
 
-from .compare import LENGTHS, TOLERANCE, assert_close, compare, randn
+from .compare import LENGTHS, TOLERANCE, assert_close, case, compare, randn, silu_of_queries
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -86,6 +86,16 @@ def test_gated_attention(length, gate, dtype):
         return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, form=form)
 
     compare(run, [q, k, v, state, log_f], dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_silu_of_gated_queries(dtype):
+    """Inside the operation as before it, token by token too."""
+    example = case("gated logits", 2, 20, dtype)
+    outside, given = (silu_of_queries(example, given) for given in (False, True))
+    for form in ("naive", "chunk", "step"):
+        found, expected = (x.run(x.inputs(), form) for x in (given, outside))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_gate_of_zero_forgets_exactly_and_has_no_gradient():

@@ -43,8 +43,15 @@ def test_variants_with_angles_fit(width, capability, interval, tmp_path):
 @pytest.mark.parametrize("capability", SHARED)
 @pytest.mark.parametrize(("name", "width"), [("tnl-silu", 128), ("cosformer2-silu", 16), ("cosformer2-silu", 128)])
 @pytest.mark.parametrize("activation", ["gradient", "inside"])
-def test_silu_in_the_kernels_fits(activation, name, width, capability, tmp_path):
+def test_silu_of_queries_and_keys_fits(activation, name, width, capability, tmp_path):
     compiled(name, width, capability, tmp_path, activation=activation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 64, 128, 256])
+def test_silu_inside_fits(width, capability, tmp_path):
+    compiled("hgrn2-silu", width, capability, tmp_path, activation="inside", products=True)
 
 
 def compiled(name, width, capability, tmp_path, **sizes):

@@ -38,6 +38,8 @@ class Knobs:
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
+    products: bool = False  # what is read comes into the layout of products' results by a product, not through memory
+    activation: str = ""  # where q's is taken: "inside" the kernels, or as a pass before them
 
     @property
     def target(self) -> dict[str, Any]:
@@ -71,6 +73,10 @@ def own_instructions(exact: bool) -> bool:
 
 def gated_chunk(exact: bool) -> int:
     return int(_override.get("chunk", 32 if exact else 64))
+
+
+def gated_activation() -> str:
+    return str(_override.get("activation", ""))
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:

@@ -173,6 +173,16 @@ def accumulated(x, one, EXACT: tl.constexpr):
 
 
 @triton.jit
+def laid_as(like, x, FAST: tl.constexpr):
+    """fp32 x in the layout of fp32 `like`, which must not be cheap to compute in another one. What is made of x alone
+    the compiler else makes in the layout of its load, or twice."""
+    if FAST:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f,f", [x, like], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        return x
+
+
+@triton.jit
 def packed(x):
     """fp32 numbers that are bf16, as bf16: two in a register, which the compiler's own conversion would not do."""
     return tl.inline_asm_elementwise(
