@@ -139,7 +139,9 @@ def _noise_text(fits: dict[str, Any]) -> str:
     return (
         f" Measured on {measured}; pooled and taken to hold at every size and architecture. Each replicate draws the "
         "noise's variance from its scaled inverse chi-square, moves every size's curve as a whole by an independent "
-        "normal draw in log loss, extracts the envelope and fits again. Noise along a curve is not modelled, nor that "
+        "normal draw in log loss, extracts the envelope and fits again. The lowest of noisy curves "
+        "lies too low, in the study and once more in its replicates: their level of L is put about the fitted level "
+        "less its simulated bias, and varies as this difference does. Noise along a curve is not modelled, nor that "
         "runs of one seed read the same batches."
     )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analysis.axes import power_of_ten
-from analysis.fits.intervals import LOW_FROM
 
 HEADINGS = {
     "arch": "architecture",
@@ -92,11 +92,12 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 def notes(fits: dict[str, Any]) -> list[str]:
     """Lines that belong under the table of laws: the interval's method, and why something is not a number."""
     lines = [interval_text(fits)]
-    noise = fits["interval"]["seed_noise"]
-    if noise is not None and noise["s"] > LOW_FROM:
+    moved = {arch: one["laws"]["loss"].get("level_bias") for arch, one in fits["archs"].items() if one["fitted"]}
+    if told := ", ".join(f"{arch} {math.expm1(bias):+z.2%}" for arch, bias in moved.items() if bias is not None):
         lines.append(
-            f"seed noise above {LOW_FROM:.0%}: the lowest of several curves that chance has moved lies too low, so the "
-            f"level of L (beta, the band) does too, and its interval covers less than it says; more seeds help"
+            f"the lowest of several curves that chance has moved lies too low: by simulation the level of L is off by "
+            f"{told}. Its interval (beta, the band) is corrected for that, the line is not: it follows the envelope, "
+            f"and need not lie in the middle of its band"
         )
     for arch, one in fits["archs"].items():
         if not one["fitted"]:

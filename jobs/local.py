@@ -19,8 +19,8 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.05
-GRACE_S = 5.0  # after Ctrl-C, which the children heard too: they may be saving their state
-PATIENCE_S = 10.0  # for a terminated child to end by itself
+PATIENCE_S = 600.0  # for a terminated child to save its state; Ctrl-C ends the wait, and the child
+SILENT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,6 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
                 ticked = time.monotonic()
                 yield Event("tick")
             time.sleep(POLL_S)
-    except (KeyboardInterrupt, GeneratorExit):
-        _wait([process for _, process in active.values()], GRACE_S)
-        raise
     finally:
         _end([process for _, process in active.values()])
 
@@ -134,13 +131,19 @@ def _in_child(cores: set[int] | None) -> Callable[[], None]:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Terminate, wait, then kill."""
+    """Terminate, wait, then kill. After a Ctrl-C, which they heard too, SIGTERM is the same request (scaling.stop)."""
     left = _wait(processes, 0.0)
     for process in left:
         process.terminate()
-    for process in _wait(left, PATIENCE_S):
-        process.kill()
-        process.wait()
+    try:
+        if left := _wait(left, SILENT_S):
+            told = f"waiting for {len(left)} process(es) to save what they have; Ctrl-C ends them at once"
+            print(told, file=sys.stderr, flush=True)
+        left = _wait(left, PATIENCE_S)
+    finally:
+        for process in left:
+            process.kill()
+            process.wait()
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> list[subprocess.Popen[bytes]]:

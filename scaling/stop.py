@@ -13,8 +13,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 class StopRequest:
     """Whether a signal asked the run to end, after the next logged step.
 
-    A signal later than a second after the first ends the process at once; earlier ones are the same request, sent to
-    the process group and once more by a parent.
+    The same signal again, later than a second after it, ends the process at once. Any other is the same request: a
+    parent passes Ctrl-C on as SIGTERM, a job is preempted ahead of its time limit.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StopRequest:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if now > self._asked + 1.0:
+        if signal.Signals(number).name == self.name and now > self._asked + 1.0:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         if self.name is None:

@@ -54,6 +54,8 @@ def fit_arch(
         "n_opt": _law(c[free], n_params[free], lines.n_opt, level, reason),
         "d_opt": _law(c[free], n_tokens[free], lines.d_opt, level, reason),
     }
+    if laws["loss"]["identified"]:
+        laws["loss"]["level_bias"] = lines.level_bias
     points = {
         "c": c[covered].tolist(),
         "loss": loss[covered].tolist(),

@@ -1,6 +1,7 @@
 """Fits of whole studies on disk: exponents of a known world, refusals with their reason, and what a result says."""
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -80,18 +81,21 @@ def test_fewer_than_three_interior_sizes_are_not_identified(tmp_path: Path) -> N
     assert {entry["a"] for entry in conventions_table(fits)} == {"not identified"}
 
 
-@pytest.mark.parametrize(("seed_noise", "warned"), [(0.001, False), (0.05, True)])
-def test_noisy_seeds_are_told(tmp_path: Path, seed_noise: float, warned: bool) -> None:
-    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=seed_noise)
-    told = notes(fit_study(load_tables(tmp_path, runs), settings()))
-    assert any("seed noise above 1%" in line for line in told) is warned
+def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.05)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert loss["level_bias"] < -0.001
+    assert any(f"level of L is off by tnl {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
 
 
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     fits = fit_study(load_tables(tmp_path, runs), settings())
     assert fits["interval"]["method"] == "none: no replicate seeds"
-    assert fits["archs"]["tnl"]["laws"]["loss"]["interval"] is None
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert loss["interval"] is None and loss["level_bias"] is None
+    assert not any("level of L" in line for line in notes(fits))
     assert "[" not in laws_table(fits)[0]["alpha"]
 
 

@@ -1,13 +1,14 @@
 """Seed-noise intervals: pooling by hand, coverage near the nominal level, determinism, speed."""
 
 import math
-import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from analysis.fits.envelope import SizeCurve, extract
 from analysis.fits.intervals import Lines, SeedNoise, bootstrap, fit_envelopes, percentiles, pool_seed_noise
+from tests.pace import seconds
 
 from .synthetic import SIZES, power_world
 
@@ -66,29 +67,103 @@ def test_intervals_cover_the_noiseless_laws(s: float) -> None:
     assert (hits >= 0.88 * 120).all(), hits
 
 
-@pytest.mark.parametrize(("s", "least", "most"), [(0.003, 0.88, 1), (0.025, 0.6, 0.88)])
-def test_the_level_of_a_noisy_study_lies_too_low(s: float, least: float, most: float) -> None:
-    """Why the notes warn: the share of 120 bands of L that cover the noiseless law at the middle of the range."""
-    middle = GRID.mean()
+def level(lines: Lines | None, at: float) -> np.ndarray:
+    assert lines is not None
+    slope, intercept, centre = lines
+    return np.asarray(intercept + slope * (at - centre))
 
-    def level(lines: Lines | None) -> np.ndarray:
-        assert lines is not None
-        slope, intercept, centre = lines
-        return np.asarray(intercept + slope * (middle - centre))
 
-    still = world(np.zeros(6))
-    truth = level(fit_envelopes(still, extract(still, GRID)).loss)[0]
+def level_coverage(
+    curves: list[SizeCurve], grid: np.ndarray, s: float, df: int, studies: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The share of nominal 95% intervals of log L at the low end, the middle and the high end of the range that cover
+    the noiseless law, and the mean error of the lines there."""
+    at = (grid[0], grid.mean(), grid[-1])
+    found = fit_envelopes(curves, extract(curves, grid)).loss
+    truth = np.array([level(found, x)[0] for x in at])
     rng = np.random.default_rng(7)
-    covered, found = 0, []
-    for study in range(120):
-        curves = world(rng.standard_normal(6) * s / np.sqrt([1, 1, 3, 1, 1, 1]))
-        found.append(level(fit_envelopes(curves, extract(curves, GRID)).loss)[0])
-        drawn = level(bootstrap(curves, GRID, SeedNoise(s, 8, ()), 300, [study]).loss)
-        interval = percentiles(drawn, 0.95)
-        assert interval is not None
-        covered += interval[0] <= truth <= interval[1]
-    assert np.mean(found) < truth
-    assert least <= covered / 120 <= most
+    covered, error = np.zeros(3), np.zeros(3)
+    for study in range(studies):
+        moved = [
+            replace(curve, log_loss=curve.log_loss + s * rng.standard_normal() / curve.n_seeds**0.5) for curve in curves
+        ]
+        noise = SeedNoise(s * (rng.chisquare(df) / df) ** 0.5, df, ())
+        drawn = bootstrap(moved, grid, noise, 300, [study]).loss
+        line = fit_envelopes(moved, extract(moved, grid)).loss
+        for i, x in enumerate(at):
+            interval = percentiles(level(drawn, x), 0.95)
+            assert interval is not None
+            covered[i] += interval[0] <= truth[i] <= interval[1]
+            error[i] += level(line, x)[0] - truth[i]
+    return covered / studies, error / studies
+
+
+@pytest.mark.parametrize("s", [0.003, 0.025])
+def test_the_band_covers_although_the_lines_lie_too_low(s: float) -> None:
+    """120 studies, at least 88% covered (3.5 sigma). Percentiles of the refitted level cover 78% at s = 2.5%."""
+    covered, error = level_coverage(world(np.zeros(6)), GRID, s, 8, 120)
+    assert (error < 0).all()
+    assert (covered >= 0.88).all(), covered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "s"), [("close", 0.0065), ("close", 0.01), ("close", 0.025), ("wide", 0.025)])
+def test_the_band_covers_in_other_worlds(name: str, s: float) -> None:
+    """400 studies, at least 91% covered (3.7 sigma): ten sizes a factor of 1.4 apart, where percentiles of the refitted
+    level cover 64, 49 and 28% in the middle, and four a factor of 3.6 apart, whose s rests on two seeds."""
+    ratio, n_sizes, df = {"close": (1.4, 10, 8), "wide": (3.6, 4, 1)}[name]
+    curves = []
+    for rank in range(n_sizes):
+        n = int(14_000 * ratio**rank)
+        tokens = np.geomspace(2e4, 2e13 / 6 / n, 200)
+        log_loss = np.log((n / 4e4) ** -0.4 + (tokens / 2e6) ** -0.25)
+        seeds = 2 if rank == 1 else 1
+        curves.append(SizeCurve(f"{n}", n, 6.0 * n, 20_000, seeds, np.log(6 * n * tokens), log_loss))
+    covered, _ = level_coverage(curves, GRID, s, df, 400)
+    assert (covered >= 0.91).all(), covered
+
+
+def test_level_of_one_curve_is_student_t() -> None:
+    """One size: nothing to choose from, so no bias, and the level is moved by t s."""
+    curve = world(np.zeros(6))[1]
+    found = bootstrap([curve], GRID, SeedNoise(0.01, 4, ()), 20_000, [0])
+    fitted = level(fit_envelopes([curve], extract([curve], GRID)).loss, GRID.mean())[0]
+    assert found.level_bias == pytest.approx(0, abs=3e-4)  # the mean of 20000 draws of N(0, 0.01^2): 4 sigma
+    interval = percentiles(level(found.loss, GRID.mean()) - fitted, 0.95)
+    assert interval == pytest.approx([-0.02776, 0.02776], rel=0.05)  # t of 4 degrees of freedom: 2.776
+
+
+def test_level_of_two_equal_curves() -> None:
+    """The lower of two normal draws lies s / sqrt(pi) too low, whatever is known of s, half of that with four seeds;
+    the first curve owns all points, half of them when moved, so the corrected level moves with it by 3/2, with the
+    other by -1/2: s sqrt(5/2)."""
+    curve = replace(world(np.zeros(6))[1], n_seeds=4)
+    fitted = level(fit_envelopes([curve], extract([curve], GRID)).loss, GRID.mean())[0]
+    for df in (1, 10**6):
+        found = bootstrap([curve, curve], GRID, SeedNoise(0.02, df, ()), 20_000, [0])
+        assert found.level_bias == pytest.approx(-0.01 / math.sqrt(math.pi), rel=0.04)
+    drawn = level(found.loss, GRID.mean())
+    assert drawn.std() == pytest.approx(0.01 * math.sqrt(5 / 2), rel=0.03)
+    assert drawn.mean() - fitted == pytest.approx(0.01 / math.sqrt(math.pi), rel=0.1)
+
+
+def test_slopes_and_other_laws_are_the_refitted_ones() -> None:
+    curves, noise, n = world(np.zeros(6)), SeedNoise(0.01, 8, ()), 50
+    found = bootstrap(curves, GRID, noise, n, [3])
+    rng = np.random.default_rng([3])
+    s = noise.s * np.sqrt(noise.df / rng.chisquare(noise.df, size=n))
+    shifts = rng.standard_normal((n, 6)) * s[:, None] / np.sqrt([1, 1, 3, 1, 1, 1])
+    plain = fit_envelopes(curves, extract(curves, GRID, shifts))
+    assert found.loss and plain.loss and found.n_opt and plain.n_opt
+    assert np.array_equal(found.loss[0], plain.loss[0])
+    assert np.array_equal(found.n_opt, plain.n_opt)
+    assert level(found.loss, GRID.mean()).mean() > level(plain.loss, GRID.mean()).mean()
+
+
+def test_a_range_without_a_line_has_no_bias() -> None:
+    far = np.linspace(50, 60, 40)
+    found = bootstrap(world(np.zeros(6)), far, SeedNoise(0.01, 8, ()), 10, [0])
+    assert found.level_bias is None and found.loss is not None and np.isnan(found.loss[0]).all()
 
 
 def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:
@@ -110,10 +185,12 @@ def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:
 def test_four_architectures_take_seconds() -> None:
     noise = pool_seed_noise([("a", "55k", np.array([[0.0], [0.01]]))])
     assert noise is not None
-    begin = time.perf_counter()
-    for seed in range(4):
-        bootstrap(world(np.zeros(6)), GRID, noise, 1000, [seed])
-    assert time.perf_counter() - begin < 5
+
+    def four() -> None:
+        for seed in range(4):
+            bootstrap(world(np.zeros(6)), GRID, noise, 1000, [seed])
+
+    assert seconds(four, times=1) < 5
 
 
 def test_percentiles_need_half_of_the_replicates() -> None:

@@ -12,7 +12,7 @@ NOTEBOOK = Path(__file__).parents[2] / "analysis" / "notebooks" / "study.ipynb"
 
 def test_notebook_runs_on_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    jupyter_client, _ = pytest.importorskip("jupyter_client"), pytest.importorskip("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells)
 
@@ -21,7 +21,10 @@ def test_notebook_runs_on_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     root = str(NOTEBOOK.parents[2])
     monkeypatch.setenv("STUDY_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    manager = jupyter_client.AsyncKernelManager(kernel_name="python3", transport="ipc")  # no ports to be lost to others
+    client = nbclient.NotebookClient(notebook, km=manager, timeout=600, startup_timeout=600)
+    monkeypatch.chdir(tmp_path)  # where its sockets go
+    client.execute(cwd=str(tmp_path))
 
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     text = "".join(output.get("text", "") + str(output.get("data", {}).get("text/plain", "")) for output in outputs)

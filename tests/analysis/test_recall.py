@@ -134,7 +134,7 @@ def test_table_and_figure(tmp_path):
 def test_command(tmp_path):
     sweep_of(tmp_path)
     command = [sys.executable, "-m", "scaling.cli", "recall", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path)]
-    done = subprocess.run([*command, "--workers", "2", "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "--workers", "2", "--json"], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert [row["arch"] for row in result["rows"]] == ["llama", "hgrn2"] and result["missing"] == []

@@ -178,9 +178,10 @@ def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "figures").exists()
 
 
-def test_pictures_are_written_where_a_browser_is(tmp_path: Path) -> None:
+def test_pictures_are_written_where_a_browser_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import plotly.graph_objects as go
 
+    monkeypatch.setattr(analysis.pictures, "TIMEOUT_S", 600)  # a busy machine takes its time to start one
     figures = {name: go.Figure(go.Scatter(x=[1, 2], y=[1, 2]), {"width": 300, "height": 200}) for name in ("a", "b")}
     reason = analysis.pictures.write_pictures(figures, tmp_path / "figures")
     if reason == "no Chrome or Chromium found":

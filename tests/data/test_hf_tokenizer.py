@@ -71,7 +71,7 @@ def test_ids_are_ours(name: str, exported: Any, text: str) -> None:
 
 
 def test_ids_are_ours_for_any_text(name: str, exported: Any) -> None:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(TEXT)
     def check(text: str) -> None:
         same(name, exported, text)

@@ -15,7 +15,7 @@ def test_permutation_is_a_bijection(n: int) -> None:
     assert n < 5 or not np.array_equal(order, np.arange(n))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(1, 3000), st.integers(0, 2**63 - 1), st.integers(0, 10))
 def test_permutation_is_a_bijection_for_any_size_seed_and_epoch(n: int, seed: int, epoch: int) -> None:
     assert len(np.unique(permute(np.arange(n), n, seed, epoch))) == n

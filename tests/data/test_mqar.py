@@ -28,7 +28,7 @@ def check(inputs: np.ndarray, targets: np.ndarray, n_pairs: int, vocab_size: int
         assert repeated == scored, "filler repeats no key"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_target_follows_from_the_row(data: st.DataObject) -> None:
     n_pairs = data.draw(st.integers(1, 12))

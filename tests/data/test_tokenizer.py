@@ -23,7 +23,7 @@ def cl100k() -> Tokenizer:
     return get_tokenizer("cl100k_base")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text(st.characters(codec="utf-8")))
 def test_bytes_round_trip(text: str) -> None:
     tokenizer = get_tokenizer("bytes")

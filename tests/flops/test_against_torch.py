@@ -178,7 +178,7 @@ def test_the_paper_convention_names_the_ablation_it_does_not_cover():
         train_flops_per_token(preset("hgrn2", "55k", input_gate="own", output_gate=False), "paper")
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(configurations())
 def test_parameters_of_random_configurations(cfg):
     assert count_params(cfg).total == instantiated(cfg)
@@ -211,7 +211,7 @@ def test_executed_equals_torchs_counter_in_both_passes(arch, sequences, context)
     assert counted(cfg, sequences, context, recompute=True) == (forward, backward + again)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(configurations())
 def test_executed_of_random_configurations(cfg):
     assert counted(cfg, 1, cfg.context_length) == executed(cfg, 1, cfg.context_length)

@@ -30,7 +30,7 @@ PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "sque
 PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 MISSING = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
 needs_slurm = pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} here: {INSTALL}")
-START_S, STOP_S = 20.0, 15.0
+START_S, STOP_S = 120.0, 60.0
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 1, 36, 37
 LIBC = ctypes.CDLL(None)
 
@@ -62,11 +62,11 @@ AccountingStorageType=accounting_storage/none
 JobCompType=jobcomp/filetxt
 JobCompLoc={root}/log/jobcomp.txt
 ReturnToService=2
-SlurmdTimeout=6
-SlurmctldTimeout=30
-MessageTimeout=5
-BatchStartTimeout=10
-KillWait=3
+SlurmdTimeout=600
+SlurmctldTimeout=600
+MessageTimeout=60
+BatchStartTimeout=120
+KillWait=60
 MinJobAge=3600
 MaxArraySize=1001
 JobRequeue=1
@@ -76,7 +76,7 @@ PreemptMode=REQUEUE
 NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.[11-{last_address}] Port=[{first_port}-{last_port}] \
 CPUs={cpus} Sockets=1 CoresPerSocket={cpus} ThreadsPerCore=1 RealMemory=500000{gres} State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE \
-GraceTime={grace_s} State=UP
+GraceTime=60 State={state}
 PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=10 PreemptMode=OFF State=UP
 """
 
@@ -84,8 +84,9 @@ PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=10 Pre
 class Cluster:
     """A running cluster of nodes n1, n2, ...; `environment` makes SLURM's commands speak to it."""
 
-    def __init__(self, root: Path, nodes: int = 2, cpus: int = 64, gpus: int = 0, grace_s: int = 4) -> None:
-        """`gpus` > 0, of each node, needs root: their files are made by mknod."""
+    def __init__(self, root: Path, nodes: int = 2, cpus: int = 64, gpus: int = 0, state: str = "UP") -> None:
+        """`gpus` > 0, of each node, needs root: their files are made by mknod. `state`: of the partition debug, from
+        here because a controller that starts again forgets what scontrol said of it."""
         self.root, self.nodes = root, [f"n{i}" for i in range(1, nodes + 1)]
         self.environment = os.environ | {"SLURM_CONF": str(root / "slurm.conf"), "PATH": PATH}
         for name in [name for name in self.environment if name.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))]:
@@ -94,7 +95,8 @@ class Cluster:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         for folder in ("munge", "state", "spool", "run", "log", "dev"):
             (root / folder).mkdir(mode=0o755, parents=True)
-        port, host = free_ports(nodes + 1), socket.gethostname().split(".")[0]
+        self._ports = hold_ports(nodes + 1)
+        port, host = self._ports[0].getsockname()[1], socket.gethostname().split(".")[0]
         text = CONFIGURATION.format(
             host=host,
             root=root,
@@ -107,7 +109,7 @@ class Cluster:
             last_address=10 + nodes,
             gpus="GresTypes=gpu\n" if gpus else "",
             gres=f" Gres=gpu:{gpus}" if gpus else "",
-            grace_s=grace_s,
+            state=state,
         )
         (root / "slurm.conf").write_text(text)
         if gpus:
@@ -146,6 +148,11 @@ class Cluster:
         process.kill()
         process.wait()
 
+    def lose(self, node: str) -> None:
+        """kill -9 of a node's slurmd; the controller, which would take its time to see that, is told."""
+        self.kill(node)
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+
     def restart_controller(self, away_s: float = 0.0) -> None:
         """End the controller in good order and start it `away_s` later."""
         self._end("slurmctld")
@@ -156,9 +163,9 @@ class Cluster:
         """Cancel all jobs and end everything that belongs to the cluster, within bounded time."""
         if "slurmctld" in self._processes and "munged" in self._processes:
             with suppress(subprocess.SubprocessError):
-                self.run("scancel", "-f", "-u", str(os.getuid()), check=False, timeout=5)
+                self.run("scancel", "-f", "-u", str(os.getuid()), check=False, timeout=30)
                 deadline = time.monotonic() + STOP_S / 2
-                while self.run("squeue", "-h", "-t", "R,CG", check=False, timeout=5).strip():
+                while self.run("squeue", "-h", "-t", "R,CG", check=False, timeout=30).strip():
                     if time.monotonic() > deadline:
                         break
                     time.sleep(0.1)
@@ -175,8 +182,10 @@ class Cluster:
                 raise TimeoutError(f"processes of the cluster outlive it: {strays}")
             time.sleep(0.05)
         _reap(killed)
+        for port in self._ports:
+            port.close()
 
-    def run(self, *command: str, check: bool = True, timeout: float = 30.0, **more: Any) -> str:
+    def run(self, *command: str, check: bool = True, timeout: float = 180.0, **more: Any) -> str:
         """The output of a command that speaks to this cluster. Raises CalledProcessError with its stderr shown."""
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=timeout, check=False, **more
@@ -187,7 +196,7 @@ class Cluster:
         return done.stdout
 
     def idle_nodes(self) -> int:
-        found = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False, timeout=10).split()
+        found = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
         return sum(map(int, found))
 
     def jobs(self) -> list[dict[str, Any]]:
@@ -286,15 +295,20 @@ def name(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
 
 
-def free_ports(count: int) -> int:
-    """The first of `count` ports in a row that nobody listens on, below those the kernel gives to connections."""
+def hold_ports(count: int) -> list[socket.socket]:
+    """`count` ports in a row that nobody has, below those the kernel gives to connections: bound here, so that nobody
+    else finds them free, whatever is started and stopped there meanwhile; SLURM's own sockets may listen there."""
     start = 10_000 + (os.getpid() * 97) % 20_000
     for first in [*range(start, 32_000 - count, 67), *range(10_000, start, 67)]:
-        with suppress(OSError):
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("", port))
-            return first
+        held = [socket.socket() for _ in range(count)]
+        try:
+            for i, one in enumerate(held):
+                one.bind(("", first + i))  # fails beside any other
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # and now suffers one that says so too
+            return held
+        except OSError:
+            for one in held:
+                one.close()
     raise OSError("no free ports")
 
 

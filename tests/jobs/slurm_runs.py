@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ class Job:
         found = {pid: env for pid, env in found.items() if "SLURM_PROCID" in env and "SLURM_STEP_ID" in env}
         return {pid: env for pid, env in found.items() if int(env.get("SLURM_RESTART_COUNT", "0")) == restart}
 
-    def until(self, done: Callable[[], object], what: str, seconds: float = 90.0) -> None:
+    def until(self, done: Callable[[], object], what: str, seconds: float = 600.0) -> None:
         """Wait. Raises TimeoutError with the job's logs."""
         deadline = time.monotonic() + seconds
         while not done():
@@ -55,7 +56,7 @@ class Job:
                 raise TimeoutError(f"{what}: not within {seconds:.0f} s\n{self.info()}\n{self.logs()}")
             time.sleep(0.1)
 
-    def finished(self, seconds: float = 120.0) -> None:
+    def finished(self, seconds: float = 600.0) -> None:
         """Wait for the end, and that it is a good one."""
         self.until(lambda: self.state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"), "the end", seconds)
         assert self.state == "COMPLETED", self.logs()
@@ -64,6 +65,12 @@ class Job:
         files = [*sorted((self.folder / "logs").iterdir()), self.rundir.log]
         return "\n".join(f"--- {file.name}\n{file.read_text()}" for file in files if file.exists())
 
+    def stopped(self, by: str, attempt: int = 1) -> int:
+        """The step after which the run was stopped by the signal `by` to be queued again, by its log."""
+        told = re.findall(r"stopped by (\w+) after step (\d+), to be continued", self.rundir.log.read_text())
+        assert told[attempt - 1][0] == by, told
+        return int(told[attempt - 1][1])
+
     def exit_codes(self) -> list[int | None]:
         """Of srun, at the end of each attempt; None where the script did not come to it."""
         return [attempt.get("exit_code") for attempt in attempts(self.rundir.path)]
@@ -71,15 +78,14 @@ class Job:
 
 def submit(
     cluster: Cluster, rundir: RunDir, nodes: int = 1, minutes: int = 5, number: int = 1, max_restarts: int = 3,
-    options: tuple[str, ...] = (),
+    options: tuple[str, ...] = (), environment: Mapping[str, str] | None = None,
 ) -> Job:  # fmt: skip
     """One run as an array of one element, on `nodes` nodes of one task each."""
     folder = rundir.study / "jobs" / f"{number:04d}"
     (folder / "logs").mkdir(parents=True)
     paths = Paths(folder, ROOT, folder / "study.yaml", rundir.study, ROOT)
-    profile = Profile(
-        nodes=4, cpus_per_node=64, environment=ENVIRONMENT, signal_s=30, max_restarts=max_restarts, sbatch=list(options)
-    )
+    words = {"environment": ENVIRONMENT | dict(environment or {}), "sbatch": list(options)}
+    profile = Profile(nodes=4, cpus_per_node=64, signal_s=30, max_restarts=max_restarts, **words)
     setting = Setting(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
     job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
     paths.script(job).write_text(render(setting, job))

@@ -7,8 +7,8 @@ from .cluster import Cluster, cluster, needs_slurm
 
 def running_job(slurm: Cluster) -> list[int]:
     """The processes of job 1, once its step runs: script, srun, task and the slurmstepds of both."""
-    slurm.run("sbatch", "-o", "/dev/null", "--wrap", "srun sleep 60")
-    slurm.wait_for_jobs(lambda _: any("SLURM_STEP_ID" in env for env in slurm.pids("60").values()), 20, "the step")
+    slurm.run("sbatch", "-o", "/dev/null", "--wrap", "srun sleep 3600")
+    slurm.wait_for_jobs(lambda _: any("SLURM_STEP_ID" in env for env in slurm.pids("3600").values()), 600, "the step")
     return slurm.processes_of("1")
 
 

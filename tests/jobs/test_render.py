@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arch.errors import InputError
@@ -73,7 +73,7 @@ evil = st.sampled_from([NASTY, "a b", "'", '"', "$(x)", "`x`", ";x", "-x", "\\",
 names = st.one_of(text, evil).filter(lambda s: s not in (".", ".."))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(names, names, names, names, st.sampled_from(KINDS))
 def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
     """Every name is one word of the script, and the word is the name."""
@@ -94,7 +94,7 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
             assert words[words.index("--set") + 1] == value
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(names, st.sampled_from(KINDS))
 def test_shellcheck_agrees(name, kind):
     linted(render(setting(name, f"/out/{name}"), job(kind)))
@@ -126,6 +126,28 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
     assert words[-1] == "$(touch pwned)" and "not this" not in words
     assert NASTY in words and str(tmp_path / "pyth'on; touch pwned") in words
     assert not list(tmp_path.rglob("pwned"))
+
+
+def test_a_steps_exit_code_is_its_own(tmp_path):
+    """A signal ends the script's wait, and the step ends well before the script looks whether it still runs."""
+    made, one = setting("s", str(tmp_path)), job("eval")
+    made.paths.submission.mkdir(parents=True)
+    made.paths.elements(one).write_text("a\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "srun").write_text('#!/bin/bash\ntrap "" TERM\nkill -USR1 $PPID\nsleep 0.1\n')
+    (programs / "srun").chmod(0o755)
+    stand_ins = 'kill() { [ "$1" != -0 ] || command sleep 1; builtin kill "$@"; }\nsleep() { :; }\n'
+    stand_ins += "scontrol() { echo queued again; }\n"
+    done = subprocess.run(
+        ["bash", "-c", stand_ins + render(made, one)],
+        env={"PATH": f"{programs}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": "0", "SLURM_ARRAY_JOB_ID": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done
 
 
 def test_what_is_asked_for():

@@ -10,7 +10,7 @@ from jobs.slurm import Element
 
 from .cluster import cluster, needs_slurm
 
-SCRIPT = "#!/bin/bash\n#SBATCH --output=/dev/null --time=1\nsleep 60\n"
+SCRIPT = "#!/bin/bash\n#SBATCH --output=/dev/null --time=60\nsleep 3600\n"
 SACCT = """#!/bin/bash
 # stands for sacct, which needs a database: two elements that ended, and those that never began
 [ "$1 $2 $3 $4" = "-X -n -P -j" ] || exit 9
@@ -47,23 +47,25 @@ def test_a_jobs_life_in_the_queue(tmp_path, monkeypatch):
             monkeypatch.setenv(name, held.environment[name])
         assert slurm.max_array_size() == 1001
         (tmp_path / "job.sbatch").write_text(SCRIPT + "#\n")
-        (tmp_path / "array.sbatch").write_text(SCRIPT.replace("--time=1", "--time=1 --array=0-2%1 --job-name=mine"))
+        (tmp_path / "array.sbatch").write_text(SCRIPT.replace("--time=60", "--time=60 --array=0-2%1 --job-name=mine"))
         array = slurm.submit(tmp_path / "array.sbatch", "mine")
         single = slurm.submit(tmp_path / "job.sbatch", "job.sbatch", [("afterok", [array]), ("afterany", [array])])
         assert slurm.find("mine") == array and slurm.find("nobody") is None
-        held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 30)
+        held.wait_for_jobs(lambda jobs: any("RUNNING" in one["job_state"] for one in jobs), 600)
+        reasons = {"JobArrayTaskLimit", "Dependency"}  # told once the scheduler has come to them
+        held.wait_for_jobs(lambda jobs: reasons <= {one["state_reason"] for one in jobs}, 600)
         found = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
         assert set(found) == {(array, 0), (array, 1), (array, 2), (single, None)}
         running = found[array, 0]
         assert (running.state, running.nodes, running.name, running.active) == ("RUNNING", "n1", "mine", True)
         assert found[array, 1].reason == "JobArrayTaskLimit" and found[single, None].reason == "Dependency"
         slurm.cancel([f"{array}_0", single])
-        held.wait_for_jobs(lambda jobs: sum(one["job_state"] == "CANCELLED" for one in jobs) == 2, 30)
+        held.wait_for_jobs(lambda jobs: sum(one["job_state"] == "CANCELLED" for one in jobs) == 2, 600)
         ended = {(one.job_id, one.index): one for one in slurm.queue([array, single])}
         assert not ended[array, 0].active and not ended[single, None].active and ended[array, 2].active
         slurm.cancel([array, single, "99999"])  # what has ended, or is unknown, is no error
         assert slurm.queue(["99999"]) == [], "a job that the controller has forgotten"
         assert slurm.queue([]) == []
-        (tmp_path / "bad.sbatch").write_text(SCRIPT.replace("--time=1", "--time=1 --partition=nowhere"))
+        (tmp_path / "bad.sbatch").write_text(SCRIPT.replace("--time=60", "--time=60 --partition=nowhere"))
         with pytest.raises(InputError, match=r"bad\.sbatch: sbatch: invalid partition specified: nowhere"):
             slurm.submit(tmp_path / "bad.sbatch", "bad")

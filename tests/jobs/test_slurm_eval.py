@@ -16,7 +16,7 @@ PROGRAM = """#!/bin/bash
 echo "$@" >> called
 [ -e began ] && exit 0
 touch began
-sleep 100
+sleep 3600
 """
 
 
@@ -32,7 +32,7 @@ def submit(slurm, tmp_path, max_restarts):
     paths.script(job).write_text(render(setting, job))
     paths.elements(job).write_text("a b\n")
     number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
-    slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 30, "the first start")
+    slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")
     return number, f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --checkpoint a b"
 
 
@@ -41,7 +41,7 @@ def test_an_evaluation_is_queued_again_before_its_time_limit(tmp_path, max_resta
     with cluster(nodes=1) as slurm:
         number, line = submit(slurm, tmp_path, max_restarts)
         slurm.run("scancel", "--batch", "--signal=USR1", f"{number}_0")
-        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == [state], 60, state)
+        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == [state], 600, state)
     assert (tmp_path / "called").read_text().splitlines() == [line] * calls
 
 
@@ -54,7 +54,7 @@ def test_a_preempted_evaluation_is_queued_again(tmp_path):
         def ended(jobs):
             return [one["job_state"] for one in jobs if str(one["array_job_id"]) == number] == ["COMPLETED"]
 
-        slurm.wait_for_jobs(ended, 60, "the end")
+        slurm.wait_for_jobs(ended, 600, "the end")
     assert (tmp_path / "called").read_text().splitlines() == [line] * 2
 
 
@@ -62,5 +62,5 @@ def test_a_cancelled_evaluation_stays_away(tmp_path):
     with cluster(nodes=1) as slurm:
         number, line = submit(slurm, tmp_path, 3)
         slurm.run("scancel", number)
-        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == ["CANCELLED"], 60, "the end")
+        slurm.wait_for_jobs(lambda jobs: [one["job_state"] for one in jobs] == ["CANCELLED"], 600, "the end")
     assert (tmp_path / "called").read_text().splitlines() == [line]

@@ -29,7 +29,7 @@ def test_every_script_passes_test_only(tmp_path, nodes):
             env=held.environment,
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=600,
         )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -14,6 +14,7 @@ import pytest
 
 from scaling.owner import attempts
 from scaling.rundir import RunDir
+from tests.gate import gated
 from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
 
 from .cluster import Cluster, name
@@ -38,9 +39,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 
 
 def started(cluster: Cluster, tmp_path: Path, nodes: int = 1, **options: int) -> Job:
-    """A job whose run is under way, past its first rows."""
-    job = submit(cluster, make_run(tmp_path, name="a study; $(x) 'of' \"mine\"", **SETTINGS), nodes, **options)
-    job.until(lambda: job.step() > 5, "the first rows")
+    """A job whose run is under way; it waits at step 120, past a saved state, for a signal or the file `go`."""
+    run = make_run(tmp_path, name="a study; $(x) 'of' \"mine\"", **SETTINGS)
+    job = submit(cluster, run, nodes, environment=gated(120, tmp_path / "go"), **options)
+    job.until(lambda: job.step() >= 120, "step 120")
     return job
 
 
@@ -63,10 +65,10 @@ def test_two_nodes_saved_by_usr1_and_queued_again(slurm: Cluster, tmp_path: Path
     assert len(set(ranks.values())) == 2, ranks
     slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
     job.until(lambda: job.info()["restart_cnt"] == 1, "the job is queued again")
-    stopped = job.rundir.status()
-    assert 0 < stopped["step"] < STEPS and stopped["reason"].startswith("stopped by SIGUSR1 after step")
+    step = job.stopped("SIGUSR1")
+    assert 120 <= step < STEPS
     job.finished()
-    assert job.exit_codes() == [75, 0] and f"step {stopped['step']} of {STEPS}, 2 process(es)" in job.logs()
+    assert job.exit_codes() == [75, 0] and f"step {step} of {STEPS}, 2 process(es)" in job.logs()
     assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
     for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0)):
         alone, together = ([row[column] for row in run.rows()[:40]] for run in (undisturbed, job.rundir))
@@ -85,24 +87,24 @@ def test_a_lost_node_whose_task_wakes_up_again(slurm: Cluster, tmp_path: Path, u
     node = job.info()["nodes"]
     (old,) = job.tasks()
     hung = slurm.hang(job.job_id)
-    slurm.kill(node)
+    slurm.lose(node)
     try:
-        job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task", 120)
-        rows = len(job.rundir.rows())
+        job.until(lambda: len(attempts(job.rundir.path)) == 2, "another node's task")
         os.kill(old, signal.SIGCONT)
-        job.until(lambda: exit_code(old) is not None, "the old task ends", 30)
-        ended = exit_code(old)
+        job.until(lambda: exit_code(old) is not None, "the old task ends")
+        ended, rows = exit_code(old), len(job.rundir.rows())
         if srun == "wakes":
             waking = [pid for pid in hung if name(pid) == "srun"]
             for number in (signal.SIGHUP, signal.SIGCONT):
                 for pid in waking:
                     os.kill(pid, number)
-            job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt", 60)
+            job.until(lambda: len(attempts(job.rundir.path)) == 3, "a third attempt")
     finally:
+        (tmp_path / "go").touch()
         slurm.kill_hung(hung)
         job.finished()
         slurm.start_node(node)
-        slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 60, "the node is back")
+        slurm.wait_for_jobs(lambda _: slurm.idle_nodes() == len(slurm.nodes), 600, "the node is back")
     assert rows < STEPS and job.info()["nodes"] != node
     assert ended == 76, "it saw that it is no longer the owner"
     assert job.exit_codes() == ([None, 0] if srun == "killed" else [None, 137, 0]), job.logs()
@@ -121,7 +123,7 @@ def test_preempted_by_another_partition(slurm: Cluster, tmp_path: Path, undistur
     node = job.info()["nodes"]
     slurm.run("sbatch", "-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 3")
     job.until(lambda: job.info()["restart_cnt"] == 1, "preempted")
-    assert job.rundir.status()["reason"].startswith("stopped by SIGTERM after step")
+    assert 120 <= job.stopped("SIGTERM") < STEPS
     job.finished()
     assert job.exit_codes() == [75, 0]
     same(job, undisturbed)
@@ -130,9 +132,10 @@ def test_preempted_by_another_partition(slurm: Cluster, tmp_path: Path, undistur
 @SLOW
 def test_a_killed_task_of_two(slurm: Cluster, tmp_path: Path) -> None:
     job = started(slurm, tmp_path, nodes=2)
-    job.until(lambda: job.rundir.states(), "a saved state")
     last = next(pid for pid, env in job.tasks().items() if env["SLURM_PROCID"] == "1")
     os.kill(last, signal.SIGKILL)
+    job.until(lambda: len(attempts(job.rundir.path)) == 2, "the second attempt")
+    (tmp_path / "go").touch()
     job.finished()
     assert len(job.exit_codes()) == 2 and job.exit_codes()[0] not in (0, 75)
     assert [row["step"] for row in job.rundir.rows()] == list(range(1, STEPS + 1))
@@ -145,8 +148,8 @@ def test_a_controller_that_starts_again_while_a_run_asks_to_be_queued(
     job = started(slurm, tmp_path)
     slurm.run("scancel", "--batch", "--signal=USR1", job.job_id)
     slurm.restart_controller(away_s=5.0)
-    assert job.rundir.status()["reason"].startswith("stopped by SIGUSR1 after step")
     job.finished()
+    assert 120 <= job.stopped("SIGUSR1") < STEPS
     assert job.exit_codes() == [75, 0]
     same(job, undisturbed)
 
@@ -173,6 +176,8 @@ def test_a_run_that_dies_before_it_saves_is_given_up(slurm: Cluster, tmp_path: P
 def test_a_submission_takes_over_from_an_earlier_one(slurm: Cluster, tmp_path: Path, undisturbed: RunDir) -> None:
     job = started(slurm, tmp_path)
     newer = submit(slurm, job.rundir, number=2)
+    job.until(lambda: len(attempts(job.rundir.path)) == 2, "the newer task")
+    (tmp_path / "go").touch()
     newer.finished()
     job.until(lambda: job.state == "FAILED", "the older one leaves")
     assert "has taken over from" in job.logs()
@@ -184,13 +189,12 @@ def test_the_time_limit_is_announced_and_the_run_goes_on(slurm: Cluster, tmp_pat
     """SLURM's own notice, not ours: a job of one minute with a run of many."""
     rundir = make_run(tmp_path, **SETTINGS | {"n_steps": 200_000, "checkpoint_tokens": [200_000 * BATCH]}, epochs=300.0)
     job = submit(slurm, rundir, minutes=1)
-    job.until(lambda: job.info()["restart_cnt"] == 1, "queued again", 150)
-    stopped = rundir.status()
-    assert stopped["reason"].startswith("stopped by SIGUSR1 after step")
-    job.until(lambda: job.step() > stopped["step"], "on from there")
+    job.until(lambda: job.info()["restart_cnt"] == 1, "queued again")
+    stopped = job.stopped("SIGUSR1")
+    job.until(lambda: job.step() > stopped, "on from there")
     slurm.run("scancel", job.job_id)
     job.until(lambda: not job.tasks(restart=1), "cancelled")
-    assert job.exit_codes()[0] == 75 and f"step {stopped['step']} of 200000" in job.logs()
+    assert job.exit_codes()[0] == 75 and f"step {stopped} of 200000" in job.logs()
 
 
 @SLOW

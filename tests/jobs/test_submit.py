@@ -1,4 +1,4 @@
-"""`scaling submit` and its sisters against a real scheduler. Its nodes are down: nothing here trains."""
+"""`scaling submit` and its sisters against a real scheduler. Its partition is down: nothing here trains."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from data.files import read_json
+from tests.pace import seconds
 
 from .cluster import cluster, needs_slurm
 from .studies import CPUS, study_file
@@ -21,8 +22,7 @@ pytestmark = needs_slurm
 
 @pytest.fixture(scope="module")
 def slurm():
-    with cluster(nodes=2) as held:
-        held.run("scontrol", "update", "PartitionName=debug", "State=DOWN")
+    with cluster(nodes=2, state="DOWN") as held:
         yield held
 
 
@@ -37,7 +37,7 @@ def scaling(slurm):
             env=slurm.environment | environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -46,6 +46,7 @@ def scaling(slurm):
         return done.stderr if code == 2 else done.stdout
 
     yield call
+    assert {one["job_state"] for one in slurm.jobs()} <= {"PENDING", "CANCELLED"}, "a job was started"
     slurm.run("scancel", "-f", "-u", str(os.getuid()))
 
 
@@ -227,7 +228,7 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
         time.sleep(4)
         assert process.poll() is None
         slurm.start_controller()
-        told = json.loads(process.communicate(timeout=60)[0])
+        told = json.loads(process.communicate(timeout=600)[0])
     assert list(told["jobs"]) == ["corpus", "train-0", "eval-0", "finish"]
     # jobs that were cancelled just before the kill may be back: they have other ids
     ours = [line for line in queued(slurm) if line.split("_")[0].split()[0] in told["jobs"].values()]
@@ -236,15 +237,11 @@ def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
 
 def test_a_thousand_runs_are_submitted_in_ten_seconds(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k", "98k"], seeds=250, jobs={"cluster": CPUS | {"pack_minutes": 0}})
-    times = []
-    for out in ("one", "two"):  # the faster of two: other jobs may keep this machine busy
-        begun = time.monotonic()
-        told = submitted(scaling, study, "--out", tmp_path / out)
-        times.append(time.monotonic() - begun)
-        assert sum(len(job["elements"]) for job in told["plan"]["jobs"] if job["kind"] == "train") == 1000
-    assert len(queued(slurm)) == 2 * (2 + 2 * 1000)
-    assert min(times) < 10
-    assert len(json.loads(scaling("status", study, "--out", tmp_path / out, "--json"))["runs"]) == 1000
+    out, told = tmp_path / "out", []
+    assert seconds(lambda: told.append(submitted(scaling, study, "--out", out)), times=1) < 10
+    assert sum(len(job["elements"]) for job in told[0]["plan"]["jobs"] if job["kind"] == "train") == 1000
+    assert len(queued(slurm)) == 2 + 2 * 1000
+    assert len(json.loads(scaling("status", study, "--out", out, "--json"))["runs"]) == 1000
 
 
 @pytest.mark.parametrize("nodes", [8, 64])

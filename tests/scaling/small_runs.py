@@ -70,7 +70,7 @@ def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str)
 def train(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> tuple[int, str, str]:
     """(exit code, stdout, stderr) of the trainer's process."""
     process = start(rundir, *options, processes=processes, **environment)
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

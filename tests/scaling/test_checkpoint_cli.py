@@ -2,7 +2,6 @@
 
 import io
 import json
-import resource
 import shutil
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from flops.console import run_app
 from scaling.artifacts import probe_rows, write_artifact
 from scaling.cli import app
 from scaling.generate import Choice, TextOut, generate
+from tests.pace import seconds
 
 from .small_runs import CONTEXT, make_run
 
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_with_a_newline_and_130(rundir):
     process = start("generate", rundir.checkpoint(12), "x", "--tokens", 10**7, "--temperature", 0)
     assert process.stdout.read(20)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err
 
 
@@ -165,7 +165,7 @@ def test_a_reader_that_leaves_ends_it_quietly(rundir):
     assert process.stdout.read(20)
     process.stdout.close()
     err = process.stderr.read()
-    assert process.wait(timeout=60) == 141 and err.count(b"\n") == 1 and err.startswith(b"warning: ")
+    assert process.wait(timeout=600) == 141 and err.count(b"\n") == 1 and err.startswith(b"warning: ")
 
 
 @pytest.mark.parametrize("command", ["generate", "inspect", "export"])
@@ -175,12 +175,13 @@ def test_help_is_quick_and_loads_nothing_heavy(command):
         "try:\n    scaling.cli.main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
     )
-    begun = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert "CHECKPOINT" in result.stdout
-    assert ended.ru_utime + ended.ru_stime - begun.ru_utime - begun.ru_stime < 0.5  # of the processor, busy or not
-    assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
+
+    def show():
+        result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "CHECKPOINT" in result.stdout
+        assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
+
+    assert seconds(show) < 0.5
 
 
 @pytest.mark.parametrize("command", [("generate", "x"), ("inspect",), ("export", "DIR", "--hf")], ids=lambda c: c[0])

@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.pace import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = """
@@ -20,7 +21,7 @@ training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
 
 def scaling(*arguments, cwd=ROOT):
     command = [sys.executable, "-m", "scaling.cli", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.fixture
@@ -30,22 +31,17 @@ def study(tmp_path):
     return path
 
 
-def best_of_three(*arguments):
-    times = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        assert scaling(*arguments).returncode == 0
-        times.append(time.perf_counter() - begun)
-    return min(times)
+def works(*arguments):
+    assert scaling(*arguments).returncode == 0
 
 
 def test_help_is_quick():
-    assert best_of_three("--help") < 0.5
+    assert seconds(lambda: works("--help")) < 0.5
 
 
 @pytest.mark.parametrize("name", ["quickstart", "paper"])
 def test_plan_is_quick(name):
-    assert best_of_three("plan", name) < 2.0
+    assert seconds(lambda: works("plan", name)) < 2.0
 
 
 def test_commands_are_there():

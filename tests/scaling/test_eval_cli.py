@@ -14,9 +14,11 @@ import pandas as pd
 import pytest
 
 from analysis.evals.claims import take
+from arch.presets import preset
 from data.files import MANIFEST
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
+from tests.pace import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
@@ -54,7 +56,7 @@ def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
 
 def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
     line = command(folder, *arguments, out=out)
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
 
 
 def results(folder: Path, out: str = "out") -> dict[str, int]:
@@ -72,8 +74,16 @@ def worker_pids(parent: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
+def is_at_work(pid: int) -> bool:
+    """Whether it lives; what is dead may stay in the list, where nobody collects it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def wait_for(folder: Path, n: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(results(folder)) < n:
         assert time.monotonic() < deadline, f"only {len(results(folder))} of {n} results"
         time.sleep(0.1)
@@ -81,9 +91,11 @@ def wait_for(folder: Path, n: int) -> None:
 
 def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     shutil.copytree(folder / "out", folder / "alone")
+    # no checkpoint of the small size gets ready, and those come last: 3 workers reach at least 129 results, not all
+    environment = os.environ | {"TINY_WAIT": str(preset("llama", "14k").d_model)}
     with open(folder / "first.log", "ab") as log:
         first = subprocess.Popen(
-            command(folder, "--workers", "4"), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            command(folder, "--workers", "4"), cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
         )
     wait_for(folder, 60)
     workers = worker_pids(first.pid)
@@ -92,8 +104,7 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     wait_for(folder, 120)  # the others go on
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    deadline = time.monotonic() + 10  # workers die with their parent
-    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+    while any(map(is_at_work, workers)):  # they die with their parent
         time.sleep(0.02)
     before = results(folder)
     assert 120 <= len(before) < N_PAIRS
@@ -119,12 +130,10 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
 def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
     assert scaling_eval(folder).returncode == 0
     before, table = results(folder), folder / "out/small/results/evals.parquet"
-    stamp, seconds = table.stat().st_mtime_ns, []
-    while len(seconds) < 3 and (not seconds or min(seconds) > 5):  # the machine may be busy with other things
-        begun = time.perf_counter()
-        again = scaling_eval(folder, "--json")
-        seconds.append(time.perf_counter() - begun)
-    assert again.returncode == 0 and min(seconds) < 5, seconds
+    stamp, starts = table.stat().st_mtime_ns, []
+    assert seconds(lambda: starts.append(scaling_eval(folder, "--json")), times=1) < 5
+    (again,) = starts
+    assert again.returncode == 0
     told = json.loads(again.stdout)
     assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})
     assert results(folder) == before and table.stat().st_mtime_ns == stamp
@@ -168,7 +177,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     (folder / "bad.yaml").write_text((folder / "small.yaml").read_text().replace("file: text.txt", "file: gone.txt"))
     tasks = ("--tasks", f"validation,perplexity,{HERE}:one", "--only", "arch=llama,size=14k")
     line = [sys.executable, "-m", "scaling.cli", "eval", str(folder / "bad.yaml"), "--out", str(folder / "bad"), *tasks]
-    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 1, result.stderr
     told = result.stderr.splitlines()
     assert told[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
@@ -178,7 +187,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     assert told[4:] == ["error: 16 of 30 evaluations are not done"]  # perplexity at 9, two tasks at 2, three at 1
     assert len(list(home.glob("*/evals/*/*.json"))) == 14
     # and again: nothing is evaluated twice, what failed is tried again
-    again = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=170, check=False)
+    again = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert again.returncode == 1 and "eval: 4 of 30 evaluations to do" in again.stdout
     assert again.stderr.splitlines()[-1] == told[-1]
 
@@ -205,14 +214,14 @@ def test_mistakes_are_one_line(folder: Path, arguments: list[str], told: str) ->
 def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
     line = [sys.executable, "-m", "scaling.cli", "run", str(folder / "small.yaml"), "--out", str(tmp_path)]
     line += ["--set", "evaluation.tasks=[nia]"]
-    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert result.returncode == 2 and "evaluation task 'nia' is unknown" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_list_of_tasks() -> None:
     line = [sys.executable, "-m", "scaling.cli", "eval", "list"]
-    text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True).stdout
     assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
     told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert {"task", "about", "needs"} == told["tasks"][0].keys()

@@ -89,7 +89,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout

@@ -42,7 +42,7 @@ def start(study: Path, out: Path, **environment: str) -> subprocess.Popen[bytes]
 
 def finish(study: Path, out: Path) -> None:
     process = start(study, out)
-    assert process.wait(timeout=300) == 0, (out.parent / f"{out.name}.log").read_text()[-3000:]
+    assert process.wait(timeout=600) == 0, (out.parent / f"{out.name}.log").read_text()[-3000:]
 
 
 def recorded(out: Path) -> dict[str, list[tuple[float, ...]]]:
@@ -93,5 +93,5 @@ def test_killed_at_a_random_moment(draw: int, undisturbed, tmp_path: Path) -> No
 def test_killed_inside_a_write(write: str, undisturbed, tmp_path: Path) -> None:
     study, rows, _ = undisturbed
     process = start(study, tmp_path / "out", KILL_AT_WRITE=write)
-    assert process.wait(timeout=300) == -signal.SIGKILL, f"no write {write} was reached"
+    assert process.wait(timeout=600) == -signal.SIGKILL, f"no write {write} was reached"
     check(study, tmp_path / "out", rows)

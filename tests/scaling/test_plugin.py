@@ -40,7 +40,7 @@ class Page:
         path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
         environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
         line = [sys.executable, *command, *rest]
-        return subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=240)
+        return subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
 
     def must(self, line: str) -> str:
         result = self.run(line)

@@ -16,6 +16,7 @@ import torch
 from arch.errors import InputError
 from scaling.rundir import RunDir
 from scaling.trainer import Trainer
+from tests.gate import gated
 
 from .small_runs import BATCH, exact_rows, make_run, start, status, train
 
@@ -88,11 +89,12 @@ def test_kill_9_inside_a_write(tmp_path: Path, undisturbed: RunDir, write: str) 
 
 def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None:
     rundir = disturbed(tmp_path)
-    process = start(rundir)
-    wait_for_start(process, rundir)
-    time.sleep(0.2)
+    process = start(rundir, **gated(30, tmp_path / "go"))
+    while (rundir.last_row() or {"step": 0})["step"] < 30:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 75, out + err
     found, state = status(rundir), rundir.states()[-1]
     assert found["state"] == "running" and found["step"] == state.step == rundir.rows()[-1]["step"] < STEPS
