@@ -55,6 +55,7 @@ def test_the_packages_sweeps_are_whole():
         ({"archs": ["llama", "hgrn3"]}, "unknown architecture 'hgrn3' (did you mean 'hgrn2'?)"),
         ({"widhts": [1]}, "unknown key 'widhts' (did you mean 'widths'?)"),
         ({"rates": []}, "rates: must name at least one"),
+        ({"rates": [1e-3, 1e-3]}, "rates: names 0.001 twice"),
         ({"rates": ["fast"]}, "rates.0: must be a valid number, not 'fast'"),
         ({"problems": [{"length": 16, "pairs": 9}]}, "length=16 is too short for 9 pairs: give at least 36"),
         ({"model": {"tnl": {"n_heads": 2}}}, "model.tnl: tnl is not among archs"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from jobs.local import Task, core_slots, gpu_slots, run_tasks
+from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and cores are Linux' own")
@@ -21,13 +22,6 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG and
 
 def python(code, name, folder, **env):
     return Task(name, [sys.executable, "-c", textwrap.dedent(code)], folder / f"{name}.log", env)
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_for(condition, seconds=120.0):

@@ -19,6 +19,7 @@ from data.files import MANIFEST
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
 from tests.pace import seconds
+from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
@@ -74,14 +75,6 @@ def worker_pids(parent: int) -> list[int]:
     return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
-def is_at_work(pid: int) -> bool:
-    """Whether it lives; what is dead may stay in the list, where nobody collects it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def wait_for(folder: Path, n: int) -> None:
     deadline = time.monotonic() + 600
     while len(results(folder)) < n:
@@ -104,7 +97,7 @@ def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     wait_for(folder, 120)  # the others go on
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    while any(map(is_at_work, workers)):  # they die with their parent
+    while any(map(alive, workers)):  # they die with their parent
         time.sleep(0.02)
     before = results(folder)
     assert 120 <= len(before) < N_PAIRS
