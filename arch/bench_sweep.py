@@ -63,11 +63,10 @@ def decay_trial(
 
 
 def turned_trial(
-    chunk: int, states: tuple[int, ...], tiles: tuple[tuple[int, int], ...], registers: int | None, **more: Any
-) -> Trial:
-    output, keys, values = tiles
+    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
+    registers: int | None,
+) -> Trial:  # fmt: skip
     return Trial(
-        **more,
         chunk=chunk,
         segments=states[4],
         state_tile=states[:2],
@@ -84,63 +83,9 @@ def turned_trial(
     )
 
 
-# states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers: the rules'
-TURNED = ((32, 128, 8, 4, 1), ((32, 3), (32, 1), (16, 3)), 168)
-ACTIVATIONS = ("", "gradient", "inside")
-
-
-def turned_trials() -> list[Trial]:
-    """The defaults, with one change more each, and with all of them; other sizes for what has changed."""
-    states, tiles, _ = TURNED
-    wide = (tiles[0], tiles[1], (32, 2))
-    one: Trial = {"prepared": True}
-    scores = one | {"kept": True}
-    shared = scores | {"shared_weights": True}
-    loads: Trial = {"ahead": True, "timewise": True, "units": True}
-    slim: Trial = {"state_registers": 96, "output_registers": 160}  # so that two programs of the others fit beside
-    double = shared | {"interval": 2}
-    three = (32, 128, 8, 3, 1)  # stages, so that a program of dq fits beside
-    rows: tuple[tuple[Any, Any, Any, Trial], ...] = (
-        (states, tiles, 168, {}),
-        (states, tiles, 168, one),
-        (states, tiles, 168, one | {"timewise": True}),
-        (states, tiles, 168, one | {"ahead": True}),
-        (states, tiles, 168, one | {"units": True}),
-        (states, tiles, 168, one | {"overlap": "dq"}),
-        (states, tiles, 168, one | {"overlap": "states"}),
-        (states, tiles, 152, one | {"overlap": "states", "state_registers": 104}),
-        (states, tiles, 168, one | {"shared_weights": True}),
-        (states, tiles, 168, scores),
-        (states, wide, 168, scores),
-        (states, ((16, 3), *wide[1:]), 168, scores | {"output_registers": 168}),
-        (states, wide, 160, shared),
-        ((16, 128, 4, 4, 1), wide, 160, shared),
-        (states, wide, 160, shared | loads),
-        (states, wide, 160, shared | loads | {"overlap": "dq", "state_registers": 96}),
-        (states, wide, 160, shared | loads | {"overlap": "states", "state_registers": 96}),
-        (states, tiles, 168, one | {"pieces": 2}),
-        (states, wide, 160, shared | loads | {"pieces": 2}),
-        (states, wide, 160, shared | loads | {"pieces": 4}),
-        (states, ((16, 3), *wide[1:]), 160, shared | loads | {"pieces": 4} | slim),
-        (states, wide, 160, shared | loads | {"pieces": 8}),
-        (states, tiles, 168, one | {"interval": 2}),
-        (states, tiles, 168, double),
-        (states, wide, 168, double),
-        (states, wide, None, double),
-        (states, ((32, 2), (32, 2), (32, 3)), None, double),
-        (three, ((16, 3), (32, 1), (32, 3)), 168, double | {"state_registers": 168}),
-        ((32, 64, 4, 4, 1), wide, 168, double),
-        ((16, 128, 4, 2, 1), wide, 168, double),
-        (states, wide, 168, double | loads),
-        (three, wide, 168, double | loads | {"overlap": "states", "state_registers": 168}),
-        (three, wide, 168, double | loads | {"pieces": 2, "state_registers": 128}),
-        (three, wide, 168, double | loads | {"pieces": 4, "state_registers": 128}),
-    )
-    return [turned_trial(64, states, tiles, registers, **more) for states, tiles, registers, more in rows]
-
-
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
+    case = case.removesuffix("-silu")
     if case in ("hgrn2", "gla"):
         # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
         rows = [
@@ -157,25 +102,19 @@ def trials(case: str, width: int) -> list[Trial]:
                 (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
             )
         ]
-        rows += [Trial(chunk=64, segments=0, products=products) for products in (False, True)]
-    elif case == "hgrn2-silu":
+    elif case == "cosformer2":
+        # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
         rows = [
-            Trial(chunk=64, segments=0, activation=activation, products=products, operands_registers=registers)
-            for activation, products, registers in (
-                ("", False, 128),
-                ("inside", False, 128),
-                ("", True, 128),
-                ("inside", True, 128),
-                ("inside", True, None),
-                ("", False, 128),
+            turned_trial(*row)
+            for row in (
+                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
+                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
+                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), (32, 3), None),
+                (64, (32, 128, 8, 3, 1), (64, 1), (32, 1), (32, 2), 168),
+                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
+                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
         ]
-    elif case == "cosformer2":
-        rows = turned_trials()
-    elif case == "cosformer2-silu":
-        rows = [turned_trial(64, *TURNED, activation=activation) for activation in ACTIVATIONS]
-    elif case == "tnl-silu":
-        rows = [Trial(chunk=64, segments=0, activation=activation) for activation in ACTIVATIONS]
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -216,8 +155,6 @@ class Timed:
             end.record()
             name = self.kernel.fn.__name__ + ("_keys" if options.get("KEYS") else "")
             name += "_reverse" if options.get("REVERSE") else ""
-            if "KINDS" in options:
-                name += {(0, 1): "_dq", (1, 2): "_dk_dv"}.get((options["FIRST"], options["KINDS"]), "")
             self.log.append((name, start, end))
 
         return run
@@ -259,7 +196,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
 
 
 def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
-    """Median ms of the forward pass and of both, which are less than the kernels' sum where some run side by side."""
+    """Median ms of the forward pass and of both: the kernels, what torch does around them, and what lies between."""
     from .ops.triton import knobs
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")

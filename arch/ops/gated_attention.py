@@ -111,10 +111,7 @@ def _by_kernels(
     activation: str,
 ) -> tuple[Tensor, Tensor]:
     from .triton.gated import attend
-    from .triton.knobs import gated_activation
 
-    inside = activation == "silu" and gated_activation() == "inside"
-    q = nnf.silu(q) if activation and not inside else q
     bound = None
     if not isinstance(log_f, tuple):
         gate = log_f
@@ -135,7 +132,7 @@ def _by_kernels(
         None if state is None else kernel_width(state, 2),
         reset,
         chunk_size,
-        inside,
+        activation == "silu",
     )
     return without_padding(out, v.shape[-1]), without_padding(last, q.shape[-1], v.shape[-1])
 

@@ -1,7 +1,6 @@
 """Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
 
     python -m tests.arch.compile_kernels 80 hgrn2 128      compute capability, case of `arch.bench`, head size
-    python -m tests.arch.compile_kernels 90 cosformer2 128 '{"interval": 2}'      with these knobs
 
 One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
 """
@@ -37,7 +36,7 @@ class Device:
         return 0
 
 
-def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
+def main(capability: int, name: str, width: int) -> None:
     from arch.bench import gradients
     from arch.bench_cases import CASES
     from arch.ops import common
@@ -58,7 +57,6 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
         mock.patch.object(common, "kernel_obstacle", too_wide),
         # any assembler compiles Hopper's own instructions, and nothing is run here
         mock.patch.object(knobs, "trusted_assembler", lambda: True),
-        knobs.override(**sizes),
     ):
         inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
         gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
@@ -67,4 +65,4 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]) if len(sys.argv) > 4 else {})
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

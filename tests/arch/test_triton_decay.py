@@ -46,8 +46,7 @@ def test_constant_decays_without_gradients(bulk):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-@pytest.mark.parametrize("activation", ["gradient", "inside"])
-def test_silu_in_the_kernels(activation):
+def test_silu_in_the_kernels():
     """Constant decays, strong ones too, three segments, two tiles of keys that heads share, an initial state."""
     decays = torch.tensor([-float("inf"), -0.03])
     leaves = [2 * randn(1, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 2))]
@@ -57,13 +56,12 @@ def test_silu_in_the_kernels(activation):
         return lambda x: decay_attention(*x[:3], constant, x[3], form=form, activation="silu")
 
     expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
-    with override(segments=3, chunk=16, bulk=True, key_tile=16, activation=activation):
+    with override(segments=3, chunk=16, bulk=True, key_tile=16):
         found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
-    if activation == "gradient":
-        arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, activation)
-        with override(chunk=16, bulk=True):
-            torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
+    arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, True)
+    with override(chunk=16, bulk=True):
+        torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_bulk_kernels_in_tiles():

@@ -26,15 +26,14 @@ def attend(
     counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
     knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    constant = decay is not None and decay.dim() == 1
-    bulk = decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    activation = knobs.activation if silu and constant and bulk else ""
-    if silu and not activation:
-        q, k = nnf.silu(q), nnf.silu(k)
+    if silu and (
+        decay is None or decay.dim() > 1 or not decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    ):
+        q, k, silu = nnf.silu(q), nnf.silu(k), False
     chunks = -(-q.shape[1] // knobs.chunk)
     count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, activation
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, silu
     )  # fmt: skip
     return out, final
 
@@ -42,7 +41,7 @@ def attend(
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, activation: str):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, silu: bool):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
@@ -51,14 +50,12 @@ class _Call:
         self.chunks = -(-self.length // self.knobs.chunk)
         self.count = count
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
-        self.table, self.constant = table, constant
+        self.table, self.constant, self.silu = table, constant, silu
         self.bulk = decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
             FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
         )  # fmt: skip
-        if self.bulk:
-            self.flags |= {"CONSTANT": constant, "ACTIVATION": activation}
 
     def decays(self, decay: Tensor) -> None:
         """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
@@ -74,7 +71,9 @@ class _Call:
         sums = y.new_empty(*shape, self.key_dim, self.value_dim, dtype=torch.float32)
         totals = y.new_empty(*shape, dtype=torch.float32)
         if self.count > 1 and self.bulk:
-            bulk_sums(x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.flags)
+            bulk_sums(
+                x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
+            )
         elif self.count > 1:
             tile = self.knobs.sum_tile
             grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
@@ -98,7 +97,7 @@ class _Call:
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
-                self.sizes, tile, reverse, self.flags,
+                self.sizes, tile, reverse, self.constant, self.silu, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
@@ -108,9 +107,9 @@ class _Call:
         )  # fmt: skip
 
 
-def activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
-    """silu of q and k by one launch if "gradient", else nothing."""
-    if activation != "gradient":
+def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
+    """silu of q and k by one launch, or, without, nothing."""
+    if not silu:
         return q.new_empty(0), k.new_empty(0)
     active = torch.empty_like(q), torch.empty_like(k)
     activate[(-(-q.numel() // ACTIVATED), 2)](q, k, *active, q.numel(), BLOCK=ACTIVATED, FAST=not interpreted())
@@ -121,17 +120,16 @@ def activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
 @on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
-    activation: str = "",
+    silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and silu
-    of q and k: with an activation they are given before it. "gradient": it is written, and its gradient taken where
-    theirs are stored; "inside": it is computed wherever q and k are loaded, and empty here, as without any."""
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and what
+    `silu` says q and k are given before (else empty); the backward takes its derivative where dq and dk are stored."""
     q, k, v, initial = contiguous(q, k, v, initial)
-    active = activated(q, k, activation)
-    if activation == "gradient":
+    active = activated(q, k, silu)
+    if silu:
         q, k = active
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, activation)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, silu)
     if decay is not None:
         call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
@@ -143,7 +141,7 @@ def _forward(
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
-      counted: int, activation: str = "") -> tuple[Tensor, ...]:  # fmt: skip
+      counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
     batch, _, heads, width = v.shape
     shape = (batch * heads, count if count > 1 else 0)
     return (
@@ -152,7 +150,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
         v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
-        *(x.new_empty(x.shape if activation == "gradient" else 0) for x in (q, k)),
+        *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
     )
 
 
@@ -161,14 +159,14 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
     totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
-    constant: bool, activation: str,
+    constant: bool, silu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
     d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
     given_q, given_k = q, k
-    if activation == "gradient":
+    if silu:
         q, k = active_q, active_k
-    call = _Call(q, v, table, count, constant, activation)
+    call = _Call(q, v, table, count, constant, silu)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -195,7 +193,7 @@ def _backward(
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
       totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
-      constant: bool, activation: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      constant: bool, silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
@@ -207,7 +205,7 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, in
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.activation = inputs
+    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.silu = inputs
     ctx.constant = decay is not None and decay.dim() == 1
     ctx.save_for_backward(q, k, v, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
@@ -218,7 +216,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.activation
+        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
     )
     d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
     return d_q, d_k, d_v, d_decay, d_initial, None, None, None, None

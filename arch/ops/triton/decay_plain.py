@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import pair_decays
-from .tiles import block_offsets, load_rows, operand, power, product, silu
+from .tiles import block_offsets, load_rows, power, product, silu
 
 
 @triton.jit
@@ -34,15 +34,6 @@ def in_registers(x, EXACT: tl.constexpr):
 
 
 @triton.jit
-def computed_once(x, EXACT: tl.constexpr):
-    """x, which the compiler does not compute a second time where it is wanted in a second layout."""
-    if EXACT:
-        return x
-    else:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2)
-
-
-@triton.jit
 def constant_decays(one, rows, left, C: tl.constexpr):
     """Sums of a chunk's log-decays, `one` in each row that is `left`: of all, and up to and behind each [C]."""
     whole = one * tl.minimum(left, C)
@@ -56,15 +47,14 @@ def decay_plain_attend(
     T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
-    LEARNED: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
     else a and b [B, T, G, DK], c [B, T, H, DV]. They and out are descriptors for Hopper's copy engine, of
     [B, T, columns] in blocks of [1, C, DV or DK or TILE]. own, read with LEARNED: what `out` is the gradient of.
-    ACTIVATION, with CONSTANT: q and k are silu of what is given, own [B, T, G, DK], whose gradients dq and dk are; they
-    are made of that as they are read if "inside", and else ("gradient") are read as they are.
+    SILU, with CONSTANT: q and k are silu of what is given, own [B, T, G, DK], whose gradients dq and dk are.
     CONSTANT: a head's decays are the same at every step: the first is read, and those between two rows of a chunk stay
     in registers.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
@@ -133,15 +123,9 @@ def decay_plain_attend(
             else:
                 kept = state.to(states.dtype)
                 states.store([(bh * N + chunk).to(tl.int32), tile * TILE, 0], tl.reshape(kept, [1, TILE, INNER]))
-        if KEYS and ACTIVATION != "":
+        if KEYS and SILU:
             place = own + ((batch.to(tl.int64) * T + row) * G + shared) * DK
             given = load_rows(place, rows, rows < T - row, G * DK, tile * TILE, TILE)
-        if ACTIVATION == "inside":
-            if KEYS:
-                z = operand(silu(z, FAST)[0], EXACT)
-            else:
-                x = computed_once(operand(silu(x, FAST)[0], EXACT), EXACT)
-                y = computed_once(operand(silu(y, FAST)[0], EXACT), EXACT)
         score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
@@ -192,7 +176,7 @@ def decay_plain_attend(
         else:
             weighted = in_registers(tl.trans(z), EXACT)
         state += product(weighted, y, EXACT)
-        if KEYS and ACTIVATION != "":
+        if KEYS and SILU:
             result *= silu(tl.trans(given), FAST)[1]
         out.store([batch, row, head * OUTER + tile * TILE], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
@@ -203,7 +187,7 @@ def decay_plain_attend(
 def decay_plain_sums(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
-    CONSTANT: tl.constexpr, REVERSE: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    CONSTANT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
     sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
@@ -231,8 +215,6 @@ def decay_plain_sums(
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
         weighted = tl.trans(load_tile(x, batch, row, shared * DK + tile * TILE, C, TILE))
-        if ACTIVATION == "inside":
-            weighted, _ = silu(weighted, FAST)
         value = load_tile(y, batch, row, head * DV, C, DV)
         if CONSTANT:
             whole, until, behind = constant_decays(one, rows, T - row, C)

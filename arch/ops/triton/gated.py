@@ -57,6 +57,7 @@ class _Call:
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
         self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
+        self.own_instructions = self.knobs.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
         self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
@@ -95,7 +96,7 @@ def _forward(
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, PRODUCTS=knobs.products, num_warps=knobs.operands_warps,
+        BK=knobs.operands_tile, PRODUCTS=call.own_instructions, num_warps=knobs.operands_warps,
         maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
@@ -155,8 +156,8 @@ def _backward(
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
             d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
-            PER=per, PRODUCTS=knobs.products, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers,
-            num_stages=1, **knobs.target,
+            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=knobs.backward_warps,
+            maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial

@@ -55,6 +55,7 @@ def gated_operands(
 ):  # fmt: skip
     """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and what links the
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
+    With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
 
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.

@@ -38,8 +38,6 @@ class Knobs:
     operands_warps: int = 4
     operands_registers: int | None = None
     middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
-    products: bool = False  # what is read comes into the layout of products' results by a product, not through memory
-    activation: str = ""  # where q's is taken: "inside" the kernels, or as a pass before them
 
     @property
     def target(self) -> dict[str, Any]:
@@ -73,10 +71,6 @@ def own_instructions(exact: bool) -> bool:
 
 def gated_chunk(exact: bool) -> int:
     return int(_override.get("chunk", 32 if exact else 64))
-
-
-def gated_activation() -> str:
-    return str(_override.get("activation", ""))
 
 
 def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
@@ -118,7 +112,6 @@ class DecayKnobs:
     segments: int  # 0: as many as fill the GPU best
     arch: str | None  # as in Knobs
     bulk: bool | None = None  # whether the kernels for Hopper run (`decay_bulk`); None: where they can
-    activation: str = ""  # where these, with constant decays, take silu: "gradient", "inside" (`_forward`), or nowhere
 
     @property
     def target(self) -> dict[str, Any]:
@@ -186,18 +179,6 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
-    interval: int = 1  # chunks a stored state, 1 or 2; with decays always 1
-    kept: bool = False  # the forward keeps the scores for dv
-    shared_weights: bool = False  # what dq and dk multiply keys and queries by waits in shared memory, not in registers
-    ahead: bool = False  # dq and dk first ask for all that their loops will load, for the L2 cache
-    timewise: bool = False  # programs begin at the chunks that the pass over the states had last, of all sequences
-    units: bool = False  # dq and dk load their unit matrix instead of computing it
-    state_registers: int | None = None  # as `registers`, of the pass over the states
-    output_registers: int | None = None  # and of the outputs
-    pieces: int = 1  # of the pass over the states; what reads them then runs beside it, a piece behind
-    overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing
-    activation: str = ""  # as in DecayKnobs; d_q and d_k take what silu is taken of instead of silu, not beside it
-    prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
 
     @property
     def target(self) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""Where kernels run, on which stream, the dtype and shapes of their operands; the state pass of `gated_attention`."""
+"""Where kernels run, the dtype and the shapes of their operands; the pass over the states of `gated_attention`."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -28,30 +27,6 @@ def on_its_device(function: F) -> F:
             return function(*args)
 
     return wrapped  # type: ignore[return-value]
-
-
-@functools.cache
-def side_stream(device: torch.device, priority: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device, priority=priority)
-
-
-@contextmanager
-def forked(like: Tensor, priority: int = 0) -> Iterator[torch.cuda.Stream | None]:
-    """A stream beside the current one, for launches inside: it waits for what the current one was given before, which
-    at the end waits for it. None without a GPU. priority: -1 goes before 0.
-
-    The caching allocator knows the current stream alone. So what is touched inside is allocated before, when whoever
-    had that memory is waited for, and kept to the end, so that whoever gets it then waits. Graphs are captured so too.
-    """
-    if not like.is_cuda:
-        yield None
-        return
-    side, current = side_stream(like.device, priority), torch.cuda.current_stream(like.device)
-    side.wait_stream(current)
-    try:
-        yield side
-    finally:
-        current.wait_stream(side)
 
 
 @constant

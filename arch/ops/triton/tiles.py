@@ -223,15 +223,6 @@ def load_rows(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def prefetch(addresses):
-    """Brings what lies there, in lines of 128 bytes, into the L2 cache, and waits for nothing."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [addresses.to(tl.int64)], dtype=tl.int32, is_pure=False,
-        pack=1,
-    )  # fmt: skip
-
-
-@triton.jit
 def store_rows(pointer, x, rows, inside, stride, first, WIDTH: tl.constexpr):
     columns = first + tl.arange(0, WIDTH)
     offsets = rows[:, None] * stride + columns[None, :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import TWO_PI, cos_sin, silu
+from .tiles import TWO_PI, cos_sin
 
 TURN = tl.constexpr(0.15915494309189535)  # 1 / 2 pi
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
@@ -35,15 +35,6 @@ def anchored(x, inside):
     row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
     hold a copy of the operand."""
     return tl.where(inside[:, None], x, 0.0)
-
-
-@triton.jit
-def entering(x, inside, ACTIVATION: tl.constexpr, FAST: tl.constexpr):
-    """q or k, `anchored`; if "inside", silu of what is loaded."""
-    x = anchored(x, inside)
-    if ACTIVATION == "inside":
-        x, _ = silu(x, FAST)
-    return x
 
 
 @triton.jit
@@ -87,22 +78,13 @@ def halves(x):
 
 
 @triton.jit
-def unit_matrix(units, SIZE: tl.constexpr, LOADED: tl.constexpr):
-    """[SIZE, 2 SIZE], bf16: the unit matrix, whose columns stand there twice, as `doubled` has them; LOADED from units,
-    which takes fewer instructions than to compare."""
-    rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, 2 * SIZE)[None, :]
-    if LOADED:
-        return tl.load(units + rows * 2 * SIZE + columns)
-    else:
-        return (rows == columns // 16 * 8 + columns % 8).to(tl.bfloat16)
-
-
-@triton.jit
-def as_half(x, unit, EXACT: tl.constexpr):
-    """x in fp32, as one of the `halves` of a product that is exact: of x and `unit_matrix`. In any other layout, even
-    an equal one by another name, the compiler computes angles a second time."""
+def as_half(x, EXACT: tl.constexpr):
+    """x in fp32, as one of the `halves` of a product that is exact: of x and the unit matrix, whose columns stand there
+    twice. In any other layout, even an equal one by another name, the compiler computes angles a second time."""
     if EXACT:
         return x
     else:
+        rows, columns = tl.arange(0, x.shape[1]), tl.arange(0, 2 * x.shape[1])
+        unit = (rows[:, None] == (columns // 16 * 8 + columns % 8)[None, :]).to(tl.bfloat16)
         half, _ = halves(tl.dot(x, unit))
         return half

@@ -10,18 +10,16 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
-from .tiles import load_rows, operand, power, prefetch, product, silu, store_rows
-from .turned_angles import as_half, doubled, entering, halves, turns, unit_matrix, waves
-from .turned_values import other_half, placed, value_gradient, value_rows
+from .tiles import load_rows, power, product, silu, store_rows
+from .turned_angles import anchored, as_half, doubled, halves, turns, waves
 
 
-@triton.jit(do_not_specialize=["T", "N", "BEGIN", "END", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
 def turned_states(
     x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
-    T, H, G, N, BEGIN, END, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
-    START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The states before (REVERSE: their gradients after) every chunk of a segment, states [BH, N, DV, 2 DK] with the
     columns of `doubled`, and the last one of all, final [BH, 2 DK, DV], fp32. A program has BK channels, cosines and
@@ -30,7 +28,6 @@ def turned_states(
     x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. The first state is initial [BH, 2 DK, DV] with START. Not
     STORE: what each segment alone adds, sums [BH, SEGMENTS, 2 DK, DV], fp32, and the log2 of its whole decay, totals
     [BH, SEGMENTS]; of the segments but the one that comes last. With STORE a segment starts from the sums before it.
-    Segments are of the chunks from BEGIN to END; initial and final may be the same.
     """
     WIDE: tl.constexpr = 2 * DK
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -55,8 +52,8 @@ def turned_states(
             whole = tl.exp2(tl.load(totals + other)) if DECAY else 1.0
             state = state * whole + tl.load(sums + other * size + block)
     total = 0.0
-    first = BEGIN + segment * PER_SEGMENT
-    last = tl.minimum(first + PER_SEGMENT, END)
+    first = segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, N)
     table_size = tl.num_programs(2).to(tl.int64) * N * C
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
@@ -69,7 +66,7 @@ def turned_states(
             place = states + (bh * N + chunk) * size + (v0 + tl.arange(0, BV))[:, None] * WIDE
             tl.store(place + 2 * k0 + columns[None, :], state.to(states.dtype.element_ty))
         _, cos, sin = waves(position, high, low, FAST)
-        key = entering(key, inside, ACTIVATION, FAST)
+        key = anchored(key, inside)
         if DECAY:
             decays = table + (bh * N + chunk) * C
             whole = tl.load(decays + table_size + C - 1)
@@ -87,101 +84,100 @@ def turned_states(
             tl.store(totals + bh * SEGMENTS + segment, total)
 
 
-@triton.jit(do_not_specialize=["T", "N", "BEGIN", "POSITION_STRIDE"])
+@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_output(
-    q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, BEGIN, POSITION_STRIDE,
-    ORDER: tl.constexpr, INTERVAL: tl.constexpr, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, DECAY: tl.constexpr, KEPT: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk. KEPT: and the scores
-    with their decays, for the values' gradient: see `score_place`."""
-    _, chunk, bh = placed(BEGIN, 1, ORDER)
+    """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
     value_rows(
-        q, k, v, table, turn_high, turn_low, positions, states, scores, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
-        INTERVAL, C, DK, DV, BK, STAGES, DECAY, KEPT, False, ACTIVATION, EXACT, FAST,
+        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["T", "N", "BEGIN", "POSITION_STRIDE"])
+@triton.jit
+def value_rows(
+    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
+    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """A chunk of the outputs of (q, k, v) and states, or, REVERSE, of d_v of (k, q, d_out) and d_states."""
+    WIDE: tl.constexpr = 2 * DK
+    batch, head = bh // H, bh % H
+    shared = head // (H // G)
+    rows = tl.arange(0, C)
+    inside = rows < T - chunk * C
+    token = batch * T + chunk * C
+    position = tl.load(positions + batch * POSITION_STRIDE + chunk * C + rows, mask=inside, other=0)
+    inner = (token * G + shared) * DK
+    start = states + (bh * N + chunk) * DV * WIDE
+    result = tl.zeros([C, DV], tl.float32)
+    score = tl.zeros([C, C], tl.float32)
+    for first in tl.range(0, DK, BK, num_stages=STAGES):
+        x = load_rows(a + inner, rows, inside, G * DK, first, BK)
+        y = load_rows(b + inner, rows, inside, G * DK, first, BK)
+        state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
+        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        _, cos, sin = waves(position, high, low, FAST)
+        x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
+        score += product(x, tl.trans(y), EXACT)
+        result += product(x, state, EXACT)
+    table_size = tl.num_programs(1).to(tl.int64) * N * C
+    decays = table + (bh * N + chunk) * C
+    score *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
+    if DECAY:
+        result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
+    z = load_rows(c + (token * H + head) * DV, rows, inside, H * DV, 0, DV)
+    result += product(score, z, EXACT)
+    store_rows(out + (token * H + head) * DV, result, rows, inside, H * DV, 0, DV)
+
+
+@triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_backward(
-    q, k, given_q, given_k, v, d_out, table, turn_high, turn_low, positions, states, d_states, scores, d_q, d_k, d_v,
-    d_turn, d_decay, units, T, H, G, N, BEGIN, POSITION_STRIDE,
-    FIRST: tl.constexpr, KINDS: tl.constexpr, ORDER: tl.constexpr, INTERVAL: tl.constexpr,
+    q, k, given_q, given_k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn,
+    d_decay, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, KEPT: tl.constexpr, ACTIVATION: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
-    is read from DRAM once. KINDS of the three, from FIRST on.
-
-    ACTIVATION: d_q and d_k are of what silu is taken of, given_q and given_k; "inside": q and k are the same.
+    is read from DRAM once. d_q and d_k are of given_q and given_k: q and k, or, SILU, what these are silu of.
 
     d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
     row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
     and that span it are summed from the states, those inside it are counted where they begin less where they end.
     """
-    kind, chunk, bh = placed(BEGIN, KINDS, ORDER)
-    kind += FIRST
+    chunk, bh = tl.program_id(0) // 3, tl.program_id(1).to(tl.int64)
+    kind = tl.program_id(0) % 3
     if kind == 0:
         key_gradient(
-            d_out, v, k, given_q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay, units,
-            T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, False, ACTIVATION, EXACT, FAST,
+            d_out, v, k, given_q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, SILU, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, given_k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay, units,
-            T, H, G, N, POSITION_STRIDE, chunk, bh,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, True, ACTIVATION, EXACT, FAST,
-        )  # fmt: skip
-    elif KEPT:
-        value_gradient(
-            k, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, ACTIVATION, EXACT, FAST,
+            v, d_out, q, given_k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, SILU, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
-            k, q, d_out, table, turn_high, turn_low, positions, d_states, scores, d_v, T, H, G, N, POSITION_STRIDE,
-            chunk, bh, INTERVAL, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, False, True, ACTIVATION, EXACT, FAST,
+            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
+            chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
-    T, H, G, N, POSITION_STRIDE, chunk, bh, INTERVAL: tl.constexpr,
+    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
-    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, REVERSE: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
-    d_states). before: the states before every chunk."""
-    if other_half(chunk, N, INTERVAL, REVERSE):
-        key_half(
-            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, True,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, ACTIVATION, EXACT, FAST,
-        )  # fmt: skip
-    else:
-        key_half(
-            a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, False,
-            INTERVAL, C, DK, DV, BK, STAGES, DECAY, LEARNED, SHARED, AHEAD, UNITS, REVERSE, ACTIVATION, EXACT, FAST,
-        )  # fmt: skip
-
-
-@triton.jit
-def key_half(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay, units,
-    T, H, G, N, POSITION_STRIDE, chunk, bh, OTHER: tl.constexpr, INTERVAL: tl.constexpr,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, SHARED: tl.constexpr, AHEAD: tl.constexpr, UNITS: tl.constexpr, REVERSE: tl.constexpr,
-    ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
-    """`key_gradient`; OTHER: with the other half of the block, whole."""
+    """The gradient `out` of `own`, given_q or given_k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v,
+    d_out, q, d_states). before: the states before every chunk."""
     WIDE: tl.constexpr = 2 * DK
     side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
@@ -191,54 +187,28 @@ def key_half(
     token = batch * T + chunk * C
     places = positions + batch * POSITION_STRIDE + chunk * C + rows
     inner, outer = (token * G + shared) * DK, (token * H + head) * DV
-    start = (bh * tl.cdiv(N, INTERVAL) + chunk // INTERVAL) * DV * WIDE
+    start = (bh * N + chunk) * DV * WIDE
     count = tl.num_programs(1).to(tl.int64)
     table_size = count * N * C
     decays = table + (bh * N + chunk) * C
-    if AHEAD:  # what the loop will load
-        prefetch(states + start + 64 * tl.arange(0, DV * WIDE // 64))
-        lines = tl.minimum(rows, T - 1 - chunk * C)[:, None] * G * DK + (64 * tl.arange(0, (DK + 63) // 64))[None, :]
-        prefetch(c + inner + lines)
-        prefetch(own + inner + lines)
     x = load_rows(a + outer, rows, inside, H * DV, 0, DV)
-    other = load_rows(b + outer, rows, inside, H * DV, 0, DV)
-    if SHARED:
-        weights = product(other, tl.trans(x), EXACT)
-        weights *= pair_decays(decays, table_size, C, DECAY, not REVERSE, EXACT, FAST)
-        weights = tl.trans(operand(weights, EXACT))
-    else:
-        weights = product(x, tl.trans(other), EXACT)
-        weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
-    if OTHER:
-        move = C if REVERSE else -C
-        near = rows + move < T - chunk * C
-        other = load_rows(b + outer + move * H * DV, rows, near, H * DV, 0, DV)
-        across = tl.trans(operand(product(other, tl.trans(x), EXACT), EXACT))
+    weights = product(x, tl.trans(load_rows(b + outer, rows, inside, H * DV, 0, DV)), EXACT)
+    weights *= pair_decays(decays, table_size, C, DECAY, REVERSE, EXACT, FAST)
     if LEARNED:
         scores, crossing, through = tl.zeros([C, C], tl.float32), tl.zeros([C], tl.float32), 0.0
-    unit = unit_matrix(units, BK, UNITS)
     for first in tl.range(0, DK, BK, num_stages=STAGES):
         primal = load_rows(own + inner, rows, inside, G * DK, first, BK)
         z = load_rows(c + inner, rows, inside, G * DK, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
-        if OTHER:
-            y = load_rows(c + inner + move * G * DK, rows, near, G * DK, first, BK)
-            _, cos, sin = waves(tl.load(places + move, mask=near, other=0), high, low, FAST)
-            result = product(across, doubled(entering(y, near, ACTIVATION, FAST), cos, sin, EXACT), EXACT)
-            result += product(x, state, EXACT)
-        else:
-            result = product(x, state, EXACT)
+        result = product(x, state, EXACT)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         if DECAY:
             result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
-        z = as_half(z, unit, EXACT)
-        if ACTIVATION == "inside":
-            z, _ = silu(z, FAST)
-        z = doubled(z, cos, sin, EXACT)
-        primal = as_half(primal, unit, EXACT)
-        if ACTIVATION != "":
+        z = doubled(as_half(z, EXACT), cos, sin, EXACT)
+        primal = as_half(primal, EXACT)
+        if SILU:
             primal, slope = silu(primal, FAST)
         if LEARNED:
             turned = doubled(primal, cos, sin, EXACT)
@@ -251,7 +221,7 @@ def key_half(
         angles = primal * (lower * cos - upper * sin) * position
         tl.store(d_turn + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
         gradient = upper * cos + lower * sin
-        if ACTIVATION != "":
+        if SILU:
             gradient *= slope
         store_rows(out + (token * H + head) * DK, gradient, rows, inside, H * DK, first, BK)
     if LEARNED:
