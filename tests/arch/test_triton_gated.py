@@ -132,7 +132,9 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
     for arch in ("sm80",) if GPU or not middle else ("sm80", None):
         with override(middle=middle, arch=arch):
             found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
-        assert_close([x.cpu().double() for x in found], expected, 4e-5 if log_decays else TOLERANCE)
+        # sums of log2 f here reach 1114, of whose last place a GPU's tensor cores cut off 2^-13 log 2 = 8.5e-5 or less;
+        # no other channel hides that of the largest queries, whose sum is 897, in the initial state's gradient
+        assert_close([x.cpu().double() for x in found], expected, (9e-5 if GPU else 4e-5) if log_decays else TOLERANCE)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
