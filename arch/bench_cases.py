@@ -53,9 +53,19 @@ def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callabl
     return {form: by(form) for form in ("triton", "chunk", "naive")}
 
 
-def _hgrn2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """q before its silu."""
     q, v, logits = (normal(batch, length, heads, width) for _ in range(3))
-    return [nnf.silu(q), v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+    return [q, v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+
+
+def _hgrn2(*shape: Any) -> list[Tensor]:
+    q, *rest = _hgrn2_given(*shape)
+    return [nnf.silu(q), *rest]
+
+
+def _hgrn2_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return gated_attention(x[0], None, x[1], (x[2], x[3]), form=form, activation="silu")
 
 
 def _fla_hgrn2(*shape: int) -> Run:
@@ -81,8 +91,13 @@ def _gla(batch: int, length: int, heads: int, width: int, normal: Any) -> list[T
     return [nnf.silu(q), torch.sigmoid(k), v, nnf.logsigmoid(logits + 2)]
 
 
+def _given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """q and k before their silu."""
+    return [normal(batch, length, heads, width) for _ in range(3)]
+
+
 def _qkv(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
-    q, k, v = (normal(batch, length, heads, width) for _ in range(3))
+    q, k, v = _given(batch, length, heads, width, normal)
     return [nnf.silu(q), nnf.silu(k), v]
 
 
@@ -92,9 +107,13 @@ def _rates(heads: int, device: torch.device) -> Tensor:
     return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
 
 
-def _tnl(x: Any, form: str) -> tuple[Tensor, Tensor]:
+def _tnl(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
     q, k, v = x
-    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form)
+    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form, activation=activation)
+
+
+def _tnl_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return _tnl(x, form, "silu")
 
 
 def _fla_tnl(*shape: int) -> Run:
@@ -103,15 +122,28 @@ def _fla_tnl(*shape: int) -> Run:
     return lambda x: chunk_lightning_attn(*x, layer_idx=3, num_layers=12, scale=1.0)[0]
 
 
-def _cosformer2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+def _with_theta(inputs: list[Tensor]) -> list[Tensor]:
+    heads, width = inputs[0].shape[2:]
     theta = 10_000.0 ** (-2 * torch.arange(heads * width) / (heads * width))
-    return [*_qkv(batch, length, heads, width, normal), theta.view(heads, width).to(normal(1).device)]
+    return [*inputs, theta.view(heads, width).to(inputs[0].device)]
 
 
-def _turned(x: Any, form: str) -> tuple[Tensor, Tensor]:
+def _cosformer2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    return _with_theta(_qkv(batch, length, heads, width, normal))
+
+
+def _cosformer2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    return _with_theta(_given(batch, length, heads, width, normal))
+
+
+def _turned(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
     positions = torch.arange(x[0].shape[1], device=x[0].device)
     q, k, v, theta = x
-    return decay_attention(q, k, v, form=form, angles=(theta, positions))
+    return decay_attention(q, k, v, form=form, angles=(theta, positions), activation=activation)
+
+
+def _turned_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return _turned(x, form, "silu")
 
 
 def _fla_cosformer2(*shape: int) -> Run:
@@ -172,6 +204,7 @@ CASES = {
             _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
             gated,
         ),
+        Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
         Case(
             "gla",
             ("q", "k", "v", "log_f"),
@@ -180,6 +213,8 @@ CASES = {
             gated,
         ),
         Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}, decayed()),
+        Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_turned_silu), decayed(2)),
+        Case("tnl-silu", ("q", "k", "v"), _given, _own(_tnl_silu), decayed()),
         Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}, decayed(2)),
         Case(
             "mamba2",

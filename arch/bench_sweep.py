@@ -1,7 +1,8 @@
 """`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
 
 A trial sets the knobs of all the kernels of a case at once; its row has each kernel's time, so that the best of each is
-read off its own column. Trials are compiled beforehand by processes of their own, on a short sequence.
+read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes of their
+own, on a short sequence.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 import torch
 
-from .bench import failed, gradients, last_line
+from .bench import failed, gradients, last_line, median_ms
 from .bench_cases import CASES
 
 Trial = dict[str, Any]
@@ -84,6 +85,7 @@ def turned_trial(
 
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
+    case = case.removesuffix("-silu")
     if case in ("hgrn2", "gla"):
         # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
         rows = [
@@ -170,9 +172,9 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     names = {
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
         launch: ("carry",),
-        decay: ("decay_rows", "decay_sums", "decay_attend"),
+        decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
-        decay_turned: ("turned_states", "turned_output", "turned_backward"),
+        decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))
@@ -191,6 +193,18 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
                     one[name] = one.get(name, 0.0) + start.elapsed_time(end)
                 sums.append(one)
     return {name: sorted(one[name] for one in sums)[len(sums) // 2] for name in sums[0]}
+
+
+def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Median ms of the forward pass and of both: the kernels, what torch does around them, and what lies between."""
+    from .ops.triton import knobs
+
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    with knobs.override(**trial):
+        with torch.no_grad():
+            forward = median_ms(lambda: run(inputs), repeats)
+        return {"forward": forward, "both": median_ms(lambda: gradients(run, inputs, weight), repeats)}
 
 
 def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
@@ -222,7 +236,8 @@ def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: in
         row |= {name: "x".join(map(str, x)) if isinstance(x, tuple) else x for name, x in trial.items()}
         try:
             times = kernel_times(case, trial, shape, repeats)
-            row |= {name: round(ms, 4) for name, ms in times.items()} | {"sum": round(sum(times.values()), 4)}
+            times |= {"sum": sum(times.values())} | whole_times(case, trial, shape, repeats)
+            row |= {name: round(ms, 4) for name, ms in times.items()}
         except Exception as error:
             row |= failed(f"{case} {trial}", error)
         print(row, flush=True)

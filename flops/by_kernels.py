@@ -90,13 +90,13 @@ def _gated_output(cfg: ModelConfig, T: int, a: int) -> Bytes:
 
 
 def tnl(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
-    """q, k (and v with value_activation) before their silu, and behind it as operands; the output gate."""
+    """q, k (and v with value_activation) before their silu, and behind it as operands; the output gate. Kernels take
+    q and k before it, with their heads filled up."""
     p = padded(cfg.head_dim)
     if p > WIDEST:
         return activations.tnl(cfg, T, a) | _gated_output(cfg, T, a)
-    before = 3 if cfg.value_activation else 2
     return _decay(cfg, T, a, B, p, p, True) | _gated_output(cfg, T, a) | {
-        "mixer.activation": a * T * before * cfg.d_model,
+        "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.value_activation else 0)),
         "mixer.core": 3 * a * T * cfg.n_heads * p,
     }  # fmt: skip
 
@@ -110,7 +110,7 @@ def cosformer2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     if (2 * p if full else p + p // 2) > WIDEST:
         return activations.cosformer2(cfg, T, a) | _gated_output(cfg, T, a)
     lines = _gated_output(cfg, T, a)
-    lines["mixer.activation"] = a * T * (3 if cfg.value_activation else 2) * d
+    lines["mixer.activation"] = a * T * (2 * (h * keys if full else d) + (d if cfg.value_activation else 0))
     lines["mixer.core"] = a * T * h * (2 * keys + values)
     if full:
         return lines | {"mixer.states": 2 * a * h * chunks_of(T, a)[1] * keys * values}
@@ -119,11 +119,10 @@ def cosformer2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
 
 
 def hgrn2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
-    """q before silu; q, the gates' logits, v (and k) as operands, q and k with their decays; links, states and scores
+    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; links, states and scores
     of the chunks; o and Norm(o)."""
     d, h, p = cfg.d_model, cfg.n_heads, padded(cfg.head_dim)
     lines = {"mixer.norm": T * norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
-    lines["mixer.activation"] = a * T * d if cfg.output_gate else 0.0
     if p > WIDEST:
         return activations.hgrn2(cfg, T, a) | {"mixer.norm": lines["mixer.norm"]}
     own, filled = cfg.input_gate == "own", p != cfg.head_dim

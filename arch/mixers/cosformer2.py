@@ -69,10 +69,11 @@ class CosFormer2Mixer(Mixer):
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
         """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
-        query, key = nnf.silu(self.heads(query)), stream.mask(nnf.silu(self.heads(key)))
-        theta = self.angles(value.device)
+        query, key = self.heads(query), stream.mask(self.heads(key))
+        theta, activation = self.angles(value.device), "silu"
         angles = (theta, stream.positions) if theta.dim() == 2 else None
         if angles is None:  # half of the channels turn, by the same angles in all heads
+            query, key, activation = nnf.silu(query), nnf.silu(key), ""
             cos, sin = (turn[..., None, :] for turn in rotation(theta, stream.positions))
             query, key = cosine_pairs(query, cos, sin), cosine_pairs(key, cos, sin)
         return decay_attention(
@@ -84,6 +85,7 @@ class CosFormer2Mixer(Mixer):
             form=stream.form,
             reset=stream.reset,
             angles=angles,
+            activation=activation,
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:

@@ -18,7 +18,6 @@ at its own pace; `output_gate` off: q = 1, o is the sum of S over its expanded d
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..config import ModelConfig
@@ -41,12 +40,13 @@ class HGRN2Mixer(HGRNMixer):
         }
         super().__init__(config, layer, tuple(name for name, is_used in used.items() if is_used))
         assert config.norm is not None
+        self.activation = "silu" if config.output_gate else ""
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
-        """q, k, v and the forget gates, as gated_attention takes them."""
+        """q before its silu, k, v and the forget gates, as gated_attention takes them."""
         projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
-        query = nnf.silu(projected["query"]) if self.config.output_gate else torch.ones_like(x)
+        query = projected["query"] if self.config.output_gate else torch.ones_like(x)
         key = self.input_gate(x, stream, projected.get("input_gate"))
         gate = self.forget(x, stream, projected.get("forget"))
         return (
@@ -67,6 +67,7 @@ class HGRN2Mixer(HGRNMixer):
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
+            activation=self.activation,
         )
         return linears(self.norm(mixed.flatten(2)), self.out)[0], {"state": state}
 
@@ -82,5 +83,6 @@ class HGRN2Mixer(HGRNMixer):
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
+            activation=self.activation,
         )
         return mixed.transpose(1, 2)

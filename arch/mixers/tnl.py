@@ -60,14 +60,15 @@ class TNLMixer(Mixer):
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
         """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
         return decay_attention(
-            nnf.silu(self.heads(query)),
-            stream.mask(nnf.silu(self.heads(key))),
+            self.heads(query),
+            stream.mask(self.heads(key)),
             value,
             self._log_decays(value, stream),
             initial_state=past.get("state"),
             chunk_size=self.config.chunk_size,
             form=stream.form,
             reset=stream.reset,
+            activation="silu",
         )
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:

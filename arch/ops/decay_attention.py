@@ -10,6 +10,7 @@ step and head (Mamba2). No scaling of q and no denominator: a norm follows. Deca
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..errors import InputError
@@ -42,22 +43,25 @@ def decay_attention(
     form: str | None = None,
     reset: Tensor | None = None,
     angles: tuple[Tensor, Tensor] | None = None,
+    activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
     q, k: [B, T, H', d_k] with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
     log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros; reset: bool [B, T], True
     where the state is set to zero before the token; angles: theta [H', d_k] and positions t, int [T] or [B, T]: q and
-    k become [x cos(t theta), x sin(t theta)], and the states 2 d_k rows high. Raises InputError where a dtype or a
-    shape does not fit.
+    k become [x cos(t theta), x sin(t theta)], and the states 2 d_k rows high; activation: "silu" where q and k are
+    given before it. Raises InputError where a dtype or a shape does not fit.
     """
+    if activation not in ("", "silu"):
+        raise InputError(f"decay_attention: unknown activation {activation!r} of q and k (valid: '', 'silu')")
     if angles is not None:
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
         _check_positions(angles[1], *q.shape[:2])
         dtype = accumulator(q, k, v, log_decay, angles[0])
         if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype, crowded(v)) != "triton":
-            q, k = _turned(q, k, *angles)
-            angles = None
+            q, k = _turned(*_activated(q, k, activation), *angles)
+            angles, activation = None, ""
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
     check(
         "decay_attention",
@@ -79,7 +83,8 @@ def decay_attention(
         )
     chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
     if chosen == "triton":
-        return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles)
+        return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles, activation)
+    q, k = _activated(q, k, activation)
     if q.shape[2] != heads:
         q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
     q, k, wide = q.to(dtype), k.to(dtype), v.to(dtype)
@@ -103,6 +108,10 @@ def _check_positions(positions: Tensor, batch: int, length: int) -> None:
         )
 
 
+def _activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
+    return (nnf.silu(q), nnf.silu(k)) if activation else (q, k)
+
+
 def _turned(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     from ..positions import cosine_pairs, rotation  # which imports this package
 
@@ -119,6 +128,7 @@ def _by_kernels(
     chunk_size: int,
     reset: Tensor | None,
     angles: tuple[Tensor, Tensor] | None,
+    activation: str,
 ) -> tuple[Tensor, Tensor]:
     from .triton.decay import attend
     from .triton.decay_turned import attend_turned
@@ -135,10 +145,10 @@ def _by_kernels(
         state = kernel_width(halves, 2).flatten(2, 3)
     q, k, v = (kernel_width(x) for x in (q, k, v))
     if angles is None:
-        out, last = attend(q, k, v, log_decay, state, chunk_size)
+        out, last = attend(q, k, v, log_decay, state, chunk_size, activation == "silu")
     else:
         turn = kernel_width(angles[0].float()), angles[1]
-        out, last = attend_turned(q, k, v, log_decay, *turn, state, chunk_size)
+        out, last = attend_turned(q, k, v, log_decay, *turn, state, chunk_size, activation == "silu")
     last = without_padding(last.unflatten(2, (1 if angles is None else 2, -1)), height, width).flatten(2, 3)
     return without_padding(out, width).to(dtype), last
 
@@ -150,16 +160,19 @@ def step(
     log_decay: Tensor | None = None,
     state: Tensor | None = None,
     reset: Tensor | None = None,
+    activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`decay_attention` without the time axis).
 
     q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros;
-    reset: bool [B].
+    reset: bool [B]; activation: of q and k, as there.
     """
     if log_decay is not None and log_decay.dim() == 2:
         log_decay = log_decay[:, None]
     reset = None if reset is None else reset[:, None]
-    out, state = decay_attention(q[:, None], k[:, None], v[:, None], log_decay, state, form="naive", reset=reset)
+    out, state = decay_attention(
+        q[:, None], k[:, None], v[:, None], log_decay, state, form="naive", reset=reset, activation=activation
+    )
     return out[:, 0], state
 
 

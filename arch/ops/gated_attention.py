@@ -48,14 +48,15 @@ def gated_attention(
     chunk_size: int = 64,
     form: str | None = None,
     reset: Tensor | None = None,
+    activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
     q, k: [B, T, H', d_k], k None for 1 - f, with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
     log_f: [B, T, H', d_k], <= 0, or the pair (logits [B, T, H', d_k], bound broadcastable to it, in [0, 1)) for
     f = bound + (1 - bound) sigmoid(logits); initial_state: [B, H, d_k, d_v] or None for zeros; chunk_size: a power of
-    two; reset: bool [B, T], True where the state is set to zero before the token (k = 1 - f keeps its f).
-    Raises InputError where a dtype or a shape does not fit.
+    two; reset: bool [B, T], True where the state is set to zero before the token (k = 1 - f keeps its f); activation:
+    "silu" where q is given before it. Raises InputError where a dtype or a shape does not fit.
     """
     gates = log_f if isinstance(log_f, tuple) else (log_f,)
     check(
@@ -68,6 +69,8 @@ def gated_attention(
         bound=(gates[1] if len(gates) > 1 else None, "~BTGK"),
         initial_state=(initial_state, "BHKV"),
     )
+    if activation not in ("", "silu"):
+        raise InputError(f"gated_attention: unknown activation {activation!r} of q (valid: '' or 'silu')")
     dtype = accumulator(q, k, v, *gates)
     batch, _, heads, width = v.shape
     groups = q.shape[2]
@@ -79,13 +82,14 @@ def gated_attention(
     state = None if state is None else state.flatten(3)
     chosen = choose_form(form, wide, (q.shape[-1], wide.shape[-1]), dtype, crowded(wide))
     if chosen == "triton":
-        out, state = _by_kernels(q, k, wide, log_f, state, reset, chunk_size)
+        out, state = _by_kernels(q, k, wide, log_f, state, reset, chunk_size, activation)
         return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)
     if isinstance(log_f, tuple):
         log_gate, complement = forget_gate(log_f[0].to(dtype), log_f[1].to(dtype))
     else:
         log_gate = log_f.to(dtype)
         complement = -log_gate.expm1() if k is None else log_gate
+    q = nnf.silu(q) if activation else q
     inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide.to(dtype), cut(log_gate, reset))
     if state is None:
         state = v.new_zeros(batch, groups, q.shape[-1], wide.shape[-1], dtype=dtype)
@@ -104,6 +108,7 @@ def _by_kernels(
     state: Tensor | None,
     reset: Tensor | None,
     chunk_size: int,
+    activation: str,
 ) -> tuple[Tensor, Tensor]:
     from .triton.gated import attend
 
@@ -127,6 +132,7 @@ def _by_kernels(
         None if state is None else kernel_width(state, 2),
         reset,
         chunk_size,
+        activation == "silu",
     )
     return without_padding(out, v.shape[-1]), without_padding(last, q.shape[-1], v.shape[-1])
 
@@ -138,11 +144,12 @@ def step(
     log_f: Tensor | tuple[Tensor, Tensor],
     state: Tensor | None = None,
     reset: Tensor | None = None,
+    activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`gated_attention` without the time axis).
 
     q, k, log_f or logits: [B, H, d_k], the bound broadcastable to it; v: [B, H, d_v]; state: [B, H, d_k, d_v] or None
-    for zeros; reset: bool [B].
+    for zeros; reset: bool [B]; activation: of q, as there.
     """
     if isinstance(log_f, tuple):
         logits, bound = log_f
@@ -151,7 +158,9 @@ def step(
         gate = log_f[:, None]
     key = None if k is None else k[:, None]
     reset = None if reset is None else reset[:, None]
-    out, state = gated_attention(q[:, None], key, v[:, None], gate, state, form="naive", reset=reset)
+    out, state = gated_attention(
+        q[:, None], key, v[:, None], gate, state, form="naive", reset=reset, activation=activation
+    )
     return out[:, 0], state
 
 

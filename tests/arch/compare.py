@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 
 from arch import ops
@@ -130,6 +131,21 @@ def fewer_heads(example):
 
     sequences, constants = [half(x, 2) for x in example.sequences], [half(x, 0) for x in example.constants]
     return replace(example, sequences=sequences, constants=constants, state=half(example.state, 1))
+
+
+def silu_of_queries(example, given):
+    """A case of `gated_attention` with silu on its queries: taken by the operation, which is `given` them before it, or
+    outside. The channels' queries are of all sizes."""
+
+    def call(op, x, constants, **options):
+        q, *rest = x
+        if given:
+            return example.call(op, [q, *rest], constants, activation="silu", **options)
+        return example.call(op, [nnf.silu(q), *rest], constants, **options)
+
+    q, *rest = example.sequences
+    scale = torch.logspace(-1, 2.5, q.shape[-1], dtype=q.dtype)
+    return replace(example, sequences=[q * scale, *rest], call=call)
 
 
 def with_gradients(run, inputs):

@@ -269,6 +269,7 @@ def test_forget_gates_and_token_mixing(arch, changes):
         assert same == (config.lower_bound == "only")
     if arch == "hgrn2":
         query, key, _, _ = mixer.operands(x, stream)
+        query = silu(query) if config.output_gate else query
         key = (1 - f if key is None else key.flatten(2)) * keep[..., None]
         query, key, gates = query.flatten(2), key, f.to(torch.complex128)
     else:

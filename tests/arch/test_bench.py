@@ -93,7 +93,15 @@ def test_without_triton_the_other_forms_are_timed(monkeypatch):
 
 @pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
 @pytest.mark.parametrize(
-    ("case", "rules"), [("hgrn2", "gated_knobs"), ("cosformer2", "turned_knobs"), ("tnl", "decay_knobs")]
+    ("case", "rules"),
+    [
+        ("hgrn2", "gated_knobs"),
+        ("hgrn2-silu", "gated_knobs"),
+        ("cosformer2", "turned_knobs"),
+        ("cosformer2-silu", "turned_knobs"),
+        ("tnl", "decay_knobs"),
+        ("tnl-silu", "decay_knobs"),
+    ],
 )
 def test_sweeps_set_knobs_that_there_are(case, rules, monkeypatch):
     from arch.ops.triton import knobs

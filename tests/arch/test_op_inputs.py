@@ -55,6 +55,12 @@ def test_another_batch_or_length_is_named(name):
         assert f"initial_state has shape {list(state.shape)}, expected [B = 2, " in message
 
 
+def test_an_unknown_activation_is_named():
+    x = torch.zeros(1, 2, 1, 4)
+    message = refuse(lambda: decay_attention(x, x, x, activation="relu"))
+    assert message == "decay_attention: unknown activation 'relu' of q and k (valid: '', 'silu')"
+
+
 def test_heads_and_widths_that_do_not_fit_are_named():
     x = torch.zeros(2, 5, 4, 6)
     three, two = torch.zeros(2, 5, 3, 6), torch.zeros(2, 5, 2, 6)
@@ -69,6 +75,7 @@ def test_heads_and_widths_that_do_not_fit_are_named():
         assert "bound has shape" in refuse(lambda bound=bound: gated_attention(x, None, x, (x, bound)))
     for bound in (torch.zeros(()), torch.zeros(4, 6), torch.zeros(2, 1, 4, 6)):
         assert gated_attention(x, None, x, (x, bound))[0].shape == x.shape
+    assert refuse(lambda: gated_attention(x, x, x, x, activation="relu")).endswith("of q (valid: '' or 'silu')")
     mix, rates = torch.zeros(6, 3), torch.zeros(3)
     assert "mix has shape [6, 3], expected [D = 4, E = 3]" in refuse(lambda: causal_filter(x[..., 0], mix, rates))
     assert "log_decay has shape [1]" in refuse(lambda: causal_filter(x[:, :, 0], mix, rates[:1]))

@@ -4,11 +4,12 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as nnf
 
-from arch.ops import causal_filter, decay_attention, gated_attention
+from arch.ops import causal_filter, decay_attention, decay_attention_step, gated_attention
 from arch.ops.gated_attention import forget_gate
 
-from .compare import LENGTHS, TOLERANCE, compare, randn
+from .compare import LENGTHS, TOLERANCE, assert_close, case, compare, randn, silu_of_queries
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -30,6 +31,24 @@ def test_decay_attention(length, decay, dtype):
         return decay_attention(q, k, v, *log_decay, initial_state=state, chunk_size=16, form=form)
 
     compare(run, [q, k, v, state, *log_decay], dtype)
+
+
+@pytest.mark.parametrize(("form", "angles"), [*((x, y) for x in ("naive", "chunk") for y in (0, 1)), ("step", 0)])
+def test_decay_attention_takes_silu_of_queries_and_keys(form, angles):
+    x = [randn(1, 20, 2, 4, dtype=torch.float64, seed=seed) for seed in range(3)]
+    rates, turn = torch.tensor([-0.1, -2.0], dtype=torch.float64), None
+    if angles:
+        turn = randn(2, 4, dtype=torch.float64, seed=3), torch.arange(20)
+    expected = decay_attention(nnf.silu(x[0]), nnf.silu(x[1]), x[2], rates, form="naive", angles=turn)
+    if form == "step":
+        state, outputs = None, []
+        for t in range(20):
+            out, state = decay_attention_step(*(y[:, t] for y in x), rates, state, activation="silu")
+            outputs.append(out)
+        found = torch.stack(outputs, 1), state
+    else:
+        found = decay_attention(*x, rates, form=form, angles=turn, activation="silu")
+    assert_close(found, expected, 1e-12)
 
 
 def test_decay_attention_shares_query_heads():
@@ -67,6 +86,16 @@ def test_gated_attention(length, gate, dtype):
         return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, form=form)
 
     compare(run, [q, k, v, state, log_f], dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_silu_of_gated_queries(dtype):
+    """Inside the operation as before it, token by token too."""
+    example = case("gated logits", 2, 20, dtype)
+    outside, given = (silu_of_queries(example, given) for given in (False, True))
+    for form in ("naive", "chunk", "step"):
+        found, expected = (x.run(x.inputs(), form) for x in (given, outside))
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_gate_of_zero_forgets_exactly_and_has_no_gradient():

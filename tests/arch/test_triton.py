@@ -145,7 +145,7 @@ def test_operators_are_sound():
     x = [randn(1, 20, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3)]
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     torch.library.opcheck(decay._forward, (*x, None, None, 32, 1, 64), test_utils=tests)
-    torch.library.opcheck(gated._forward, (*x, -x[0].detach().abs(), None, None, None, 32, 64), test_utils=tests)
+    torch.library.opcheck(gated._forward, (*x, -x[0].detach().abs(), None, None, None, 32, 64, True), test_utils=tests)
 
 
 @pytest.mark.skipif(GPU, reason="needs a machine without GPU")

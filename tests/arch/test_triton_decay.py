@@ -12,7 +12,7 @@ from .compare import assert_close, case, fewer_heads, picked, randn, with_gradie
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import knobs
+from arch.ops.triton import decay, knobs
 from arch.ops.triton.knobs import decay_bulk, decay_knobs, decay_segments, override
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -44,6 +44,24 @@ def test_constant_decays_without_gradients(bulk):
     with override(segments=3, chunk=16, bulk=bulk):
         found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_silu_in_the_kernels():
+    """Constant decays, strong ones too, three segments, two tiles of keys that heads share, an initial state."""
+    decays = torch.tensor([-float("inf"), -0.03])
+    leaves = [2 * randn(1, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 2))]
+    leaves.append(randn(1, 2, 32, 32, dtype=torch.float32, seed=3))
+
+    def run(form, constant):
+        return lambda x: decay_attention(*x[:3], constant, x[3], form=form, activation="silu")
+
+    expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
+    with override(segments=3, chunk=16, bulk=True, key_tile=16):
+        found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+    arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, True)
+    with override(chunk=16, bulk=True):
+        torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
 def test_bulk_kernels_in_tiles():

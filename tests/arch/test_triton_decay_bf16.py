@@ -57,6 +57,18 @@ def decays_of(kind, batch, length):
 def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     key_dim, value_dim, shared, length, kind, turned, packed
 ):
+    check(key_dim, value_dim, shared, length, kind, turned, packed)
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("key_dim, value_dim, shared, length", [(128, 128, 1, 777), (64, 128, 2, 65), (128, 64, 4, 1)])
+@pytest.mark.parametrize("kind, turned", [("constant", False), ("none", True)])
+@pytest.mark.usefixtures("poisoned")
+def test_silu_in_the_kernels(key_dim, value_dim, shared, length, kind, turned):
+    check(key_dim, value_dim, shared, length, kind, turned, False, activation="silu")
+
+
+def check(key_dim, value_dim, shared, length, kind, turned, packed, activation=""):
     if turned and key_dim > 128:
         pytest.skip("keys of 256 channels with angles take the chunk form")
 
@@ -87,7 +99,7 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
             angles = (x[4], positions) if turned else None
             if decay is not None:
                 decay = decay.to(torch.float64 if x[0].dtype == torch.float64 else torch.float32)
-            found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles)
+            found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles, activation=activation)
             return torch.cat([y.double().flatten() for y in found])
 
         # three segments of chunks, the last one shorter

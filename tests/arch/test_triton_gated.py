@@ -8,7 +8,15 @@ import torch
 from arch.bench import gradients
 from arch.ops import gated_attention
 
-from .compare import assert_as_exact_as_the_chunk_form, assert_close, randn, with_gradients
+from .compare import (
+    assert_as_exact_as_the_chunk_form,
+    assert_close,
+    case,
+    fewer_heads,
+    randn,
+    silu_of_queries,
+    with_gradients,
+)
 from .test_triton import DEVICE, GPU, TOLERANCE, compare
 
 if importlib.util.find_spec("triton") is None:
@@ -102,20 +110,50 @@ def test_the_reach_of_the_middle(gate):
     assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 160 have no more digits
 
 
+@pytest.mark.parametrize(
+    ("name", "length", "log_decays", "packed", "middle"),
+    [
+        ("gated logits", 50, None, False, True),
+        ("gated log", 35, [0.0, -1e-6, -0.7, -14.0, -float("inf")], False, True),
+        ("gated tied", 40, None, True, False),
+    ],
+)
+def test_silu_of_queries(name, length, log_decays, packed, middle):
+    """Taken inside the kernels, for sm80's instructions and, with products by another layout, as Hopper's have them."""
+    example = fewer_heads(case(name, 1, length, torch.float32, log_decays))
+    outside, given = (silu_of_queries(example, given) for given in (False, True))
+    reset = None
+    if packed:
+        reset = torch.zeros(1, length, dtype=torch.bool)
+        reset[0, [1, 33]] = True
+    moved = None if reset is None else reset.to(DEVICE)
+    inputs = [x.to(DEVICE) for x in given.inputs()]
+    expected = with_gradients(lambda x: outside.run(x, "naive", reset), [x.double() for x in given.inputs()])
+    for arch in ("sm80",) if GPU or not middle else ("sm80", None):
+        with override(middle=middle, arch=arch):
+            found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
+        # sums of log2 f here reach 1114, of whose last place a GPU's tensor cores cut off 2^-13 log 2 = 8.5e-5 or less;
+        # no other channel hides that of the largest queries, whose sum is 897, in the initial state's gradient
+        assert_close([x.cpu().double() for x in found], expected, (9e-5 if GPU else 4e-5) if log_decays else TOLERANCE)
+
+
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(
-    "key_dim, value_dim, length, mean, spread",
+    "key_dim, value_dim, length, mean, spread, activation",
     [
-        *((width, width, 777, 1, 1) for width in (16, 32, 64, 128, 256)),
-        (64, 128, 1, 1, 1),
-        (128, 128, 1000, -1.5, 1),
-        (128, 128, 1000, -4, 3),
-        (128, 128, 1000, 0, 1e4),
-        (64, 64, 70_000, 4, 1),
+        *((width, width, 777, 1, 1, "") for width in (16, 32, 64, 128, 256)),
+        (64, 128, 1, 1, 1, ""),
+        (128, 128, 1000, -1.5, 1, ""),
+        (128, 128, 1000, -4, 3, ""),
+        (128, 128, 1000, 0, 1e4, ""),
+        (64, 64, 70_000, 4, 1, ""),
+        *((128, 128, 1000, mean, spread, "silu") for mean, spread in ((1, 1), (-4, 3))),
     ],
 )
-def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_dim, length, mean, spread, packed):
+def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
+    key_dim, value_dim, length, mean, spread, activation, packed
+):
     def make(*shape, seed):
         return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
 
@@ -128,7 +166,8 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(key_dim, value_di
 
     def run(form, inputs):
         def call(x):
-            return gated_attention(x[0], None, x[1], (x[2], x[3]), initial_state=x[4], form=form, reset=reset)
+            options = {"initial_state": x[4], "form": form, "reset": reset, "activation": activation}
+            return gated_attention(x[0], None, x[1], (x[2], x[3]), **options)
 
         return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
 

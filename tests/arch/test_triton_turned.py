@@ -1,6 +1,7 @@
 """The kernels of `decay_attention` with angles, cut into segments and tiles, against the recurrence in float64."""
 
 import importlib.util
+import math
 
 import pytest
 import torch
@@ -28,10 +29,10 @@ def inputs(length, groups, heads, key_dim, value_dim):
     return [q, k, v, state, torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0))]
 
 
-def gradients(leaves, positions, form, decays=None, **sizes):
+def gradients(leaves, positions, form, decays=None, activation="", **sizes):
     def run(x):
-        rates = None if decays is None else decays.to(x[2])
-        return decay_attention(*x[:3], rates, x[3], form=form, angles=(x[4], positions.to(x[2].device)))
+        rates, angles = None if decays is None else decays.to(x[2]), (x[4], positions.to(x[2].device))
+        return decay_attention(*x[:3], rates, x[3], form=form, angles=angles, activation=activation)
 
     with override(**sizes):
         return with_gradients(run, leaves)
@@ -55,6 +56,31 @@ def test_angles_in_any_layout():
     leaves[4] = leaves[4].T.contiguous().T
     expected = gradients([x.double() for x in leaves], positions, "naive")
     found = gradients([x.to(DEVICE) for x in leaves], positions, "triton")
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_turns_in_two_parts():
+    """theta / 2 pi to 2^-46, in several programs of unequal shares, and the positions, of either integer dtype."""
+    theta = torch.rand(128, 5, generator=torch.Generator().manual_seed(1)).T.to(DEVICE)
+    for positions in (torch.arange(513, device=DEVICE).view(171, 3).T + (1 << 22), torch.arange(7, device=DEVICE)):
+        high, low, steps = decay_turned._parts(theta, positions)
+        assert torch.equal(decay_turned._parts(theta, positions.int())[2], steps)
+        assert torch.equal(steps, positions.float()) and low.abs().max() > 0
+        turn = theta.double() / (2 * math.pi)
+        assert ((high.double() + low.double() - turn).abs() <= 2**-46 * turn).all()
+    tests = ("test_schema", "test_faketensor")
+    torch.library.opcheck(decay_turned._parts, (theta, torch.arange(7, device=DEVICE)), test_utils=tests)
+
+
+@pytest.mark.parametrize("decays", [None, [-1e-3, -3.0]])
+def test_silu_of_queries_and_keys(decays):
+    """Two heads share theirs, in two tiles; their gradients are of what they are before silu."""
+    leaves, positions = inputs(36, 1, 2, 32, 16), torch.arange(36) + 5
+    leaves[:2] = (3 * x for x in leaves[:2])
+    rates = None if decays is None else torch.tensor(decays)
+    expected = gradients([x.double() for x in leaves], positions, "naive", rates, activation="silu")
+    moved = [x.to(DEVICE) for x in leaves]
+    found = gradients(moved, positions, "triton", rates, activation="silu", chunk=16, key_tile=16)
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
@@ -110,10 +136,11 @@ def test_segments_by_the_rules(monkeypatch):
 def test_operators_are_sound():
     """Schemas, fake kernels and gradients as torch.compile relies on them."""
     q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 2, 16, 16))
-    positions, turn = torch.arange(20, dtype=torch.int32, device=DEVICE), theta.detach() / 6.2832
+    positions, turn = torch.arange(20.0, device=DEVICE), theta.detach() / 6.2832
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 1, 64)
-    torch.library.opcheck(decay_turned._forward, arguments, test_utils=tests)
+    for silu in (False, True):
+        torch.library.opcheck(decay_turned._forward, (*arguments, silu), test_utils=tests)
 
 
 def test_compiled_for_any_length():

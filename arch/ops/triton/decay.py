@@ -5,28 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from .decay_attend import decay_attend
 from .decay_bulk import bulk_attend, bulk_sums
-from .decay_kernels import decay_rows, decay_sums
+from .decay_kernels import activate, decay_rows, decay_sums
 from .knobs import decay_bulk, decay_knobs, decay_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 
+ACTIVATED = 4096  # numbers of a program of `activate`
+
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int, silu: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
     dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
     knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    if silu and (
+        decay is None or decay.dim() > 1 or not decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    ):
+        q, k, silu = nnf.silu(q), nnf.silu(k), False
     chunks = -(-q.shape[1] // knobs.chunk)
     count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, silu
     )  # fmt: skip
     return out, final
 
@@ -34,7 +41,7 @@ def attend(
 class _Call:
     """The parts of a launch that forward and backward have in common."""
 
-    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool):
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, silu: bool):
         batch, self.length, self.groups, self.key_dim = q.shape
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
@@ -43,7 +50,7 @@ class _Call:
         self.chunks = -(-self.length // self.knobs.chunk)
         self.count = count
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
-        self.table, self.constant = table, constant
+        self.table, self.constant, self.silu = table, constant, silu
         self.bulk = decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
@@ -90,7 +97,7 @@ class _Call:
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
-                self.sizes, tile, reverse, self.constant, self.flags,
+                self.sizes, tile, reverse, self.constant, self.silu, self.flags,
             )  # fmt: skip
             return
         decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
@@ -100,27 +107,41 @@ class _Call:
         )  # fmt: skip
 
 
+def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
+    """silu of q and k by one launch, or, without, nothing."""
+    if not silu:
+        return q.new_empty(0), k.new_empty(0)
+    active = torch.empty_like(q), torch.empty_like(k)
+    activate[(-(-q.numel() // ACTIVATED), 2)](q, k, *active, q.numel(), BLOCK=ACTIVATED, FAST=not interpreted())
+    return active
+
+
 @torch.library.custom_op("arch::decay_attention", mutates_args=())
 @on_its_device
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, and decays in chunks."""
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
+    silu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and what
+    `silu` says q and k are given before (else empty); the backward takes its derivative where dq and dk are stored."""
     q, k, v, initial = contiguous(q, k, v, initial)
+    active = activated(q, k, silu)
+    if silu:
+        q, k = active
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
-    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, silu)
     if decay is not None:
         call.decays(decay)
     sums, totals = call.sums(k, v, reverse=False)
     out = torch.empty_like(v)
     final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
     call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
-    return out, final, sums, totals, table
+    return out, final, sums, totals, table, *active
 
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
-      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
     batch, _, heads, width = v.shape
     shape = (batch * heads, count if count > 1 else 0)
     return (
@@ -129,6 +150,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | N
         v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
         v.new_empty(*shape, dtype=torch.float32),
         v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
     )
 
 
@@ -146,11 +168,15 @@ def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torc
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-    totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
+    totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+    constant: bool, silu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
     d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
-    call = _Call(q, v, table, count, constant)
+    given_q, given_k = q, k
+    if silu:
+        q, k = active_q, active_k
+    call = _Call(q, v, table, count, constant, silu)
     batch, length, heads = v.shape[:3]
     d_v = torch.empty_like(v)
     # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
@@ -164,9 +190,9 @@ def _backward(
         sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
-    call.run(d_out, v, k, q, initial, (sums, totals), d_q, None, False, states, entering)
+    call.run(d_out, v, k, given_q, initial, (sums, totals), d_q, None, False, states, entering)
     later = call.sums(q, d_out, reverse=True)
-    call.run(v, d_out, q, k, d_final, later, d_k, None, True, states, entering, d_decay)
+    call.run(v, d_out, q, given_k, d_final, later, d_k, None, True, states, entering, d_decay)
     call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
@@ -178,8 +204,8 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
-      totals: Tensor, table: Tensor, count: int, counted: int, learned: bool, constant: bool,
-      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+      constant: bool, silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, _ = v.shape
     return (
         q.new_empty(q.shape),
@@ -191,21 +217,21 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, in
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, decay, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.silu = inputs
     ctx.constant = decay is not None and decay.dim() == 1
     ctx.save_for_backward(q, k, v, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, initial, sums, totals, table = ctx.saved_tensors
+    q, k, v, initial, *made = ctx.saved_tensors
     learned = ctx.needs_input_grad[3]
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_initial = _backward(
-        d_out, d_final, q, k, v, initial, sums, totals, table, ctx.count, ctx.counted, learned, ctx.constant
+        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
     )
     d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
-    return d_q, d_k, d_v, d_decay, d_initial, None, None, None
+    return d_q, d_k, d_v, d_decay, d_initial, None, None, None, None
 
 
 _forward.register_autograd(_gradients, setup_context=_save)
@@ -226,6 +252,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, initial: Any, chunk: int, count: int, 
 
 
 @register_flop_formula(torch.ops.arch.decay_attention_backward)
-def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any, count: int,
-      counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any,
+      active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, q[3], counted)

@@ -35,7 +35,7 @@ def bulk_attend(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
     sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
     d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
-    flags: dict[str, Any],
+    silu: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
     """`decay_plain_attend` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
@@ -46,5 +46,5 @@ def bulk_attend(
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
-        LEARNED=states is not None, num_warps=4, num_stages=3, **flags,
+        LEARNED=states is not None, SILU=silu, num_warps=4, num_stages=3, **flags,
     )  # fmt: skip

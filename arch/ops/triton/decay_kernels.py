@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product
+from .tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product, silu
 
 
 @triton.jit(do_not_specialize=["T", "N"])
@@ -28,6 +28,20 @@ def decay_rows(
     tl.store(place + size, tl.cumsum(own, 0))
     behind = row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP)
     tl.store(place + 2 * size, tl.cumsum(behind, 0, reverse=True))
+
+
+@triton.jit
+def activate(
+    q, k, active_q, active_k, SIZE, BLOCK: tl.constexpr, FAST: tl.constexpr
+):  # fmt: skip
+    """silu of q into active_q and of k into active_k, SIZE numbers each; BLOCK by a program, of a grid [.., 2]."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if tl.program_id(1) == 0:
+        x, y = q, active_q
+    else:
+        x, y = k, active_k
+    active, _ = silu(tl.load(x + at, mask=at < SIZE), FAST)
+    tl.store(y + at, active.to(y.dtype.element_ty), mask=at < SIZE)
 
 
 @triton.jit

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import pair_decays
-from .tiles import block_offsets, power, product
+from .tiles import block_offsets, load_rows, power, product, silu
 
 
 @triton.jit
@@ -47,13 +47,14 @@ def decay_plain_attend(
     T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, KEYS: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr,
-    LEARNED: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, width].
 
     KEYS: whether out has the keys' width (dq, dk) or the values'. Then a and b are [B, T, H, DV] and c [B, T, G, DK];
     else a and b [B, T, G, DK], c [B, T, H, DV]. They and out are descriptors for Hopper's copy engine, of
     [B, T, columns] in blocks of [1, C, DV or DK or TILE]. own, read with LEARNED: what `out` is the gradient of.
+    SILU, with CONSTANT: q and k are silu of what is given, own [B, T, G, DK], whose gradients dq and dk are.
     CONSTANT: a head's decays are the same at every step: the first is read, and those between two rows of a chunk stay
     in registers.
     The state at the start is that of initial [BH, DK, DV] and of the segments before, from `decay_sums`; with FINAL
@@ -122,6 +123,9 @@ def decay_plain_attend(
             else:
                 kept = state.to(states.dtype)
                 states.store([(bh * N + chunk).to(tl.int32), tile * TILE, 0], tl.reshape(kept, [1, TILE, INNER]))
+        if KEYS and SILU:
+            place = own + ((batch.to(tl.int64) * T + row) * G + shared) * DK
+            given = load_rows(place, rows, rows < T - row, G * DK, tile * TILE, TILE)
         score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
@@ -172,6 +176,8 @@ def decay_plain_attend(
         else:
             weighted = in_registers(tl.trans(z), EXACT)
         state += product(weighted, y, EXACT)
+        if KEYS and SILU:
+            result *= silu(tl.trans(given), FAST)[1]
         out.store([batch, row, head * OUTER + tile * TILE], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
     if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + bh * size + block, state)

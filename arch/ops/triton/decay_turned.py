@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from .decay import chunk_flops, lost_by_rounding
+from .decay import activated, chunk_flops, lost_by_rounding
 from .decay_kernels import decay_rows
 from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
+from .turned_angles import turned_parts
 from .turned_kernels import turned_backward, turned_output, turned_states
+
+PARTS = 512  # numbers of a program of `turned_parts`
 
 
 def attend_turned(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, positions: Tensor, initial: Tensor | None,
-    counted: int,
+    counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs [B, T, H, d_v] and the final state [B, H, 2 d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
     dividing H, q and k doubled by cosines and sines of positions, int, [T] or [B, T], times theta [G, d_k], fp32;
     decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
-    turn = theta.detach().double() / (2 * math.pi)
-    high = turn.float()
-    low = (turn - high).float()
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, positions.to(torch.int32), initial,
-        knobs.chunk, count, counted,
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, *_parts(theta.detach(), positions), initial, knobs.chunk,
+        count, counted, silu,
     )  # fmt: skip
     return out, final
+
+
+@torch.library.custom_op("arch::turned_parts", mutates_args=())
+@on_its_device
+def _parts(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """theta / 2 pi in two fp32 parts, and the positions in fp32, as which the kernels take them anyway."""
+    (positions,) = contiguous(positions)
+    high, low = (theta.new_empty(theta.shape) for _ in range(2))
+    steps = theta.new_empty(positions.shape)
+    programs = -(-max(theta.numel(), positions.numel()) // PARTS)
+    turned_parts[(programs,)](
+        theta, positions, high, low, steps, theta.numel(), positions.numel(), *theta.stride(), DK=theta.shape[1],
+        BLOCK=PARTS,
+    )  # fmt: skip
+    return high, low, steps
+
+
+@_parts.register_fake
+def _(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return theta.new_empty(theta.shape), theta.new_empty(theta.shape), theta.new_empty(positions.shape)
 
 
 class _Call:
@@ -82,13 +101,16 @@ class _Call:
 @on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
-    positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, the states before every chunk, and decays in chunks.
+    positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int, silu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, the states before every chunk, decays in chunks, and silu of q and k, as in decay.py.
 
-    theta is there for its gradient; the kernels read theta / 2 pi, high + low.
+    theta is there for its gradient; the kernels read theta / 2 pi, high + low, and positions in fp32.
     """
     q, k, v, positions, initial = contiguous(q, k, v, positions, initial)
+    active = activated(q, k, silu)
+    if silu:
+        q, k = active
     table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
     call = _Call(q, v, table, high, low, positions, count)
     if decay is not None:
@@ -102,13 +124,13 @@ def _forward(
         q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=knobs.output_tile,
         STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
     )  # fmt: skip
-    return out, final, states, table
+    return out, final, states, table, *active
 
 
 @_forward.register_fake
 def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
-      positions: Tensor, initial: Tensor | None, chunk: int, count: int,
-      counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int,
+      silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
     batch, length, heads, width = v.shape
     wide = 2 * q.shape[-1]
     return (
@@ -116,6 +138,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
         v.new_empty(batch, heads, wide, width, dtype=torch.float32),
         v.new_empty(batch * heads, (length + chunk - 1) // chunk, width, wide),
         v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
     )
 
 
@@ -123,10 +146,14 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-    positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, count: int, counted: int, learned: bool,
+    positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor,
+    count: int, counted: int, learned: bool, silu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, the log-decays (empty unless learned), theta, and the initial state."""
     d_out, d_final, q, k, v, positions, initial = contiguous(d_out, d_final, q, k, v, positions, initial)
+    given_q, given_k = q, k
+    if silu:
+        q, k = active_q, active_k
     call = _Call(q, v, table, high, low, positions, count)
     batch, length, heads = v.shape[:3]
     d_states, d_initial = call.states(q, d_out, d_final, reverse=True)
@@ -139,9 +166,9 @@ def _backward(
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     knobs = call.knobs
     turned_backward[(3 * call.chunks, call.rows)](
-        q, k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes, call.stride,
-        BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile, VALUE_STAGES=knobs.value_stages,
-        LEARNED=learned, num_warps=knobs.warps,
+        q, k, given_q, given_k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes,
+        call.stride, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
+        VALUE_STAGES=knobs.value_stages, LEARNED=learned, SILU=silu, num_warps=knobs.warps,
         maxnreg=None if learned else knobs.registers, **call.flags,
     )  # fmt: skip
     d_theta = d_turn.sum((0, 1, 3))
@@ -156,8 +183,9 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
-      positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, count: int, counted: int,
-      learned: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      positions: Tensor, initial: Tensor | None, states: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor,
+      count: int, counted: int, learned: bool,
+      silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     batch, length, heads, width = v.shape
     return (
         q.new_empty(q.shape),
@@ -170,24 +198,23 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, hi
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted = inputs
+    q, k, v, _, _, high, low, positions, initial, _, ctx.count, ctx.counted, ctx.silu = inputs
     ctx.save_for_backward(q, k, v, high, low, positions, initial, *output[2:])
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
 
 
 def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    q, k, v, high, low, positions, initial, states, table = ctx.saved_tensors
-    learned = ctx.needs_input_grad[3]
-    d_out = torch.zeros_like(v) if d_out is None else d_out
+    tensors, learned = ctx.saved_tensors, ctx.needs_input_grad[3]
+    d_out = torch.zeros_like(tensors[2]) if d_out is None else d_out
     d_q, d_k, d_v, d_decay, d_theta, d_initial = _backward(
-        d_out, d_final, q, k, v, high, low, positions, initial, states, table, ctx.count, ctx.counted, learned
+        d_out, d_final, *tensors, ctx.count, ctx.counted, learned, ctx.silu
     )
     unread = (None,) * 3
     return (
         *(d_q, d_k, d_v, d_decay if learned else None, d_theta),
         *unread,
-        None if initial is None else d_initial,
-        *unread,
+        None if tensors[6] is None else d_initial,
+        *(None,) * 4,
     )
 
 
@@ -202,5 +229,6 @@ def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, posit
 
 @register_flop_formula(torch.ops.arch.turned_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any,
-      states: Any, table: Any, count: int, counted: int, learned: bool, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+      states: Any, table: Any, active_q: Any, active_k: Any, count: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

@@ -17,16 +17,15 @@ from .launch import interpreted, on_its_device, operand_dtype, state_pass
 
 def attend(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
-    reset: Tensor | None, counted: int,
+    reset: Tensor | None, counted: int, silu: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, key, gate [B, T, H, d_k], v
     [B, T, H, d_v]; gate: log f, or logits with a bound [H, d_k]; key None for 1 - f; widths powers of two from 16.
-    counted: the chunk size whose FLOPs the FLOP counter is told."""
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: q is given before its silu."""
     dtype = operand_dtype(q, key, v)
     chunk = gated_chunk(dtype != torch.bfloat16)
-    out, final, *_ = _forward(
-        q.to(dtype), None if key is None else key.to(dtype), v.to(dtype), gate, bound, initial, reset, chunk, counted
-    )
+    key = None if key is None else key.to(dtype)
+    out, final, *_ = _forward(q.to(dtype), key, v.to(dtype), gate, bound, initial, reset, chunk, counted, silu)
     return out, final
 
 
@@ -51,18 +50,20 @@ class _Call:
     """The parts of a launch that forward and backward have in common."""
 
     def __init__(
-        self, q: Tensor, key: Tensor | None, v: Tensor, bound: Tensor | None, reset: Tensor | None, chunk: int
-    ):
+        self, q: Tensor, key: Tensor | None, v: Tensor, bound: Tensor | None, reset: Tensor | None, chunk: int,
+        silu: bool,
+    ):  # fmt: skip
         self.batch, self.length, self.heads, self.key_dim = q.shape
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
         self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
+        self.own_instructions = self.knobs.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
         self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
         self.gates = dict(
             C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.knobs.middle, LOGITS=bound is not None,
-            KEY=key is not None, RESET=reset is not None, FAST=not interpreted(),
+            KEY=key is not None, RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
         self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
         self.sizes = (self.length, self.heads, self.chunks)
@@ -81,7 +82,7 @@ class _Call:
 @on_its_device
 def _forward(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
-    reset: Tensor | None, chunk: int, counted: int,
+    reset: Tensor | None, chunk: int, counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Outputs and final state; then what the backward needs: q and k with their decays, what links the chunks'
     references, states and scores of every chunk."""
@@ -89,13 +90,13 @@ def _forward(
     key = None if key is None else key.contiguous()
     bound = None if bound is None else bound.contiguous()
     initial = None if initial is None else initial.contiguous()
-    call = _Call(q, key, v, bound, reset, chunk)
+    call = _Call(q, key, v, bound, reset, chunk, silu)
     knobs, first = call.knobs, q if key is None else key
     queries, keys = torch.empty_like(q), torch.empty_like(q)
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, num_warps=knobs.operands_warps,
+        BK=knobs.operands_tile, PRODUCTS=call.own_instructions, num_warps=knobs.operands_warps,
         maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
@@ -111,7 +112,7 @@ def _forward(
 
 @_forward.register_fake
 def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
-      reset: Tensor | None, chunk: int, counted: int) -> tuple[Tensor, ...]:  # fmt: skip
+      reset: Tensor | None, chunk: int, counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
     batch, length, heads, key_dim = q.shape
     rows, chunks = batch * heads, (length + chunk - 1) // chunk
     return (
@@ -130,14 +131,14 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
     reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,
-    counted: int,
+    counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
     q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
     d_final = None if d_final is None else d_final.contiguous()
     key = None if key is None else key.contiguous()
     bound = None if bound is None else bound.contiguous()
-    call = _Call(q, key, v, bound, reset, chunk)
+    call = _Call(q, key, v, bound, reset, chunk, silu)
     d_states, d_initial = call.states(queries, d_out, links, d_final, reverse=True)
     d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
     d_key = q.new_empty(0) if key is None else torch.empty_like(key)
@@ -155,7 +156,8 @@ def _backward(
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
             d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
-            PER=per, num_warps=knobs.backward_warps, maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
+            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=knobs.backward_warps,
+            maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
@@ -164,7 +166,8 @@ def _backward(
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
       bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor,
-      scores: Tensor, chunk: int, counted: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+      scores: Tensor, chunk: int, counted: int, silu: bool = False,
+      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
     d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
     return (
@@ -178,7 +181,7 @@ def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: T
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    q, key, v, gate, bound, initial, reset, ctx.chunk, ctx.counted = inputs
+    q, key, v, gate, bound, initial, reset, *ctx.options = inputs
     ctx.save_for_backward(q, key, v, gate, bound, reset, *output[2:])
     ctx.has_initial = initial is not None
     ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
@@ -188,7 +191,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
     q, key, v, gate, bound, reset, *made = ctx.saved_tensors
     d_out = torch.zeros_like(v) if d_out is None else d_out
     d_q, d_key, d_v, d_gate, d_bound, d_initial = _backward(
-        d_out, d_final, q, key, v, gate, bound, reset, *made, ctx.chunk, ctx.counted
+        d_out, d_final, q, key, v, gate, bound, reset, *made, *ctx.options
     )
     return (
         d_q,
@@ -198,8 +201,7 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
         None if bound is None else d_bound,
         d_initial if ctx.has_initial else None,
         None,
-        None,
-        None,
+        *[None] * len(ctx.options),
     )
 
 

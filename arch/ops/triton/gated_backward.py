@@ -12,6 +12,7 @@ from .tiles import (
     complement_of,
     gates_of,
     inverse,
+    laid_as,
     load_gates,
     load_rows,
     matrix,
@@ -21,6 +22,7 @@ from .tiles import (
     product,
     rounded,
     sigmoids,
+    silu,
     store_rows,
     time_sums,
     transposed,
@@ -73,7 +75,7 @@ def _tile(
     q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
-    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
     """The gradients of BK channels of a chunk, all of them referred to the middle with NEAR.
 
@@ -133,25 +135,32 @@ def _tile(
     carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
     if not NEAR:
         carried *= power(through, FAST)
-    carried += tl.sum(y * dy, 1)
+    # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
+    wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
+    carried += tl.sum(wide_y * dy, 1)
     if NEAR:
         dx += product(y, d_score, EXACT)
         dy += product(x, tl.trans(d_score), EXACT)
-    flow = x * dx - y * dy
-    logits, query = logits.to(tl.float32), query.to(tl.float32)
+    flow = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    logits, query = logits.to(tl.float32), product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
     if LOGITS:
         up, down = sigmoids(logits, FAST)
         c = (1.0 - lower) * down
     else:
         c = complement_of(logits)
     k = key_rows.to(tl.float32) if KEY else c
+    dk = dy * power(after, FAST)
     dq = dx * power(until, FAST) + own * k
-    dk = dy * power(after, FAST) + own * query
+    if SILU:  # this late, for registers
+        query, slope_q = silu(laid_as(dq, query, FAST), FAST)
+    dk += own * query
     if not NEAR:
         more_q, more_k, more = _by_halves(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
         dq += more_q
         dk += more_k
         flow += more
+    if SILU:
+        dq *= slope_q
     tl.store(d_q + offsets, dq.to(d_q.dtype.element_ty), mask=inside)
     d_log = time_sums(flow, behind, EXACT) + carried[:, None]
     if RESET or not LOGITS:
@@ -180,9 +189,10 @@ def gated_backward(
     d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
-    """dq, dk (with KEY), the gradient of the logits or of log f, and of the bound [BH, N, DK] summed over the
-    rows, each for BK channels.
+    """dq (with SILU that of q before its silu), dk (with KEY), the gradient of the logits or of log f, and of the bound
+    [BH, N, DK] summed over the rows, each for BK channels.
 
     With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
     those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.
@@ -197,6 +207,7 @@ def gated_backward(
         _tile(
             q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
             d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
+            SILU, PRODUCTS and NEAR,
         )  # fmt: skip
     else:
         columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
@@ -208,5 +219,5 @@ def gated_backward(
                     _tile(
                         q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
                         d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
-                        EXACT, FAST,
+                        EXACT, FAST, SILU, False,
                     )  # fmt: skip

@@ -16,6 +16,7 @@ from .tiles import (
     power,
     product,
     row_sums,
+    silu,
     store_rows,
     time_sums,
     transposed,
@@ -26,8 +27,9 @@ REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a chan
 
 @triton.jit
 def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
-               LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr):  # fmt: skip
-    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's."""
+               LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr,
+               SILU: tl.constexpr):  # fmt: skip
+    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's; with SILU q's silu."""
     columns = k0 + tl.arange(0, BK)
     offsets = tl.arange(0, C)[:, None] * (H * DK) + columns[None, :]
     lower = tl.zeros([1, BK], tl.float32)
@@ -38,7 +40,10 @@ def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, D
     )
     if KEY:
         k = tl.load(key + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    return tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32), k, log_f
+    query = tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
+    if SILU:
+        query, _ = silu(query, FAST)
+    return query, k, log_f
 
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
@@ -46,9 +51,11 @@ def gated_operands(
     q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
-    """q and k with the decays from and to a reference, [B, T, H, DK], and what links the references in log2,
-    [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
+    """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and what links the
+    references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
+    With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
 
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
     one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.
@@ -59,7 +66,8 @@ def gated_operands(
     inside = (chunk * C + rows < T)[None, :]
     token = batch * T + chunk * C
     offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
-    logits = load_gates(gate, offsets, inside, LOGITS)
+    if not PRODUCTS:
+        logits = load_gates(gate, offsets, inside, LOGITS)
     one = matrix(table, 5, C)
     query = tl.load(q + offsets, mask=inside, other=0.0)
     sums = transposed(table, 4 if MIDDLE else 0, C)
@@ -69,6 +77,8 @@ def gated_operands(
     lower = tl.zeros([BK, 1], tl.float32)
     if LOGITS:
         lower = tl.load(bound + head * DK + columns)[:, None]
+    if PRODUCTS:  # the last of the loads: the compiler waits for them here
+        logits = load_gates(gate, offsets, inside, LOGITS)
     log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
@@ -90,7 +100,10 @@ def gated_operands(
         tl.store(link + 2 * DK, whole)
         until = time_sums(log_f, sums, EXACT)
         after = time_sums(log_f, transposed(table, 1, C), EXACT)
-    x, y = query.to(tl.float32) * power(until, FAST), k * power(after, FAST)
+    query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
+    if SILU:
+        query, _ = silu(query, FAST)
+    x, y = query * power(until, FAST), k * power(after, FAST)
     tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
     tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
 
@@ -180,8 +193,8 @@ def carry(
 def gated_output(
     q, key, v, gate, bound, reset, table, queries, keys, links, states, out, scores, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
-    MIDDLE: tl.constexpr,
-    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
     """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
 
@@ -213,7 +226,7 @@ def gated_output(
             for part in range(k0, k0 + BK, PART):
                 query, k, log_f = chunk_tile(
                     q + first, key + first, gate + first, bound, cut, inside, H, head, part, C, DK, PART, LOGITS, KEY,
-                    RESET, FAST,
+                    RESET, FAST, SILU,
                 )  # fmt: skip
                 score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
                 for size in range(0, LEVELS):

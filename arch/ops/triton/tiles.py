@@ -109,6 +109,15 @@ def sigmoids(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def silu(x, FAST: tl.constexpr):
+    """x sigmoid(x) and its derivative, fp32."""
+    x = x.to(tl.float32)
+    up = inverse(1.0 + power(x * -LOG2E, FAST), FAST)
+    y = x * up
+    return y, y * (1.0 - up) + up
+
+
+@triton.jit
 def forget(x, bound, FAST: tl.constexpr):
     """log2 f and c = 1 - f for f = bound + (1 - bound) sigmoid(x): near 1 by the series of log(1 - c), else from f."""
     up, down = sigmoids(x, FAST)
@@ -161,6 +170,16 @@ def accumulated(x, one, EXACT: tl.constexpr):
             pack=2,
         )
         return tl.dot(finite, one)
+
+
+@triton.jit
+def laid_as(like, x, FAST: tl.constexpr):
+    """fp32 x in the layout of fp32 `like`, which must not be cheap to compute in another one. What is made of x alone
+    the compiler else makes in the layout of its load, or twice."""
+    if FAST:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f,f", [x, like], dtype=tl.float32, is_pure=True, pack=1)
+    else:
+        return x
 
 
 @triton.jit

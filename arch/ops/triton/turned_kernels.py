@@ -10,70 +10,8 @@ import triton
 import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
-from .tiles import TWO_PI, cos_sin, load_rows, power, product, store_rows
-
-ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
-
-
-@triton.jit
-def anchored(x, inside):
-    """x [C, BK], of rows `inside`. What is computed from it stays in the layout it was loaded in: this mask's origin,
-    row numbers, keeps the compiler from computing x cos and x sin again for every product, in each of the threads that
-    hold a copy of the operand."""
-    return tl.where(inside[:, None], x, 0.0)
-
-
-@triton.jit
-def waves(positions, high, low, FAST: tl.constexpr):
-    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
-
-    high + low is theta / 2 pi. Whole turns are dropped from their product with a position inside a fused multiply-add,
-    before it is rounded: exact to 2^-20 at up to 2^22 turns.
-    """
-    position = positions.to(tl.float32)[:, None]
-    whole = tl.fma(position, high[None, :], ROUNDER) - ROUNDER
-    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], -whole))
-    cos, sin = cos_sin(turn * TWO_PI, FAST)
-    return position, cos, sin
-
-
-@triton.jit
-def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
-    """theta / 2 pi of BK channels in two parts."""
-    channels = channel + first + tl.arange(0, BK)
-    return tl.load(turn_high + channels), tl.load(turn_low + channels)
-
-
-@triton.jit
-def doubled(x, cos, sin, EXACT: tl.constexpr):
-    """x cos and x sin [C, BK] as an operand of products, [C, 2 BK]: eight channels' cosines, then their sines, and so
-    on. In the layout of a product's result a thread has a channel's two numbers and needs no other's."""
-    if EXACT:
-        both = tl.join(x * cos, x * sin)
-    else:
-        both = tl.join((x * cos).to(tl.bfloat16), (x * sin).to(tl.bfloat16))
-    both = tl.permute(tl.reshape(both, [x.shape[0], x.shape[1] // 8, 8, 2]), [0, 1, 3, 2])
-    return tl.reshape(both, [x.shape[0], 2 * x.shape[1]])
-
-
-@triton.jit
-def halves(x):
-    """The cosines' and the sines' columns, each [C, BK], of [C, 2 BK]."""
-    both = tl.permute(tl.reshape(x, [x.shape[0], x.shape[1] // 16, 2, 8]), [0, 1, 3, 2])
-    return tl.split(tl.reshape(both, [x.shape[0], x.shape[1] // 2, 2]))
-
-
-@triton.jit
-def as_half(x, EXACT: tl.constexpr):
-    """x in fp32, as one of the `halves` of a product that is exact: of x and the unit matrix, whose columns stand there
-    twice. In any other layout, even an equal one by another name, the compiler computes angles a second time."""
-    if EXACT:
-        return x
-    else:
-        rows, columns = tl.arange(0, x.shape[1]), tl.arange(0, 2 * x.shape[1])
-        unit = (rows[:, None] == (columns // 16 * 8 + columns % 8)[None, :]).to(tl.bfloat16)
-        half, _ = halves(tl.dot(x, unit))
-        return half
+from .tiles import load_rows, power, product, silu, store_rows
+from .turned_angles import anchored, as_half, doubled, halves, turns, waves
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -198,14 +136,14 @@ def value_rows(
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
 def turned_backward(
-    q, k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn, d_decay,
-    T, H, G, N, POSITION_STRIDE,
+    q, k, given_q, given_k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn,
+    d_decay, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
-    EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
-    is read from DRAM once.
+    is read from DRAM once. d_q and d_k are of given_q and given_k: q and k, or, SILU, what these are silu of.
 
     d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
@@ -216,13 +154,13 @@ def turned_backward(
     kind = tl.program_id(0) % 3
     if kind == 0:
         key_gradient(
-            d_out, v, k, q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, EXACT, FAST,
+            d_out, v, k, given_q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, SILU, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
-            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, EXACT, FAST,
+            v, d_out, q, given_k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, SILU, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
@@ -236,10 +174,10 @@ def key_gradient(
     a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
     T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
-    LEARNED: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    LEARNED: tl.constexpr, REVERSE: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The gradient `out` of `own`, q or k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v, d_out, q,
-    d_states). before: the states before every chunk."""
+    """The gradient `out` of `own`, given_q or given_k: (a, b, c, states) = (d_out, v, k, states), or, REVERSE, (v,
+    d_out, q, d_states). before: the states before every chunk."""
     WIDE: tl.constexpr = 2 * DK
     side = 1 if REVERSE else 0
     batch, head = bh // H, bh % H
@@ -264,12 +202,14 @@ def key_gradient(
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
         high, low = turns(turn_high, turn_low, shared * DK, first, BK)
-        position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         result = product(x, state, EXACT)
+        position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         if DECAY:
             result *= power(tl.load(decays + (2 if REVERSE else 1) * table_size + rows), FAST)[:, None]
         z = doubled(as_half(z, EXACT), cos, sin, EXACT)
         primal = as_half(primal, EXACT)
+        if SILU:
+            primal, slope = silu(primal, FAST)
         if LEARNED:
             turned = doubled(primal, cos, sin, EXACT)
             crossing += tl.sum(turned * result, 1)
@@ -280,7 +220,10 @@ def key_gradient(
         upper, lower = halves(result)
         angles = primal * (lower * cos - upper * sin) * position
         tl.store(d_turn + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
-        store_rows(out + (token * H + head) * DK, upper * cos + lower * sin, rows, inside, H * DK, first, BK)
+        gradient = upper * cos + lower * sin
+        if SILU:
+            gradient *= slope
+        store_rows(out + (token * H + head) * DK, gradient, rows, inside, H * DK, first, BK)
     if LEARNED:
         if REVERSE:
             pairs = tl.where(rows[:, None] < rows[None, :], scores * weights, 0.0)  # [s, t], s before t
