@@ -18,6 +18,7 @@ from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, forked, interpreted, on_its_device, operand_dtype
 from .turned_angles import turned_parts
 from .turned_kernels import turned_backward, turned_output, turned_states
+from .turned_runs import attend_runs
 
 PARTS = 512  # numbers of a program of `turned_parts`
 
@@ -44,6 +45,9 @@ def attend_turned(
         turn = theta.detach().double() / (2 * math.pi)
         high = turn.float()
         low, steps = (turn - high).float(), positions.to(torch.int32)
+    if knobs.runs and decay is None:
+        operands = (x.to(dtype) for x in (q, k, v))
+        return attend_runs(*operands, theta, high, low, steps, initial, counted, activation, knobs)
     kept = knobs.kept and torch.is_grad_enabled()
     out, final, *_ = _forward(
         q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, steps, initial, knobs.chunk, interval, kept,

@@ -198,6 +198,13 @@ class TurnedKnobs:
     overlap: str = ""  # what of the backward runs on a stream of its own, beside the rest: "dq", "states", or nothing
     activation: str = ""  # as in DecayKnobs; d_q and d_k take what silu is taken of instead of silu, not beside it
     prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
+    runs: bool = False  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
+    run_tile: int = 128  # of the values, of outputs and dv
+    run_warps: int = 8
+    run_stages: int = 2
+    run_key_tile: int = 64  # of the channels, of dq and dk
+    run_key_warps: int = 8
+    run_key_stages: int = 2
 
     @property
     def target(self) -> dict[str, Any]:
@@ -235,6 +242,12 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
         count = min(MULTIPROCESSORS // tiles, chunks // 16)
         count = count if count > 2 else 1
     return evened(count, chunks)[0]
+
+
+def run_segments(knobs: TurnedKnobs, rows: int, value_dim: int, chunks: int) -> int:
+    """Segments of the runs (turned_runs.py), a program a multiprocessor: as many as fill the GPU once."""
+    tiles = rows * max(1, value_dim // knobs.run_tile)
+    return evened(knobs.segments or max(1, min(MULTIPROCESSORS // tiles, chunks // 8)), chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
