@@ -12,8 +12,7 @@ from .compare import assert_close, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import turned_runs
-from arch.ops.triton.knobs import override, run_segments, turned_knobs
+from arch.ops.triton.knobs import override
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5

@@ -245,9 +245,9 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
 
 
 def run_segments(knobs: TurnedKnobs, rows: int, value_dim: int, chunks: int) -> int:
-    """Segments of the runs (turned_runs.py), a program a multiprocessor: as many as fill the GPU once."""
-    tiles = rows * max(1, value_dim // knobs.run_tile)
-    return evened(knobs.segments or max(1, min(MULTIPROCESSORS // tiles, chunks // 8)), chunks)[0]
+    """Segments of the runs (turned_runs.py): as many as fill the GPU once, where a multiprocessor holds 8 warps."""
+    slots, programs = MULTIPROCESSORS * 8 // knobs.run_warps, rows * max(1, value_dim // knobs.run_tile)
+    return evened(knobs.segments or max(1, min(slots // programs, chunks // 8)), chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:

@@ -72,9 +72,9 @@ class _Call:
     ) -> None:  # fmt: skip
         chunk, tile = self.knobs.chunk, min(self.value_dim, self.knobs.run_tile)
         turned_run_values[(self.value_dim // tile, self.count, self.rows)](
-            *(blocks(x, chunk, self.key_dim) for x in (a, b)), blocks(c, chunk, tile), *self.angles, initial, sums,
+            *(blocks(x, chunk, self.key_dim // 2) for x in (a, b)), blocks(c, chunk, tile), *self.angles, initial, sums,
             blocks(out, chunk, tile), final, *self.sizes, self.stride, TILE=tile, REVERSE=reverse,
-            START=initial is not None, FINAL=True, num_warps=self.knobs.run_warps, num_stages=self.knobs.run_stages,
+            START=initial is not None, num_warps=self.knobs.run_warps, num_stages=self.knobs.run_stages,
             **self.flags,
         )  # fmt: skip
 
@@ -84,7 +84,7 @@ class _Call:
     ) -> None:  # fmt: skip
         knobs = self.knobs
         launch = dict(TILE=min(self.key_dim, knobs.run_key_tile), num_warps=knobs.run_key_warps,
-                      num_stages=knobs.run_key_stages)  # fmt: skip
+                      STAGES=knobs.run_key_stages)  # fmt: skip
         run_keys(
             a, b, c, own, *self.angles, initial, sums, out, d_turn, None, self.sizes, reverse, activation,
             self.flags | launch,
