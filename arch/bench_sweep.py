@@ -139,6 +139,32 @@ def turned_trials() -> list[Trial]:
     return [turned_trial(64, states, tiles, registers, **more) for states, tiles, registers, more in rows]
 
 
+def run_trials() -> list[Trial]:
+    """The runs that keep their states in registers."""
+    rows = (
+        # segments; values: tile, warps, stages; keys: the same
+        (4, (128, 8, 2), (64, 8, 2)),
+        (4, (64, 4, 2), (64, 4, 2)),
+        (2, (64, 4, 2), (64, 8, 2)),
+        (2, (64, 4, 2), (32, 4, 2)),
+    )
+    return [
+        Trial(
+            chunk=64,
+            runs=True,
+            prepared=True,
+            segments=segments,
+            run_tile=values[0],
+            run_warps=values[1],
+            run_stages=values[2],
+            run_key_tile=keys[0],
+            run_key_warps=keys[1],
+            run_key_stages=keys[2],
+        )
+        for segments, values, keys in rows
+    ]
+
+
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
     if case in ("hgrn2", "gla"):
@@ -171,9 +197,10 @@ def trials(case: str, width: int) -> list[Trial]:
             )
         ]
     elif case == "cosformer2":
-        rows = turned_trials()
+        rows = turned_trials() + run_trials()
     elif case == "cosformer2-silu":
         rows = [turned_trial(64, *TURNED, activation=activation) for activation in ACTIVATIONS]
+        rows += [row | {"activation": "gradient"} for row in run_trials()]
     elif case == "tnl-silu":
         rows = [Trial(chunk=64, segments=0, activation=activation) for activation in ACTIVATIONS]
     else:
@@ -225,7 +252,7 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch
+    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch, turned_run_keys, turned_runs
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -238,6 +265,8 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
+        turned_runs: ("turned_states", "turned_run_values"),
+        turned_run_keys: ("turned_run_keys",),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

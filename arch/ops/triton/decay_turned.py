@@ -46,8 +46,8 @@ def attend_turned(
         high = turn.float()
         low, steps = (turn - high).float(), positions.to(torch.int32)
     if knobs.runs and decay is None:
-        operands = (x.to(dtype) for x in (q, k, v))
-        return attend_runs(*operands, theta, high, low, steps, initial, counted, activation, knobs)
+        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, activation, knobs)
     kept = knobs.kept and torch.is_grad_enabled()
     out, final, *_ = _forward(
         q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, high, low, steps, initial, knobs.chunk, interval, kept,

@@ -43,7 +43,8 @@ class _Call:
         self.knobs = turned_knobs(self.key_dim, self.value_dim, exact)
         self.chunks = -(-length // self.knobs.chunk)
         self.stride = length if steps.dim() == 2 else 0
-        self.angles = (*contiguous(high, low), steps)
+        high, low = contiguous(high, low)
+        self.angles = high, low, steps
         self.sizes = (length, heads, groups, self.chunks, count, -(-self.chunks // count))
         self.flags = dict(
             C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, EXACT=exact, FAST=not interpreted(),
