@@ -1,6 +1,7 @@
 """The run of keys' gradients with angles, by itself, against a loop over time in float64."""
 
 import importlib.util
+import itertools
 import math
 
 import pytest
@@ -63,7 +64,7 @@ def test_run(reverse, everything):
     length = math.ceil(chunks / COUNT) * CHUNK
     bounds = [min(length * i, LENGTH) for i in range(COUNT + 1)]
     ends = [LENGTH - x for x in bounds] if reverse else bounds
-    sums = torch.stack([states[:, :, y] - states[:, :, x] for x, y in zip(ends[:-1], ends[1:], strict=True)], 2)
+    sums = torch.stack([states[:, :, y] - states[:, :, x] for x, y in itertools.pairwise(ends)], 2)
     sums = -sums if reverse else sums
     turn = theta / (2 * math.pi)
     high = turn.float()
@@ -79,7 +80,7 @@ def test_run(reverse, everything):
         (LENGTH, HEADS, GROUPS, chunks, COUNT, length // CHUNK), reverse, "gradient" if everything else "",
         dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, num_warps=4, EXACT=True, FAST=not interpreted()),
     )  # fmt: skip
-    parts = [d_angle[:, x:y].sum(1) for x, y in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [d_angle[:, x:y].sum(1) for x, y in itertools.pairwise(bounds)]
     found = [out, d_turn] + ([final] if everything else [])
     wanted = [expected, torch.stack(parts, 2).flatten(0, 1)] + ([states[:, :, -1].flatten(0, 1)] if everything else [])
     assert_close([x.cpu().double() for x in found], wanted, 1e-5)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch.nn.functional as nnf
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .decay_bulk import blocks
 from .decay_plain import load_tile
@@ -37,18 +39,31 @@ def row_halves(x):
     return tl.split(tl.reshape(both, [x.shape[0] // 2, x.shape[1], 2]))
 
 
-@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
+@triton.jit
+def kept(x, counted, EXACT: tl.constexpr):
+    """x where counted, -1 or 0 as int16, as an operand; of two numbers at once."""
+    if EXACT:
+        return tl.where(counted != 0, x, 0.0)
+    else:
+        return tl.inline_asm_elementwise(
+            "and.b32 $0, $1, $2;", "=r,r,r", [x.to(tl.bfloat16), counted], dtype=tl.bfloat16, is_pure=True, pack=2
+        )
+
+
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "PER_SEQUENCE"])
 def turned_run_keys(
     a, b, c, own, turn_high, turn_low, positions, initial, sums, out, d_turn, final,
-    T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr, REVERSE: tl.constexpr,
-    START: tl.constexpr, FINAL: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    T, H, G, N, SEGMENTS, PER_SEGMENT, PER_SEQUENCE,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE channels of `out` [B, T, H, DK].
 
     a, b [B, T, H, DV], c, own [B, T, G, DK] and out are descriptors of [B, T, columns] in blocks of [1, C, DV or TILE].
     own: what out is the gradient of, q or k; with ACTIVATION what silu is taken of, while c is silu already.
-    turn_high + turn_low [G, DK]: theta / 2 pi. positions: fp32, POSITION_STRIDE of a sequence, 0: the same of all.
+    turn_high + turn_low [G, DK]: theta / 2 pi. positions: fp32, a descriptor of [B, T] in blocks of [1, C], or of
+    [1, T] if not PER_SEQUENCE.
     The state [2 DK, DV] at the start, cosines' rows, then sines', is that of initial [BH, 2 DK, DV] with START and of
     the segments before (REVERSE: behind), sums [BH, SEGMENTS, 2 DK, DV]; with FINAL the last one is written to final
     [BH, 2 DK, DV]. d_turn [BH, SEGMENTS, DK]: the segment's part of the angles' gradient.
@@ -77,27 +92,21 @@ def turned_run_keys(
         counted = rows[:, None] <= rows[None, :]
     else:
         counted = rows[:, None] >= rows[None, :]
+    counted = tl.where(counted, -1, 0).to(tl.int16)
     angles = tl.zeros([TILE], tl.float32)
-    # positions are loaded a chunk ahead, so that nothing waits for them
-    places = positions + batch.to(tl.int64) * POSITION_STRIDE
-    ahead = (last - 1 if REVERSE else first) * C + rows
-    next_position = tl.load(places + ahead, mask=ahead < T, other=0.0)
     for step in tl.range(0, last - first, num_stages=STAGES):
         chunk = last - 1 - step if REVERSE else first + step
         row = chunk * C
         x = load_tile(a, batch, row, head * DV, C, DV)
         y = load_tile(b, batch, row, head * DV, C, DV)
-        z = load_tile(c, batch, row, shared * DK + tile * TILE, C, TILE)
-        primal = load_tile(own, batch, row, shared * DK + tile * TILE, C, TILE)
-        position = next_position[None, :]
-        ahead = (tl.maximum(chunk - 1, 0) if REVERSE else chunk + 1) * C + rows
-        next_position = tl.load(places + ahead, mask=ahead < T, other=0.0)
         score = product(x, tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
+        position = tl.reshape(positions.load([batch * PER_SEQUENCE, row]), [1, C])
         less = ROUNDER - tl.fma(position, high, ROUNDER)
         turn = tl.fma(position, low, tl.fma(position, high, less))
         cos, sin = cos_sin(turn * TWO_PI, FAST)
+        z = load_tile(c, batch, row, shared * DK + tile * TILE, C, TILE)
         # in the layout of the result, in which the angles are wanted again
         z = laid_as(row_halves(result)[0], tl.trans(z).to(tl.float32), FAST)
         if EXACT:
@@ -105,12 +114,12 @@ def turned_run_keys(
         else:
             turned = both_rows((z * cos).to(tl.bfloat16), (z * sin).to(tl.bfloat16))
         # inside it
-        score = tl.where(counted, score, 0.0)
-        result += product(turned, tl.trans(score), EXACT)
+        result += product(turned, tl.trans(kept(score, counted, EXACT)), EXACT)
         # to the next chunk
         state += product(turned, y, EXACT)
         upper, lower = row_halves(result)
         gradient = upper * cos + lower * sin
+        primal = load_tile(own, batch, row, shared * DK + tile * TILE, C, TILE)
         primal = tl.trans(primal).to(tl.float32)
         if ACTIVATION != "":
             primal, slope = silu(primal, FAST)
@@ -131,9 +140,11 @@ def run_keys(
     FAST, and how it is launched: TILE, STAGES, num_warps."""
     chunk, tile, width = flags["C"], flags["TILE"], a.shape[3]
     grid = (c.shape[3] // tile, sizes[4], a.shape[0] * a.shape[2])
+    # rows begin at whole 16 bytes, as the copy engine asks for
+    places = nnf.pad(positions.reshape(-1, sizes[0]), (0, -sizes[0] % 4))
     turned_run_keys[grid](
         blocks(a, chunk, width), blocks(b, chunk, width), blocks(c, chunk, tile), blocks(own, chunk, tile), high, low,
-        positions, initial, sums, blocks(out, chunk, tile), d_turn, final, *sizes,
-        positions.shape[-1] if positions.dim() == 2 else 0, REVERSE=reverse, START=initial is not None,
-        FINAL=final is not None, ACTIVATION=activation, **flags,
+        TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_turn, final,
+        *sizes, int(positions.dim() == 2), REVERSE=reverse, START=initial is not None, FINAL=final is not None,
+        ACTIVATION=activation, **flags,
     )  # fmt: skip
