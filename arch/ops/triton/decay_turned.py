@@ -39,7 +39,7 @@ def attend_turned(
     interval = knobs.interval if decay is None else 1
     blocks = -(-q.shape[1] // (interval * knobs.chunk))
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], blocks)
-    if knobs.prepared:
+    if knobs.prepared or knobs.runs:
         high, low, steps = _parts(theta.detach(), positions)
     else:
         turn = theta.detach().double() / (2 * math.pi)
