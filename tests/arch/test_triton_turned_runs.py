@@ -35,13 +35,13 @@ def inputs(batch, length, groups, heads, key_dim, value_dim):
     [
         (57, (1, 2), "silu", "rows", {"segments": 3, "activation": "gradient"}),
         (40, (2, 2), "", "all", {"segments": 1}),
-        (50, (1, 1), "silu", "all", {"segments": 2, "run_tile": 16}),
+        (50, (1, 1), "silu", "all", {"segments": 2, "run_tile": 16, "run_piece": 8}),
         (1, (1, 1), "", "all", {}),
     ],
 )
 def test_runs_equal_the_recurrence(length, heads, activation, positions, sizes):
     """Ragged lengths, segments of unequal length, shared keys, unequal widths, tiles, silu inside and before."""
-    leaves = inputs(2, length, *heads, 16, 32)
+    leaves = inputs(2, length, *heads, 32, 32)
     steps = torch.arange(length) * 7 % 64 + 3
     if positions == "rows":
         steps = torch.stack((steps, steps.flip(0)))

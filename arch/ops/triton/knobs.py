@@ -200,6 +200,7 @@ class TurnedKnobs:
     prepared: bool = False  # theta's turns and the positions by a kernel of their own instead of by torch's
     runs: bool = False  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
     run_tile: int = 128  # of the values, of outputs and dv
+    run_piece: int = 64  # of the channels, half or a quarter of all
     run_warps: int = 8
     run_stages: int = 2
     run_key_tile: int = 64  # of the channels, of dq and dk

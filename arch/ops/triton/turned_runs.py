@@ -72,9 +72,10 @@ class _Call:
         reverse: bool,
     ) -> None:  # fmt: skip
         chunk, tile = self.knobs.chunk, min(self.value_dim, self.knobs.run_tile)
+        part = max(8, self.key_dim // 4, min(self.key_dim // 2, self.knobs.run_piece))
         turned_run_values[(self.value_dim // tile, self.count, self.rows)](
-            *(blocks(x, chunk, self.key_dim // 2) for x in (a, b)), blocks(c, chunk, tile), *self.angles, initial, sums,
-            blocks(out, chunk, tile), final, *self.sizes, self.stride, TILE=tile, REVERSE=reverse,
+            *(blocks(x, chunk, part) for x in (a, b)), blocks(c, chunk, tile), *self.angles, initial, sums,
+            blocks(out, chunk, tile), final, *self.sizes, self.stride, BK=part, TILE=tile, REVERSE=reverse,
             START=initial is not None, num_warps=self.knobs.run_warps, num_stages=self.knobs.run_stages,
             **self.flags,
         )  # fmt: skip
