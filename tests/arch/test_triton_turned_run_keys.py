@@ -46,7 +46,8 @@ def loop(a, b, c, own, theta, positions, initial, reverse, silu):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("everything", [False, True])
-def test_run(reverse, everything):
+@pytest.mark.parametrize("late", [False, True])
+def test_run(reverse, everything, late):
     """Three segments, the last shorter and its last chunk too, heads that share their keys. everything: a first state,
     the last one, silu, positions of every sequence; else none of these, and positions of all at once."""
     torch.manual_seed(reverse)
@@ -78,7 +79,8 @@ def test_run(reverse, everything):
         *inputs, *others, initial.flatten(0, 1).to(DEVICE, torch.float32) if everything else None,
         sums.flatten(0, 1).to(DEVICE, torch.float32).contiguous(), out, d_turn, final,
         (LENGTH, HEADS, GROUPS, chunks, COUNT, length // CHUNK), reverse, "gradient" if everything else "",
-        dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, num_warps=4, EXACT=True, FAST=not interpreted()),
+        dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, LATE=late, num_warps=4, EXACT=True,
+             FAST=not interpreted()),
     )  # fmt: skip
     parts = [d_angle[:, x:y].sum(1) for x, y in itertools.pairwise(bounds)]
     found = [out, d_turn] + ([final] if everything else [])
