@@ -142,26 +142,32 @@ def turned_trials() -> list[Trial]:
 def run_trials() -> list[Trial]:
     """The runs that keep their states in registers."""
     rows = (
-        # segments; values: tile, warps, stages; keys: the same
-        (4, (128, 8, 2), (64, 8, 2)),
-        (4, (64, 4, 2), (64, 4, 2)),
-        (2, (64, 4, 2), (64, 8, 2)),
-        (2, (64, 4, 2), (32, 4, 2)),
+        # segments; values: tile, channels at a time, warps, stages; keys: tile, warps, stages, late; sums: tile, warps
+        (4, (128, 64, 8, 2), (64, 8, 2, False), (32, 4)),
+        (4, (128, 32, 8, 2), (64, 8, 2, True), (32, 4)),
+        (4, (64, 32, 4, 2), (32, 4, 2, False), (64, 4)),
+        (4, (64, 64, 4, 2), (64, 4, 2, False), (0, 0)),
+        (4, (128, 32, 8, 3), (64, 8, 3, False), (64, 8)),
+        (2, (64, 32, 4, 2), (64, 8, 2, False), (32, 4)),
+        (8, (64, 32, 4, 2), (64, 8, 2, False), (32, 4)),
     )
     return [
         Trial(
             chunk=64,
             runs=True,
-            prepared=True,
             segments=segments,
             run_tile=values[0],
-            run_warps=values[1],
-            run_stages=values[2],
+            run_piece=values[1],
+            run_warps=values[2],
+            run_stages=values[3],
             run_key_tile=keys[0],
             run_key_warps=keys[1],
             run_key_stages=keys[2],
+            run_key_late=keys[3],
+            run_sum_tile=sums[0],
+            run_sum_warps=sums[1],
         )
-        for segments, values, keys in rows
+        for segments, values, keys, sums in rows
     ]
 
 
@@ -265,8 +271,8 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
-        turned_runs: ("turned_states", "turned_run_values"),
-        turned_run_keys: ("turned_run_keys",),
+        turned_runs: ("turned_states", "turned_run_sums", "turned_run_values"),
+        turned_run_keys: ("turned_run_keys", "turned_run_keys_late"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

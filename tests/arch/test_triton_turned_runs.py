@@ -34,8 +34,8 @@ def inputs(batch, length, groups, heads, key_dim, value_dim):
     ("length", "heads", "activation", "positions", "sizes"),
     [
         (57, (1, 2), "silu", "rows", {"segments": 3, "activation": "gradient"}),
-        (40, (2, 2), "", "all", {"segments": 1}),
-        (50, (1, 1), "silu", "all", {"segments": 2, "run_tile": 16, "run_piece": 8}),
+        (40, (2, 2), "", "all", {"segments": 3, "run_sum_tile": 16}),
+        (50, (1, 1), "silu", "all", {"segments": 2, "run_tile": 16, "run_piece": 8, "run_sum_tile": 0}),
         (1, (1, 1), "", "all", {}),
     ],
 )

@@ -18,6 +18,7 @@ from .knobs import TurnedKnobs, run_segments, turned_knobs
 from .launch import contiguous, interpreted, on_its_device
 from .turned_kernels import turned_states
 from .turned_run_keys import run_keys
+from .turned_run_sums import turned_run_sums
 from .turned_run_values import turned_run_values
 
 
@@ -52,18 +53,23 @@ class _Call:
 
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> Tensor:
         """What every segment adds to the state, [BH, segments, 2 d_k, d_v]."""
-        shape = (self.rows, self.count if self.count > 1 else 0)
-        sums = y.new_empty(*shape, 2 * self.key_dim, self.value_dim, dtype=torch.float32)
-        totals = y.new_empty(*shape, dtype=torch.float32)
-        if self.count > 1:
-            knobs, tile = self.knobs, self.knobs.state_tile
-            tiles = self.key_dim // tile[0] * (self.value_dim // tile[1])
-            length, heads, groups, chunks, count, per_segment = self.sizes
-            turned_states[(tiles, count - 1, self.rows)](
-                x, y, None, *self.angles, None, sums, totals, None, None, length, heads, groups, chunks, 0, chunks,
-                count, per_segment, self.stride, BK=tile[0], BV=tile[1], DECAY=False, START=False, STORE=False,
-                REVERSE=reverse, ACTIVATION="", num_warps=knobs.state_warps, num_stages=knobs.state_stages,
-                **self.flags, **knobs.target,
+        segments = self.count if self.count > 1 else 0
+        sums = y.new_empty(self.rows, segments, 2 * self.key_dim, self.value_dim, dtype=torch.float32)
+        knobs, tile = self.knobs, min(self.key_dim, self.knobs.run_sum_tile)
+        if segments and tile:
+            turned_run_sums[(self.key_dim // tile, segments - 1, self.rows)](
+                blocks(x, knobs.chunk, tile), blocks(y, knobs.chunk, self.value_dim), *self.angles, sums, *self.sizes,
+                self.stride, BK=tile, REVERSE=reverse, num_warps=knobs.run_sum_warps, num_stages=knobs.run_sum_stages,
+                **self.flags,
+            )  # fmt: skip
+        elif segments:
+            tiles = self.key_dim // knobs.state_tile[0] * (self.value_dim // knobs.state_tile[1])
+            totals = y.new_empty(self.rows, segments, dtype=torch.float32)
+            turned_states[(tiles, segments - 1, self.rows)](
+                x, y, None, *self.angles, None, sums, totals, None, None, *self.sizes[:4], 0, self.chunks,
+                *self.sizes[4:], self.stride, BK=knobs.state_tile[0], BV=knobs.state_tile[1], DECAY=False, START=False,
+                STORE=False, REVERSE=reverse, ACTIVATION="", num_warps=knobs.state_warps,
+                num_stages=knobs.state_stages, **self.flags, **knobs.target,
             )  # fmt: skip
         return sums
 
@@ -86,7 +92,7 @@ class _Call:
     ) -> None:  # fmt: skip
         knobs = self.knobs
         launch = dict(TILE=min(self.key_dim, knobs.run_key_tile), num_warps=knobs.run_key_warps,
-                      STAGES=knobs.run_key_stages)  # fmt: skip
+                      STAGES=knobs.run_key_stages, LATE=knobs.run_key_late)  # fmt: skip
         run_keys(
             a, b, c, own, *self.angles, initial, sums, out, d_turn, None, self.sizes, reverse, activation,
             self.flags | launch,
