@@ -18,7 +18,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .decay_bulk import blocks
-from .decay_plain import load_tile
+from .decay_plain import in_registers, load_tile
 from .tiles import TWO_PI, cos_sin, laid_as, product, silu
 from .turned_angles import ROUNDER
 
@@ -108,7 +108,7 @@ def turned_run_keys(
         row = chunk * C
         x = load_tile(a, batch, row, head * DV, C, DV)
         y = load_tile(b, batch, row, head * DV, C, DV)
-        score = product(x, tl.trans(y), EXACT)
+        score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
         position = tl.reshape(positions.load([batch * PER_SEQUENCE, row]), [1, C])
@@ -191,7 +191,7 @@ def turned_run_keys_late(
         x = load_tile(a, batch, row, head * DV, C, DV)
         y = load_tile(b, batch, row, head * DV, C, DV)
         result += product(turned, tl.trans(kept(score, counted, EXACT)), EXACT)
-        score = product(x, tl.trans(y), EXACT)
+        score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
         upper, lower = row_halves(result)
         gradient = done(upper * cos + lower * sin, FAST)
         across = done(lower * cos - upper * sin, FAST)
@@ -235,8 +235,9 @@ def run_keys(
     kernel = turned_run_keys_late if flags.pop("LATE", False) else turned_run_keys
     chunk, tile, width = flags["C"], flags["TILE"], a.shape[3]
     grid = (c.shape[3] // tile, sizes[4], a.shape[0] * a.shape[2])
-    # rows begin at whole 16 bytes, as the copy engine asks for
-    places = nnf.pad(positions.reshape(-1, sizes[0]), (0, -sizes[0] % 4))
+    places = positions.reshape(-1, sizes[0])
+    if sizes[0] % 4 or places.data_ptr() % 16:  # the copy engine asks for rows that begin at whole 16 bytes
+        places = nnf.pad(places, (0, -sizes[0] % 4))
     kernel[grid](
         blocks(a, chunk, width), blocks(b, chunk, width), blocks(c, chunk, tile), blocks(own, chunk, tile), high, low,
         TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_turn, final,
