@@ -35,7 +35,13 @@ def inputs(batch, length, groups, heads, key_dim, value_dim):
     [
         (57, (1, 2), "silu", "rows", {"segments": 3, "activation": "gradient"}),
         (40, (2, 2), "", "all", {"segments": 3, "run_sum_tile": 16}),
-        (50, (1, 1), "silu", "all", {"segments": 2, "run_tile": 16, "run_piece": 8, "run_sum_tile": 0}),
+        (
+            50,
+            (1, 1),
+            "silu",
+            "all",
+            {"segments": 2, "run_tile": 16, "run_piece": 8, "run_sum_tile": 0, "run_key_late": True},
+        ),
         (1, (1, 1), "", "all", {}),
     ],
 )
@@ -92,7 +98,15 @@ def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
-@pytest.mark.parametrize("sizes", [{}, {"run_tile": 64, "run_warps": 4, "run_key_tile": 32, "run_key_warps": 4}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"run_tile": 64, "run_piece": 32, "run_warps": 4, "run_key_tile": 32, "run_key_warps": 4},
+        {"run_piece": 32, "run_key_late": True, "run_sum_tile": 0},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "key_dim, value_dim, shared, length, more",
     [
