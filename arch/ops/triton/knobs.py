@@ -202,7 +202,7 @@ class TurnedKnobs:
     run_tile: int = 128  # of the values, of outputs and dv
     run_piece: int = 64  # of the channels, half or a quarter of all
     run_warps: int = 8
-    run_stages: int = 2
+    run_stages: int = 3
     run_key_tile: int = 64  # of the channels, of dq and dk
     run_key_warps: int = 8
     run_key_stages: int = 2

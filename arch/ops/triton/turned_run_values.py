@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .decay_plain import load_tile
+from .decay_plain import in_registers, load_tile
 from .tiles import product
 from .turned_angles import doubled, turns, waves
 
@@ -103,6 +103,8 @@ def turned_run_values(
     for step in tl.range(0, last - first):
         row = (last - 1 - step if REVERSE else first + step) * C
         value = tl.trans(load_tile(c, batch, row, head * DV + tile * TILE, C, TILE))
+        if TILE > 64:  # 8 warps have room for it
+            value = in_registers(value, EXACT)
         position = ahead
         after = tl.maximum(row - C, 0) if REVERSE else row + C
         ahead = tl.load(places + after + rows, mask=rows < T - after, other=0)
