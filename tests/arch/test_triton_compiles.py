@@ -40,6 +40,13 @@ def test_variants_with_angles_fit(width, capability, interval, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("sizes", [{}, {"run_tile": 64, "run_piece": 32, "run_warps": 4, "run_stages": 2}], ids=str)
+def test_runs_with_angles_fit(sizes, width, tmp_path):
+    compiled("cosformer2-silu", width, 90, tmp_path, runs=True, activation="gradient", **sizes)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED)
 @pytest.mark.parametrize(("name", "width"), [("tnl-silu", 128), ("cosformer2-silu", 16), ("cosformer2-silu", 128)])
 @pytest.mark.parametrize("activation", ["gradient", "inside"])
