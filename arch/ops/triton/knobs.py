@@ -205,7 +205,7 @@ class TurnedKnobs:
     run_stages: int = 3
     run_key_tile: int = 64  # of the channels, of dq and dk
     run_key_warps: int = 8
-    run_key_stages: int = 2
+    run_key_stages: int = 3
     run_key_late: bool = False  # a chunk is finished a step later
     run_sum_tile: int = 32  # the same, of the sums of segments; 0: by the kernel that writes the states
     run_sum_warps: int = 4
