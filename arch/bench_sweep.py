@@ -83,6 +83,39 @@ def turned_trial(
     )
 
 
+def run_trials() -> list[Trial]:
+    """The runs that keep their states in registers."""
+    rows = (
+        # segments; values: tile, channels at a time, warps, stages; keys: tile, warps, stages, late; sums: tile, warps
+        (4, (128, 64, 8, 3), (64, 8, 3, False), (32, 4)),
+        (4, (128, 32, 8, 3), (64, 8, 3, True), (64, 4)),
+        (4, (64, 32, 4, 2), (32, 4, 3, False), (64, 8)),
+        (4, (64, 64, 4, 2), (32, 4, 2, False), (32, 8)),
+        (2, (64, 32, 4, 2), (64, 8, 3, False), (32, 4)),
+        (2, (128, 64, 8, 3), (64, 8, 3, True), (32, 4)),
+        (4, (128, 32, 8, 4), (64, 8, 4, True), (32, 4)),
+        (8, (64, 32, 4, 2), (32, 4, 3, False), (32, 4)),
+    )
+    return [
+        Trial(
+            chunk=64,
+            runs=True,
+            segments=segments,
+            run_tile=values[0],
+            run_piece=values[1],
+            run_warps=values[2],
+            run_stages=values[3],
+            run_key_tile=keys[0],
+            run_key_warps=keys[1],
+            run_key_stages=keys[2],
+            run_key_late=keys[3],
+            run_sum_tile=sums[0],
+            run_sum_warps=sums[1],
+        )
+        for segments, values, keys, sums in rows
+    ]
+
+
 def trials(case: str, width: int) -> list[Trial]:
     """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
     case = case.removesuffix("-silu")
@@ -114,7 +147,7 @@ def trials(case: str, width: int) -> list[Trial]:
                 (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
                 (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
-        ]
+        ] + run_trials()
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -162,7 +195,7 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch
+    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch, turned_run_keys, turned_runs
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -175,6 +208,8 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
+        turned_runs: ("turned_states", "turned_run_sums", "turned_run_values"),
+        turned_run_keys: ("turned_run_keys", "turned_run_keys_late"),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

@@ -179,6 +179,18 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
+    runs: bool = False  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
+    run_tile: int = 128  # of the values, of outputs and dv
+    run_piece: int = 64  # of the channels, half or a quarter of all
+    run_warps: int = 8
+    run_stages: int = 3
+    run_key_tile: int = 64  # of the channels, of dq and dk
+    run_key_warps: int = 8
+    run_key_stages: int = 3
+    run_key_late: bool = False  # a chunk is finished a step later
+    run_sum_tile: int = 32  # the same, of the sums of segments; 0: by the kernel that writes the states
+    run_sum_warps: int = 4
+    run_sum_stages: int = 3
 
     @property
     def target(self) -> dict[str, Any]:
@@ -216,6 +228,12 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
         count = min(MULTIPROCESSORS // tiles, chunks // 16)
         count = count if count > 2 else 1
     return evened(count, chunks)[0]
+
+
+def run_segments(knobs: TurnedKnobs, rows: int, value_dim: int, chunks: int) -> int:
+    """Segments of the runs (turned_runs.py): as many as fill the GPU once, where a multiprocessor holds 8 warps."""
+    slots, programs = MULTIPROCESSORS * 8 // knobs.run_warps, rows * max(1, value_dim // knobs.run_tile)
+    return evened(knobs.segments or max(1, min(slots // programs, chunks // 8)), chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
