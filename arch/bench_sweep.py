@@ -208,7 +208,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
-        turned_runs: ("turned_states", "turned_run_sums", "turned_run_values"),
+        turned_runs: ("turned_run_sums", "turned_run_values"),
         turned_run_keys: ("turned_run_keys", "turned_run_keys_late"),
     }
     with ExitStack() as stack:

@@ -45,7 +45,7 @@ def channel(cfg: ModelConfig, a: int) -> float:
 
 
 def llama(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
-    """What PyTorch's attention keeps; nothing of the rotation but its angles."""
+    """What PyTorch's attention keeps; nothing of the rotation."""
     return activations.llama(cfg, T, a)
 
 
