@@ -93,7 +93,7 @@ def test_each_module_keeps_what_its_lines_say(arch):
     cases = {"mixer.": (layer.mixer, lambda: layer.mixer(x, stream, {})[0])}
     if layer.mixer.has_channel_mixer:
         cases["ffn"] = (layer.channel, lambda: layer.channel(x))
-    with unlaunched():
+    with unlaunched(own_instructions=arch != "cosformer2"):  # whose own keep less
         for name, (module, run) in cases.items():
             expected = sum(size for line, size in lines.items() if line.startswith(name))
             expected += 2 * sum(size for matrix, size in matrices.items() if matrix.startswith(name))
