@@ -80,40 +80,8 @@ def turned_trial(
         value_stages=values[1],
         registers=registers,
         warps=chunk // 16,
+        runs=False,
     )
-
-
-def run_trials() -> list[Trial]:
-    """The runs that keep their states in registers."""
-    rows = (
-        # segments; values: tile, channels at a time, warps, stages; keys: tile, warps, stages, late; sums: tile, warps
-        (4, (128, 64, 8, 3), (64, 8, 3, False), (32, 4)),
-        (4, (128, 32, 8, 3), (64, 8, 3, True), (64, 4)),
-        (4, (64, 32, 4, 2), (32, 4, 3, False), (64, 8)),
-        (4, (64, 64, 4, 2), (32, 4, 2, False), (32, 8)),
-        (2, (64, 32, 4, 2), (64, 8, 3, False), (32, 4)),
-        (2, (128, 64, 8, 3), (64, 8, 3, True), (32, 4)),
-        (4, (128, 32, 8, 4), (64, 8, 4, True), (32, 4)),
-        (8, (64, 32, 4, 2), (32, 4, 3, False), (32, 4)),
-    )
-    return [
-        Trial(
-            chunk=64,
-            runs=True,
-            segments=segments,
-            run_tile=values[0],
-            run_piece=values[1],
-            run_warps=values[2],
-            run_stages=values[3],
-            run_key_tile=keys[0],
-            run_key_warps=keys[1],
-            run_key_stages=keys[2],
-            run_key_late=keys[3],
-            run_sum_tile=sums[0],
-            run_sum_warps=sums[1],
-        )
-        for segments, values, keys, sums in rows
-    ]
 
 
 def trials(case: str, width: int) -> list[Trial]:
@@ -147,7 +115,9 @@ def trials(case: str, width: int) -> list[Trial]:
                 (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
                 (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
-        ] + run_trials()
+        ]
+        # and the rules' sizes: where they run, the runs that keep their states in registers
+        rows.append(Trial(chunk=64, segments=0))
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -209,7 +179,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
         turned_runs: ("turned_run_sums", "turned_run_values"),
-        turned_run_keys: ("turned_run_keys", "turned_run_keys_late"),
+        turned_run_keys: ("turned_run_keys",),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

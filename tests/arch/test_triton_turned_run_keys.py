@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as nnf
 
 from .compare import assert_close
+from .test_triton import GPU
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.launch import interpreted
 from arch.ops.triton.turned_run_keys import run_keys
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BATCH, LENGTH, HEADS, GROUPS, KEYS, VALUES, CHUNK, COUNT = 2, 73, 4, 2, 32, 16, 16, 3
 
 
@@ -44,12 +43,12 @@ def loop(a, b, c, own, theta, positions, initial, reverse, silu):
     return out, d_angle, torch.stack(states, 2)
 
 
+@pytest.mark.skipif(GPU, reason="for the interpreter: the copy engine asks for wider rows than fp32 tiles of 16 have")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("everything", [False, True])
-@pytest.mark.parametrize("late", [False, True])
-def test_run(reverse, everything, late):
+def test_run(reverse, everything):
     """Three segments, the last shorter and its last chunk too, heads that share their keys. everything: a first state,
-    the last one, silu, positions of every sequence; else none of these, and positions of all at once."""
+    silu, positions of every sequence; else none of these, and positions of all at once."""
     torch.manual_seed(reverse)
     double = {"dtype": torch.float64}
     a, b = (torch.randn(BATCH, LENGTH, HEADS, VALUES, **double) for _ in range(2))
@@ -69,20 +68,13 @@ def test_run(reverse, everything, late):
     sums = -sums if reverse else sums
     turn = theta / (2 * math.pi)
     high = turn.float()
-    dtype = torch.float32 if interpreted() else torch.bfloat16
-    inputs = [x.to(DEVICE, dtype) for x in (a, b, c, own)]
-    others = [x.to(DEVICE, torch.float32) for x in (high, turn - high, positions)]
-    out = torch.full_like(expected, math.nan, dtype=dtype, device=DEVICE)
-    d_turn = torch.full((BATCH * HEADS, COUNT, KEYS), math.nan, device=DEVICE)
-    final = torch.full((BATCH * HEADS, 2 * KEYS, VALUES), math.nan, device=DEVICE) if everything else None
+    out = torch.full_like(expected, math.nan, dtype=torch.float32)
+    d_turn = torch.full((BATCH * HEADS, COUNT, KEYS), math.nan)
     run_keys(
-        *inputs, *others, initial.flatten(0, 1).to(DEVICE, torch.float32) if everything else None,
-        sums.flatten(0, 1).to(DEVICE, torch.float32).contiguous(), out, d_turn, final,
-        (LENGTH, HEADS, GROUPS, chunks, COUNT, length // CHUNK), reverse, "gradient" if everything else "",
-        dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, LATE=late, num_warps=4, EXACT=True,
-             FAST=not interpreted()),
+        *(x.float() for x in (a, b, c, own, high, turn - high, positions)),
+        initial.flatten(0, 1).float() if everything else None, sums.flatten(0, 1).float().contiguous(), out, d_turn,
+        (LENGTH, HEADS, GROUPS, chunks, COUNT, length // CHUNK), reverse, everything,
+        dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, num_warps=4, EXACT=True, FAST=False),
     )  # fmt: skip
     parts = [d_angle[:, x:y].sum(1) for x, y in itertools.pairwise(bounds)]
-    found = [out, d_turn] + ([final] if everything else [])
-    wanted = [expected, torch.stack(parts, 2).flatten(0, 1)] + ([states[:, :, -1].flatten(0, 1)] if everything else [])
-    assert_close([x.cpu().double() for x in found], wanted, 1e-5)
+    assert_close([out.double(), d_turn.double()], [expected, torch.stack(parts, 2).flatten(0, 1)], 1e-5)

@@ -28,17 +28,14 @@ def attend_turned(
     decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    high, low, steps = _parts(theta.detach(), positions)
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    if knobs.runs and decay is None:
+        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, knobs)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
-    if knobs.runs and decay is None:
-        high, low, steps = _parts(theta.detach(), positions)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, knobs)
-    out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, *_parts(theta.detach(), positions), initial, knobs.chunk,
-        count, counted, silu,
-    )  # fmt: skip
+    out, final, *_ = _forward(q, k, v, decay, theta, high, low, steps, initial, knobs.chunk, count, counted, silu)
     return out, final
 
 

@@ -179,18 +179,7 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
-    runs: bool = False  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
-    run_tile: int = 128  # of the values, of outputs and dv
-    run_piece: int = 64  # of the channels, half or a quarter of all
-    run_warps: int = 8
-    run_stages: int = 3
-    run_key_tile: int = 64  # of the channels, of dq and dk
-    run_key_warps: int = 8
-    run_key_stages: int = 3
-    run_key_late: bool = False  # a chunk is finished a step later
-    run_sum_tile: int = 32  # the same, of the sums of segments; 0: by the kernel that writes the states
-    run_sum_warps: int = 4
-    run_sum_stages: int = 3
+    runs: bool  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
 
     @property
     def target(self) -> dict[str, Any]:
@@ -199,7 +188,7 @@ class TurnedKnobs:
 
 def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
     """Of `decay_attention` with angles. Three programs of 168 registers fit a multiprocessor."""
-    wide = value_dim > 128
+    wide, own = value_dim > 128, {key_dim, value_dim} == {128} and own_instructions(exact)
     rules = TurnedKnobs(
         chunk=(16 if wide else 32) if exact else 64,
         warps=4,
@@ -214,7 +203,8 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         value_stages=1 if exact else 3,
         registers=None if exact or wide else 168,
         segments=0,
-        arch=None if {key_dim, value_dim} == {128} and own_instructions(exact) else "sm80",
+        arch=None if own else "sm80",
+        runs=own,
     )
     return replace(rules, **_override) if _override else rules
 
@@ -230,10 +220,10 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
     return evened(count, chunks)[0]
 
 
-def run_segments(knobs: TurnedKnobs, rows: int, value_dim: int, chunks: int) -> int:
-    """Segments of the runs (turned_runs.py): as many as fill the GPU once, where a multiprocessor holds 8 warps."""
-    slots, programs = MULTIPROCESSORS * 8 // knobs.run_warps, rows * max(1, value_dim // knobs.run_tile)
-    return evened(knobs.segments or max(1, min(slots // programs, chunks // 8)), chunks)[0]
+def run_segments(knobs: TurnedKnobs, rows: int, chunks: int) -> int:
+    """Segments of the runs of `rows` sequences times heads (turned_runs.py): as many as fill the GPU once, where a
+    multiprocessor holds one program of the values' run."""
+    return evened(knobs.segments or max(1, min(MULTIPROCESSORS // rows, chunks // 8)), chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:

@@ -40,15 +40,6 @@ def row_halves(x):
 
 
 @triton.jit
-def done(x, FAST: tl.constexpr):
-    """x, computed here and not later."""
-    if FAST:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=False, pack=1)
-    else:
-        return x
-
-
-@triton.jit
 def kept(x, counted, EXACT: tl.constexpr):
     """x where counted, -1 or 0 as int16, as an operand; of two numbers at once."""
     if EXACT:
@@ -61,21 +52,20 @@ def kept(x, counted, EXACT: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "PER_SEQUENCE"])
 def turned_run_keys(
-    a, b, c, own, turn_high, turn_low, positions, initial, sums, out, d_turn, final,
+    a, b, c, own, turn_high, turn_low, positions, initial, sums, out, d_turn,
     T, H, G, N, SEGMENTS, PER_SEGMENT, PER_SEQUENCE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """One segment of PER_SEGMENT chunks, TILE channels of `out` [B, T, H, DK].
 
     a, b [B, T, H, DV], c, own [B, T, G, DK] and out are descriptors of [B, T, columns] in blocks of [1, C, DV or TILE].
-    own: what out is the gradient of, q or k; with ACTIVATION what silu is taken of, while c is silu already.
+    own: what out is the gradient of, q or k; with SILU what silu is taken of, while c is silu already.
     turn_high + turn_low [G, DK]: theta / 2 pi. positions: fp32, a descriptor of [B, T] in blocks of [1, C], or of
     [1, T] if not PER_SEQUENCE.
     The state [2 DK, DV] at the start, cosines' rows, then sines', is that of initial [BH, 2 DK, DV] with START and of
-    the segments before (REVERSE: behind), sums [BH, SEGMENTS, 2 DK, DV]; with FINAL the last one is written to final
-    [BH, 2 DK, DV]. d_turn [BH, SEGMENTS, DK]: the segment's part of the angles' gradient.
+    the segments before (REVERSE: behind), sums [BH, SEGMENTS, 2 DK, DV]. d_turn [BH, SEGMENTS, DK]: the segment's part
+    of the angles' gradient.
     """
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -130,117 +120,27 @@ def turned_run_keys(
         gradient = upper * cos + lower * sin
         primal = load_tile(own, batch, row, shared * DK + tile * TILE, C, TILE)
         primal = tl.trans(primal).to(tl.float32)
-        if ACTIVATION != "":
+        if SILU:
             primal, slope = silu(primal, FAST)
             gradient *= slope
         angles += tl.sum(primal * (lower * cos - upper * sin) * position, 1)
         out.store([batch, row, head * DK + tile * TILE], tl.reshape(tl.trans(gradient).to(out.dtype), [1, C, TILE]))
     tl.store(d_turn + (bh * SEGMENTS + segment) * DK + channels, angles)
-    if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
-        tl.store(final + bh * size + block, state)
-
-
-@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "PER_SEQUENCE"])
-def turned_run_keys_late(
-    a, b, c, own, turn_high, turn_low, positions, initial, sums, out, d_turn, final,
-    T, H, G, N, SEGMENTS, PER_SEGMENT, PER_SEQUENCE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
-    REVERSE: tl.constexpr, START: tl.constexpr, FINAL: tl.constexpr, ACTIVATION: tl.constexpr, EXACT: tl.constexpr,
-    FAST: tl.constexpr,
-):  # fmt: skip
-    """`turned_run_keys`, but a chunk is finished a step after its products were begun, beside the next one's: the
-    product with the state then runs on while that is done. A segment takes one step more."""
-    tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    batch, head = bh // H, bh % H
-    bh = bh.to(tl.int64)
-    shared = head // (H // G)
-    rows = tl.arange(0, C)
-    channels = tile * TILE + tl.arange(0, TILE)
-    wide = tl.arange(0, 2 * TILE)
-    block = (wide // 8 % 2 * DK + tile * TILE + wide // 16 * 8 + wide % 8)[:, None] * DV + tl.arange(0, DV)[None, :]
-    size = 2 * DK * DV
-    if START:
-        state = tl.load(initial + bh * size + block)
-    else:
-        state = tl.zeros([2 * TILE, DV], tl.float32)
-    for step in range(0, SEGMENTS - 1 - segment if REVERSE else segment):
-        other = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
-        state += tl.load(sums + other * size + block)
-    first = segment * PER_SEGMENT
-    last = tl.minimum(first + PER_SEGMENT, N)
-    high = tl.load(turn_high + shared * DK + channels)[:, None]
-    low = tl.load(turn_low + shared * DK + channels)[:, None]
-    if REVERSE:
-        counted = rows[:, None] <= rows[None, :]
-    else:
-        counted = rows[:, None] >= rows[None, :]
-    counted = tl.where(counted, -1, 0).to(tl.int16)
-    angles = tl.zeros([TILE], tl.float32)
-    nowhere = N * C  # rows that are all zeros
-    before = nowhere
-    result = tl.zeros([2 * TILE, C], tl.float32)
-    score = tl.zeros([C, C], tl.float32)
-    cos, sin = tl.zeros([TILE, C], tl.float32), tl.zeros([TILE, C], tl.float32)
-    if EXACT:
-        turned = tl.zeros([2 * TILE, C], tl.float32)
-    else:
-        turned = tl.zeros([2 * TILE, C], tl.bfloat16)
-    count = last - first
-    for step in tl.range(0, count + 1, num_stages=STAGES):
-        row = tl.where(step < count, (last - 1 - step if REVERSE else first + step) * C, nowhere)
-        x = load_tile(a, batch, row, head * DV, C, DV)
-        y = load_tile(b, batch, row, head * DV, C, DV)
-        result += product(turned, tl.trans(kept(score, counted, EXACT)), EXACT)
-        score = product(in_registers(x, EXACT), tl.trans(y), EXACT)
-        upper, lower = row_halves(result)
-        gradient = done(upper * cos + lower * sin, FAST)
-        across = done(lower * cos - upper * sin, FAST)
-        # across the chunk's start (REVERSE: end)
-        result = product(state, tl.trans(x), EXACT)
-        # what is left of the chunk before
-        primal = load_tile(own, batch, before, shared * DK + tile * TILE, C, TILE)
-        primal = tl.trans(primal).to(tl.float32)
-        if ACTIVATION != "":
-            primal, slope = silu(primal, FAST)
-            gradient *= slope
-        position = tl.reshape(positions.load([batch * PER_SEQUENCE, before]), [1, C])
-        angles += tl.sum(primal * across * position, 1)
-        out.store([batch, before, head * DK + tile * TILE], tl.reshape(tl.trans(gradient).to(out.dtype), [1, C, TILE]))
-        # the next one
-        position = tl.reshape(positions.load([batch * PER_SEQUENCE, row]), [1, C])
-        less = ROUNDER - tl.fma(position, high, ROUNDER)
-        turn = tl.fma(position, low, tl.fma(position, high, less))
-        cos, sin = cos_sin(turn * TWO_PI, FAST)
-        z = load_tile(c, batch, row, shared * DK + tile * TILE, C, TILE)
-        z = laid_as(across, tl.trans(z).to(tl.float32), FAST)
-        if EXACT:
-            turned = both_rows(z * cos, z * sin)
-        else:
-            turned = both_rows((z * cos).to(tl.bfloat16), (z * sin).to(tl.bfloat16))
-        state += product(turned, y, EXACT)
-        before = row
-    tl.store(d_turn + (bh * SEGMENTS + segment) * DK + channels, angles)
-    if FINAL and segment == (0 if REVERSE else SEGMENTS - 1):
-        tl.store(final + bh * size + block, state)
 
 
 def run_keys(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor, high: Tensor, low: Tensor, positions: Tensor, initial: Tensor | None,
-    sums: Tensor, out: Tensor, d_turn: Tensor, final: Tensor | None, sizes: tuple[int, ...], reverse: bool,
-    activation: str, flags: dict[str, Any],
+    sums: Tensor, out: Tensor, d_turn: Tensor, sizes: tuple[int, ...], reverse: bool, silu: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
     """`turned_run_keys` of all tensors, contiguous. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; flags: C, DK, DV, EXACT,
-    FAST, and how it is launched: TILE, STAGES, num_warps, LATE."""
-    flags = dict(flags)
-    kernel = turned_run_keys_late if flags.pop("LATE", False) else turned_run_keys
+    FAST, and how it is launched: TILE, STAGES, num_warps."""
     chunk, tile, width = flags["C"], flags["TILE"], a.shape[3]
     grid = (c.shape[3] // tile, sizes[4], a.shape[0] * a.shape[2])
     places = positions.reshape(-1, sizes[0])
     if sizes[0] % 4 or places.data_ptr() % 16:  # the copy engine asks for rows that begin at whole 16 bytes
         places = nnf.pad(places, (0, -sizes[0] % 4))
-    kernel[grid](
+    turned_run_keys[grid](
         blocks(a, chunk, width), blocks(b, chunk, width), blocks(c, chunk, tile), blocks(own, chunk, tile), high, low,
-        TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_turn, final,
-        *sizes, int(positions.dim() == 2), REVERSE=reverse, START=initial is not None, FINAL=final is not None,
-        ACTIVATION=activation, **flags,
+        TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_turn,
+        *sizes, int(positions.dim() == 2), REVERSE=reverse, START=initial is not None, SILU=silu, **flags,
     )  # fmt: skip

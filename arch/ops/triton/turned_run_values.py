@@ -17,11 +17,11 @@ from .turned_angles import doubled, turns, waves
 
 
 @triton.jit
-def state_block(first, tile, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, TILE: tl.constexpr):
-    """Where the state on its side, [TILE, 2 BK] with the columns of `doubled`, lies in [2 DK, DV]."""
+def state_block(first, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr):
+    """Where the state on its side, [DV, 2 BK] with the columns of `doubled`, lies in [2 DK, DV]."""
     columns = tl.arange(0, 2 * BK)
     rows = first + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK
-    return rows[None, :] * DV + (tile * TILE + tl.arange(0, TILE))[:, None]
+    return rows[None, :] * DV + tl.arange(0, DV)[:, None]
 
 
 @triton.jit
@@ -63,32 +63,31 @@ def piece(
 def turned_run_values(
     a, b, c, turn_high, turn_low, positions, initial, sums, out, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
-    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, TILE: tl.constexpr, REVERSE: tl.constexpr,
-    START: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr,
+    EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """One segment of PER_SEGMENT chunks, TILE columns of `out` [B, T, H, DV].
+    """One segment of PER_SEGMENT chunks of `out` [B, T, H, DV].
 
-    a, b [B, T, G, DK], c [B, T, H, DV] and out are descriptors of [B, T, columns] in blocks of [1, C, BK or TILE].
+    a, b [B, T, G, DK], c [B, T, H, DV] and out are descriptors of [B, T, columns] in blocks of [1, C, DK / 4 or DV].
     The state at the start is that of initial [BH, 2 DK, DV], cosines' rows first, and of the segments before, sums
-    [BH, SEGMENTS, 2 DK, DV]; the last one is written to final [BH, 2 DK, DV]. It is in two parts, or four, of BK
+    [BH, SEGMENTS, 2 DK, DV]; the last one is written to final [BH, 2 DK, DV]. It is in four parts, of a quarter of the
     channels each, which take turns, so that few cosines are there at a time.
     """
-    FOUR: tl.constexpr = DK == 4 * BK
-    tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    BK: tl.constexpr = DK // 4
+    segment, bh = tl.program_id(0), tl.program_id(1)
     batch, head = bh // H, bh % H
     bh = bh.to(tl.int64)
     shared = head // (H // G)
     rows = tl.arange(0, C)
     size = 2 * DK * DV
-    block0 = bh * size + state_block(0, tile, DK, DV, BK, TILE)
-    block1 = bh * size + state_block(BK, tile, DK, DV, BK, TILE)
+    block0 = bh * size + state_block(0, DK, DV, BK)
+    block1 = bh * size + state_block(BK, DK, DV, BK)
+    block2 = bh * size + state_block(2 * BK, DK, DV, BK)
+    block3 = bh * size + state_block(3 * BK, DK, DV, BK)
     state0 = state_before(initial, sums, block0, segment, bh, size, SEGMENTS, START, REVERSE)
     state1 = state_before(initial, sums, block1, segment, bh, size, SEGMENTS, START, REVERSE)
-    if FOUR:
-        block2 = bh * size + state_block(2 * BK, tile, DK, DV, BK, TILE)
-        block3 = bh * size + state_block(3 * BK, tile, DK, DV, BK, TILE)
-        state2 = state_before(initial, sums, block2, segment, bh, size, SEGMENTS, START, REVERSE)
-        state3 = state_before(initial, sums, block3, segment, bh, size, SEGMENTS, START, REVERSE)
+    state2 = state_before(initial, sums, block2, segment, bh, size, SEGMENTS, START, REVERSE)
+    state3 = state_before(initial, sums, block3, segment, bh, size, SEGMENTS, START, REVERSE)
     if REVERSE:
         counted = rows[:, None] >= rows[None, :]
     else:
@@ -102,36 +101,30 @@ def turned_run_values(
     column = shared * DK
     for step in tl.range(0, last - first):
         row = (last - 1 - step if REVERSE else first + step) * C
-        value = tl.trans(load_tile(c, batch, row, head * DV + tile * TILE, C, TILE))
-        if TILE > 64:  # 8 warps have room for it
-            value = in_registers(value, EXACT)
+        value = in_registers(tl.trans(load_tile(c, batch, row, head * DV, C, DV)), EXACT)
         position = ahead
         after = tl.maximum(row - C, 0) if REVERSE else row + C
         ahead = tl.load(places + after + rows, mask=rows < T - after, other=0)
-        score, result = tl.zeros([C, C], tl.float32), tl.zeros([TILE, C], tl.float32)
+        score, result = tl.zeros([C, C], tl.float32), tl.zeros([DV, C], tl.float32)
         state0, score, result = piece(
-            a, b, turn_high, turn_low, position, value, state0, score, result, T, batch, row, column,
-            C, BK, EXACT, FAST,
-        )  # fmt: skip
+            a, b, turn_high, turn_low, position, value, state0, score, result, T, batch, row, column, C, BK, EXACT, FAST
+        )
         state1, score, result = piece(
             a, b, turn_high, turn_low, position, value, state1, score, result, T, batch, row, column + BK,
             C, BK, EXACT, FAST,
         )  # fmt: skip
-        if FOUR:
-            state2, score, result = piece(
-                a, b, turn_high, turn_low, position, value, state2, score, result, T, batch, row, column + 2 * BK,
-                C, BK, EXACT, FAST,
-            )  # fmt: skip
-            state3, score, result = piece(
-                a, b, turn_high, turn_low, position, value, state3, score, result, T, batch, row, column + 3 * BK,
-                C, BK, EXACT, FAST,
-            )  # fmt: skip
+        state2, score, result = piece(
+            a, b, turn_high, turn_low, position, value, state2, score, result, T, batch, row, column + 2 * BK,
+            C, BK, EXACT, FAST,
+        )  # fmt: skip
+        state3, score, result = piece(
+            a, b, turn_high, turn_low, position, value, state3, score, result, T, batch, row, column + 3 * BK,
+            C, BK, EXACT, FAST,
+        )  # fmt: skip
         result += product(value, tl.where(counted, score, 0.0), EXACT)
-        place = head * DV + tile * TILE
-        out.store([batch, row, place], tl.reshape(tl.trans(result).to(out.dtype), [1, C, TILE]))
+        out.store([batch, row, head * DV], tl.reshape(tl.trans(result).to(out.dtype), [1, C, DV]))
     if segment == (0 if REVERSE else SEGMENTS - 1):
         tl.store(final + block0, state0)
         tl.store(final + block1, state1)
-        if FOUR:
-            tl.store(final + block2, state2)
-            tl.store(final + block3, state3)
+        tl.store(final + block2, state2)
+        tl.store(final + block3, state3)

@@ -20,14 +20,19 @@ from .turned_run_keys import run_keys
 from .turned_run_sums import turned_run_sums
 from .turned_run_values import turned_run_values
 
+# Channels of a program (values: all at once), warps, pipeline stages; NOTES_TURNED.md has the others that were timed.
+SUM_TILE, SUM_WARPS, SUM_STAGES = 32, 4, 3
+KEY_TILE, KEY_WARPS, KEY_STAGES = 32, 4, 3
+VALUE_WARPS, VALUE_STAGES = 8, 3
+
 
 def attend_runs(
     q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor, steps: Tensor, initial: Tensor | None,
     counted: int, silu: bool, knobs: TurnedKnobs,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`attend_turned` without decays, q, k, v of the operands' dtype; high + low: theta / 2 pi; steps: positions.
-    silu: of q and k, which are given before it."""
-    count = run_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], -(-q.shape[1] // knobs.chunk))
+    """`attend_turned` without decays, q, k, v of the operands' dtype, d_k from 32; high + low: theta / 2 pi; steps:
+    positions. silu: of q and k, which are given before it."""
+    count = run_segments(knobs, v.shape[0] * v.shape[2], -(-q.shape[1] // knobs.chunk))
     out, final, *_ = _forward(q, k, v, theta, high, low, steps, initial, count, counted, silu)
     return out, final
 
@@ -40,26 +45,25 @@ class _Call:
         heads, self.value_dim = v.shape[2:]
         self.rows, self.count = batch * heads, count
         exact = q.dtype != torch.bfloat16
-        self.knobs = turned_knobs(self.key_dim, self.value_dim, exact)
-        self.chunks = -(-length // self.knobs.chunk)
+        self.chunk = turned_knobs(self.key_dim, self.value_dim, exact).chunk
+        self.chunks = -(-length // self.chunk)
         self.stride = length if steps.dim() == 2 else 0
         high, low = contiguous(high, low)
         self.angles = high, low, steps
         self.sizes = (length, heads, groups, self.chunks, count, -(-self.chunks // count))
         self.flags = dict(
-            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, EXACT=exact, FAST=not interpreted(),
+            C=self.chunk, DK=self.key_dim, DV=self.value_dim, EXACT=exact, FAST=not interpreted(),
         )  # fmt: skip
 
     def sums(self, x: Tensor, y: Tensor, reverse: bool) -> Tensor:
         """What every segment adds to the state, [BH, segments, 2 d_k, d_v]."""
         segments = self.count if self.count > 1 else 0
         sums = y.new_empty(self.rows, segments, 2 * self.key_dim, self.value_dim, dtype=torch.float32)
-        knobs, tile = self.knobs, min(self.key_dim, self.knobs.run_sum_tile)
         if segments:
+            tile = min(self.key_dim, SUM_TILE)
             turned_run_sums[(self.key_dim // tile, segments - 1, self.rows)](
-                blocks(x, knobs.chunk, tile), blocks(y, knobs.chunk, self.value_dim), *self.angles, sums, *self.sizes,
-                self.stride, BK=tile, REVERSE=reverse, num_warps=knobs.run_sum_warps, num_stages=knobs.run_sum_stages,
-                **self.flags,
+                blocks(x, self.chunk, tile), blocks(y, self.chunk, self.value_dim), *self.angles, sums, *self.sizes,
+                self.stride, BK=tile, REVERSE=reverse, num_warps=SUM_WARPS, num_stages=SUM_STAGES, **self.flags,
             )  # fmt: skip
         return sums
 
@@ -67,26 +71,18 @@ class _Call:
         self, a: Tensor, b: Tensor, c: Tensor, initial: Tensor | None, sums: Tensor, out: Tensor, final: Tensor,
         reverse: bool,
     ) -> None:  # fmt: skip
-        chunk, tile = self.knobs.chunk, min(self.value_dim, self.knobs.run_tile)
-        part = max(8, self.key_dim // 4, min(self.key_dim // 2, self.knobs.run_piece))
-        turned_run_values[(self.value_dim // tile, self.count, self.rows)](
-            *(blocks(x, chunk, part) for x in (a, b)), blocks(c, chunk, tile), *self.angles, initial, sums,
-            blocks(out, chunk, tile), final, *self.sizes, self.stride, BK=part, TILE=tile, REVERSE=reverse,
-            START=initial is not None, num_warps=self.knobs.run_warps, num_stages=self.knobs.run_stages,
-            **self.flags,
+        turned_run_values[(self.count, self.rows)](
+            *(blocks(x, self.chunk, self.key_dim // 4) for x in (a, b)), blocks(c, self.chunk, self.value_dim),
+            *self.angles, initial, sums, blocks(out, self.chunk, self.value_dim), final, *self.sizes, self.stride,
+            REVERSE=reverse, START=initial is not None, num_warps=VALUE_WARPS, num_stages=VALUE_STAGES, **self.flags,
         )  # fmt: skip
 
     def keys(
         self, a: Tensor, b: Tensor, c: Tensor, own: Tensor, initial: Tensor | None, sums: Tensor, out: Tensor,
         d_turn: Tensor, reverse: bool, silu: bool,
     ) -> None:  # fmt: skip
-        knobs = self.knobs
-        launch = dict(TILE=min(self.key_dim, knobs.run_key_tile), num_warps=knobs.run_key_warps,
-                      STAGES=knobs.run_key_stages, LATE=knobs.run_key_late)  # fmt: skip
-        run_keys(
-            a, b, c, own, *self.angles, initial, sums, out, d_turn, None, self.sizes, reverse,
-            "gradient" if silu else "", self.flags | launch,
-        )  # fmt: skip
+        flags = self.flags | dict(TILE=min(self.key_dim, KEY_TILE), STAGES=KEY_STAGES, num_warps=KEY_WARPS)
+        run_keys(a, b, c, own, *self.angles, initial, sums, out, d_turn, self.sizes, reverse, silu, flags)
 
 
 @torch.library.custom_op("arch::turned_runs", mutates_args=())
