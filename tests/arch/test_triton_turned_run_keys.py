@@ -16,7 +16,7 @@ if importlib.util.find_spec("triton") is None:
 
 from arch.ops.triton.turned_run_keys import run_keys
 
-BATCH, LENGTH, HEADS, GROUPS, KEYS, VALUES, CHUNK, COUNT = 2, 73, 4, 2, 32, 16, 16, 3
+BATCH, LENGTH, HEADS, GROUPS, KEYS, VALUES, CHUNK, COUNT = 2, 73, 2, 1, 32, 16, 16, 3
 
 
 def loop(a, b, c, own, theta, positions, initial, reverse, silu):
