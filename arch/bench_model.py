@@ -15,6 +15,7 @@ token, N being all parameters with the tied embedding once, against the bf16 pea
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 import time
@@ -87,6 +88,8 @@ def measure(training: Training, steps: int) -> dict[str, Any]:
         marks.append(torch.cuda.Event(enable_timing=True))
         marks[-1].record()
 
+    gc.collect()
+    gc.disable()  # a pass over what a profiler left would count as a step's
     torch.cuda.synchronize()
     begin = time.perf_counter()
     for _ in range(steps):
@@ -94,6 +97,7 @@ def measure(training: Training, steps: int) -> dict[str, Any]:
     issued = time.perf_counter() - begin
     torch.cuda.synchronize()
     elapsed = time.perf_counter() - begin
+    gc.enable()
     tokens = training.tokens[:, 1:].numel()
     speed = steps * tokens / elapsed
     row |= {"tokens_per_s": round(speed), "mfu_6nd": round(6 * training.n_params * speed / PEAK, 4)}

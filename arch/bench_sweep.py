@@ -80,6 +80,7 @@ def turned_trial(
         value_stages=values[1],
         registers=registers,
         warps=chunk // 16,
+        runs=False,
     )
 
 
@@ -115,6 +116,8 @@ def trials(case: str, width: int) -> list[Trial]:
                 (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
             )
         ]
+        # and the rules' sizes: where they run, the runs that keep their states in registers
+        rows.append(Trial(chunk=64, segments=0))
     else:
         # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
         rows = [
@@ -162,7 +165,7 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch
+    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch, turned_run_keys, turned_runs
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -175,6 +178,8 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
+        turned_runs: ("turned_run_sums", "turned_run_values"),
+        turned_run_keys: ("turned_run_keys",),
     }
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))

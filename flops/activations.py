@@ -166,14 +166,17 @@ def mamba1(cfg: ModelConfig, T: int, a: int) -> Bytes:
 
 
 def rotation(cfg: ModelConfig, T: int) -> float:
-    """Of a layer and shared by the sequences of a batch: cos and sin of all positions, LLaMA's of p/2 angles,
-    cosFormer2's of its own, which are kept in fp64 with the positions too where they are learned."""
-    if cfg.arch == "llama":
-        return F * T * cfg.head_dim
+    """Of a layer and shared by the sequences of a batch: cos and sin of all positions, cosFormer2's, of its own angles,
+    which are kept in fp64 with the positions too where they are learned. LLaMA's layers share theirs: `rotary`."""
     if cfg.arch == "cosformer2":
         angles = cfg.d_model if cfg.lrpe == "full" else cfg.head_dim // 2
         return T * (angles * 2 * F + ((angles + 1) * 2 * F if cfg.theta_learned else 0.0))
     return 0.0
+
+
+def rotary(cfg: ModelConfig, T: int) -> float:
+    """LLaMA's cos and sin of p/2 angles at all positions, once a model."""
+    return F * T * cfg.head_dim if cfg.arch == "llama" else 0.0
 
 
 def tpe(cfg: ModelConfig, T: int, sequences: int) -> float:

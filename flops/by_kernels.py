@@ -45,7 +45,7 @@ def channel(cfg: ModelConfig, a: int) -> float:
 
 
 def llama(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
-    """What PyTorch's attention keeps; nothing of the rotation but its angles."""
+    """What PyTorch's attention keeps; nothing of the rotation."""
     return activations.llama(cfg, T, a)
 
 
@@ -102,8 +102,9 @@ def tnl(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
 
 
 def cosformer2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
-    """As TNL; with lrpe="full" the kernels turn q and k themselves and keep the states before the chunks, with "half"
-    q and k are turned before, in fp32, which is kept where theta is learned."""
+    """As TNL; with lrpe="full" the kernels turn q and k themselves and keep the states before the chunks (Hopper's own,
+    of heads of 128, do not: this is the most that a GPU keeps), with "half" q and k are turned before, in fp32, which
+    is kept where theta is learned."""
     p, h, d = cfg.head_dim, cfg.n_heads, cfg.d_model
     full = cfg.lrpe == "full"
     keys, values = padded(p if full else p + p // 2), padded(p)

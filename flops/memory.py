@@ -141,10 +141,11 @@ def _norm(cfg: ModelConfig, a: int, kernels: bool) -> float:
 
 
 def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
-    """What autograd keeps outside the layers, but for the loss: token ids, Tpe, the final norm; without kernels the
-    targets and the head's input too."""
+    """What autograd keeps outside the layers, but for the loss: token ids, Tpe, rotary angles, the final norm; without
+    kernels the targets and the head's input too."""
     tokens, a = float(sequences * context), activation_bytes
     lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
+    lines["rotary"] = activations.rotary(cfg, context)
     if not kernels:
         lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
     if cfg.arch == "cosformer2" and kernels and by_kernels.filters(cfg):
@@ -152,7 +153,7 @@ def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation
     elif cfg.arch == "cosformer2":
         lines["tpe"] = sequences * activations.tpe(cfg, context, sequences)
         lines["tpe.kernel"] = activations.toeplitz(cfg, context)
-    return lines
+    return {name: size for name, size in lines.items() if size}
 
 
 def matrix_weights(cfg: ModelConfig) -> float:

@@ -12,6 +12,8 @@ paper writes; later code of the authors puts silu on it (`value_activation`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Self
 
 import torch
 import torch.nn.functional as nnf
@@ -47,7 +49,16 @@ class TNLMixer(Mixer):
         assert config.gate_rank is not None and config.norm is not None
         self.gate = LowRankGate(config.d_model, config.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.log_decay = log_decays(layer, config.n_layers, config.n_heads)
+        # no buffer, whose numbers a model in bf16 would round
+        decays = log_decays(layer, config.n_layers, config.n_heads)
+        self.log_decay = torch.tensor(decays, dtype=torch.float32, device="cpu")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As for all modules; the decays go along to the weights' device, so that no pass copies them there."""
+        super()._apply(fn, recurse)
+        if not self.out.weight.is_meta:
+            self.log_decay = self.log_decay.to(self.out.weight.device)
+        return self
 
     def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
         query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
@@ -73,8 +84,7 @@ class TNLMixer(Mixer):
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
         """[H], or [B, T, H] where there is padding."""
-        # from unlocked memory the copy is staged at once: neither host nor device waits for the other
-        log_decay = torch.tensor(self.log_decay, dtype=torch.float32, device="cpu").to(x.device, non_blocking=True)
+        log_decay = self.log_decay.to(x.device)
         return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:

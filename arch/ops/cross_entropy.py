@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import InputError
 from .common import accumulator
+from .linear import product_in
 from .pointwise import uses_kernels
 
 ROWS = 8192  # of logits at a time: 1.6 GB of them with 100,280 words in bf16
@@ -77,15 +78,15 @@ class _Loss(torch.autograd.Function):
         count = (targets >= 0).sum().float()
         scale = 1 / count.clamp(min=1)  # of the gradients: zero, not 0 x inf, where no target counts
         d_hidden = torch.empty_like(hidden) if needed else None
-        d_weight = torch.zeros_like(weight, dtype=torch.float32) if needed else None
+        d_weight: Tensor | None = None
         losses = []
         for part in range(0, len(hidden), rows):
             here = slice(part, part + rows)
             logits = hidden[here] @ matrix.T
             losses.append(loss_of_rows(logits, targets[here].contiguous(), scale if needed else None))
-            if d_hidden is not None and d_weight is not None:
+            if d_hidden is not None:
                 torch.mm(logits, matrix, out=d_hidden[here])
-                _add_product(d_weight, logits.T, hidden[here])
+                d_weight = _add_product(d_weight, logits.T, hidden[here])
         if needed:
             ctx.save_for_backward(d_hidden, d_weight)
             ctx.dtype = weight.dtype
@@ -98,9 +99,11 @@ class _Loss(torch.autograd.Function):
         return d_hidden * grads[0], (d_weight * grads[0]).to(ctx.dtype), None, None, None
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b in fp32."""
-    if a.is_cuda and a.dtype != total.dtype:
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(a.to(total.dtype), b.to(total.dtype))
+def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a @ b in fp32, in place; the product alone where there is no total yet."""
+    dtype = torch.float32
+    if not a.is_cuda:
+        a, b = a.to(dtype), b.to(dtype)
+    if total is None:
+        return product_in(dtype, a, b)
+    return total.addmm_(a, b) if a.dtype == dtype else torch.addmm(total, a, b, out_dtype=dtype, out=total)

@@ -1,6 +1,6 @@
 """Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
 
-    python -m tests.arch.compile_kernels 80 hgrn2 128      compute capability, case of `arch.bench`, head size
+    python -m tests.arch.compile_kernels 80 hgrn2 128 '{}'    compute capability, case of `arch.bench`, head size, knobs
 
 One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
 """
@@ -36,7 +36,7 @@ class Device:
         return 0
 
 
-def main(capability: int, name: str, width: int) -> None:
+def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
     from arch.bench import gradients
     from arch.bench_cases import CASES
     from arch.ops import common
@@ -57,6 +57,7 @@ def main(capability: int, name: str, width: int) -> None:
         mock.patch.object(common, "kernel_obstacle", too_wide),
         # any assembler compiles Hopper's own instructions, and nothing is run here
         mock.patch.object(knobs, "trusted_assembler", lambda: True),
+        knobs.override(**sizes),
     ):
         inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
         gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
@@ -65,4 +66,4 @@ def main(capability: int, name: str, width: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]))

@@ -16,6 +16,21 @@ if importlib.util.find_spec("triton") is None:
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
 
 
+def compiled(name, width, capability, folder, **sizes):
+    """Names of the kernels launched, all of which fit; sizes: knobs."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
+        cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    kernels = [json.loads(line) for line in found.stdout.splitlines()]
+    assert kernels, "nothing was launched"
+    for kernel in kernels:
+        assert kernel["shared"] <= SHARED[capability] * 1024, kernel
+    return {kernel["kernel"] for kernel in kernels}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", SHARED)
 @pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
@@ -28,13 +43,11 @@ def test_tiles_fit(name, width, capability, tmp_path):
         pytest.skip("these have no heads")
     if (name, width) == ("cosformer2-silu", 256):
         pytest.skip("keys of 256 channels with angles take the chunk form")
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    found = subprocess.run(
-        [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width)],
-        cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
-    assert found.returncode == 0, found.stderr[-2000:]
-    kernels = [json.loads(line) for line in found.stdout.splitlines()]
-    assert kernels, "nothing was launched"
-    for kernel in kernels:
-        assert kernel["shared"] <= SHARED[capability] * 1024, kernel
+    kernels = compiled(name, width, capability, tmp_path)
+    assert ("turned_run_keys" in kernels) == ((name, width, capability) == ("cosformer2-silu", 128, 90))
+
+
+@pytest.mark.slow
+def test_states_of_chunks_fit_hopper_too(tmp_path):
+    """With angles, by its own instructions: what runs where there are decays."""
+    assert "turned_backward" in compiled("cosformer2-silu", 128, 90, tmp_path, runs=False)

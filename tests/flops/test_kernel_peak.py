@@ -19,12 +19,12 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 # Peak of torch.cuda.max_memory_allocated in GiB, measured on one H200: torch 2.11, AdamW (fused) on fp32 parameters as
 # at ZeRO stage 0, bf16 autocast, 4 x 8,192 tokens, vocabulary 100,280 (arch/bench_model.py).
-MEASURED = {"llama": 36.1, "tnl": 41.5, "hgrn2": 45.0, "mamba2": 65.0, "mamba1": 81.4}
+MEASURED = {"llama": 35.9, "tnl": 41.5, "hgrn2": 45.0, "cosformer2": 47.6, "mamba2": 65.0, "mamba1": 81.4}
 
 
 @pytest.mark.parametrize("arch", MEASURED)
 def test_peak_is_the_one_measured_on_a_gpu(arch):
-    """The model is 0.1 to 0.7 % low: the temporary results of single operations are not in it."""
+    """The model is 0.1 to 0.6 % low: the temporary results of single operations are not in it."""
     lines = training_memory(preset(arch, "410m"), micro_batch_tokens=4 * 8192, zero_stage=0)
     assert lines["total"] / 2**30 == pytest.approx(MEASURED[arch], rel=0.01)
     assert lines["total"] == pytest.approx(sum(v for name, v in lines.items() if name != "total"), rel=1e-12)
@@ -61,7 +61,8 @@ class Allocated(TorchDispatchMode):
 def peak_of_a_step(cfg, sequences, precision, recompute):
     """Of forward and backward pass beside parameters and Adam's moments; the kernels' own temporaries are not seen."""
     cast = torch.autocast("cpu", torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
-    with FakeTensorMode(), Allocated() as allocated, unlaunched():
+    # of cosFormer2 Hopper's own kernels keep less
+    with FakeTensorMode(), Allocated() as allocated, unlaunched(cfg.arch != "cosformer2"):
         model = LanguageModel(cfg).train()
         model.decoder.gradient_checkpointing = recompute
         moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2)]

@@ -14,6 +14,7 @@ from .knobs import turned_knobs, turned_segments
 from .launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .turned_angles import turned_parts
 from .turned_kernels import turned_backward, turned_output, turned_states
+from .turned_runs import attend_runs
 
 PARTS = 512  # numbers of a program of `turned_parts`
 
@@ -27,13 +28,14 @@ def attend_turned(
     decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
+    q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
+    high, low, steps = _parts(theta.detach(), positions)
     knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    if knobs.runs and decay is None:
+        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, knobs)
     chunks = -(-q.shape[1] // knobs.chunk)
     count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
-    out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, theta, *_parts(theta.detach(), positions), initial, knobs.chunk,
-        count, counted, silu,
-    )  # fmt: skip
+    out, final, *_ = _forward(q, k, v, decay, theta, high, low, steps, initial, knobs.chunk, count, counted, silu)
     return out, final
 
 

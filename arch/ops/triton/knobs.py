@@ -179,6 +179,7 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
+    runs: bool  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
 
     @property
     def target(self) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class TurnedKnobs:
 
 def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
     """Of `decay_attention` with angles. Three programs of 168 registers fit a multiprocessor."""
-    wide = value_dim > 128
+    wide, own = value_dim > 128, {key_dim, value_dim} == {128} and own_instructions(exact)
     rules = TurnedKnobs(
         chunk=(16 if wide else 32) if exact else 64,
         warps=4,
@@ -202,7 +203,8 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         value_stages=1 if exact else 3,
         registers=None if exact or wide else 168,
         segments=0,
-        arch=None if {key_dim, value_dim} == {128} and own_instructions(exact) else "sm80",
+        arch=None if own else "sm80",
+        runs=own,
     )
     return replace(rules, **_override) if _override else rules
 
@@ -216,6 +218,12 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
         count = min(MULTIPROCESSORS // tiles, chunks // 16)
         count = count if count > 2 else 1
     return evened(count, chunks)[0]
+
+
+def run_segments(knobs: TurnedKnobs, rows: int, chunks: int) -> int:
+    """Segments of the runs of `rows` sequences times heads (turned_runs.py): as many as fill the GPU once, where a
+    multiprocessor holds one program of the values' run."""
+    return evened(knobs.segments or max(1, min(MULTIPROCESSORS // rows, chunks // 8)), chunks)[0]
 
 
 def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:

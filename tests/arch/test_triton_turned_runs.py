@@ -1,0 +1,106 @@
+"""The kernels of `decay_attention` with angles that keep their states in registers, against the recurrence."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.ops import decay_attention
+
+from .compare import assert_close, randn, with_gradients
+from .test_triton import GPU
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton import turned_runs
+from arch.ops.triton.knobs import override, run_segments, turned_knobs
+
+from .test_triton_decay_bf16 import check
+
+TOLERANCE = 1e-5
+EXACT = pytest.mark.skipif(
+    GPU, reason="for the interpreter: the copy engine asks for wider rows than small fp32 tiles have"
+)
+
+
+def inputs(batch, length, groups, heads, key_dim, value_dim):
+    """q, k, v, the initial state and theta."""
+    q, k = (randn(batch, length, groups, key_dim, dtype=torch.float32, seed=seed) for seed in (0, 1))
+    v = randn(batch, length, heads, value_dim, dtype=torch.float32, seed=2)
+    state = randn(batch, heads, 2 * key_dim, value_dim, dtype=torch.float32, seed=3)
+    return [q, k, v, state, torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0))]
+
+
+@EXACT
+@pytest.mark.parametrize(
+    ("length", "heads", "key_dim", "activation", "positions", "segments"),
+    [(57, (1, 2), 32, "silu", "rows", 3), (40, (1, 1), 64, "", "all", 2), (1, (1, 1), 32, "", "all", 0)],
+)
+def test_runs_equal_the_recurrence(length, heads, key_dim, activation, positions, segments):
+    """Ragged lengths, segments of unequal length, shared keys, two tiles of channels, unequal widths, silu inside."""
+    leaves = inputs(2, length, *heads, key_dim, 32)
+    steps = torch.arange(length) * 7 % 64 + 3
+    if positions == "rows":
+        steps = torch.stack((steps, steps.flip(0)))
+
+    def run(form, x):
+        return decay_attention(*x[:3], None, x[3], form=form, angles=(x[4], steps), activation=activation)
+
+    expected = with_gradients(lambda x: run("naive", x), [x.double() for x in leaves])
+    with override(runs=True, chunk=16, segments=segments):
+        found = with_gradients(lambda x: run("triton", x), leaves)
+    assert_close([x.double() for x in found], expected, TOLERANCE)
+
+
+@EXACT
+def test_operators_are_sound():
+    """Schemas, fake kernels and gradients as torch.compile relies on them."""
+    q, k, v, state, theta = (x.requires_grad_() for x in inputs(1, 40, 1, 2, 32, 16))
+    turn, steps = theta.detach() / 6.2832, torch.arange(40.0)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    for count, silu in ((1, False), (2, True)):
+        arguments = (q, k, v, theta, turn, torch.zeros_like(turn), steps, state, count, 64, silu)
+        torch.library.opcheck(turned_runs._forward, arguments, test_utils=tests)
+
+
+@EXACT
+def test_compiled_for_any_length():
+    """One graph, whose operators' sizes follow from symbolic shapes; without an initial state."""
+    torch._dynamo.reset()
+
+    def run(q, k, v, theta):
+        return decay_attention(q, k, v, form="triton", angles=(theta, torch.arange(q.shape[1])))[0]
+
+    def gradients(function, leaves):
+        return torch.autograd.grad(function(*leaves).square().sum(), leaves)
+
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
+    q, k, v, _, theta = (x.requires_grad_() for x in inputs(1, 40, 1, 1, 32, 16))
+    leaves = [q, k, v, theta]
+    with override(runs=True, chunk=16):
+        assert all(torch.equal(a, b) for a, b in zip(gradients(compiled, leaves), gradients(run, leaves), strict=True))
+
+
+@pytest.mark.parametrize(("width", "exact", "trusted", "expected"), [(128, False, True, True),
+    (128, False, False, False), (128, True, True, False), (64, False, True, False)])  # fmt: skip
+def test_where_they_run(width, exact, trusted, expected, monkeypatch):
+    monkeypatch.setattr("arch.ops.triton.knobs.trusted_assembler", lambda: trusted)
+    monkeypatch.setattr("arch.ops.triton.knobs.hopper", lambda: True)
+    assert turned_knobs(width, 128, exact).runs is expected
+
+
+@pytest.mark.parametrize(("rows", "chunks", "sizes", "expected"), [(32, 128, {}, 4), (132, 128, {}, 1), (1, 20, {}, 2),
+    (32, 128, {"segments": 6}, 6)])  # fmt: skip
+def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
+    monkeypatch.setattr("arch.ops.triton.knobs.trusted_assembler", lambda: False)  # so that no GPU is asked what it is
+    with override(**sizes):
+        assert run_segments(turned_knobs(128, 128, exact=False), rows, chunks) == expected
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("shared, length, activation", [*((1, length, "") for length in (1, 63, 64, 65, 200, 70_001)),
+    *((2, length, "silu") for length in (65, 777))])  # fmt: skip
+def test_bf16_is_as_exact_as_the_chunk_form(shared, length, activation):
+    """At the widths at which they run; test_triton_decay_bf16.py has more."""
+    check(128, 128, shared, length, "none", True, False, activation)
