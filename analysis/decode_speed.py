@@ -170,7 +170,8 @@ def main(arguments: list[str] | None = None) -> None:
     device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
     told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
     write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
-    title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{', bf16' if asked.bf16 else ''}"
+    how = (", bf16" if asked.bf16 else "") + (", CUDA graph" if asked.graph else "")
+    title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{how}"
     reason = add_pictures({"decode": figure(results, title)}, asked.out)
     print(f"{asked.out}/decode.json" if reason else f"{asked.out}/decode.json and decode.png")
 
