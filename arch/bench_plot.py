@@ -20,6 +20,7 @@ COLORS = {
 }
 DIRECTIONS = {"both": "solid", "forward": "dot"}
 PANEL = 260  # pixels
+TICKS = [digit * 10.0**power for power in range(-1, 6) for digit in (1, 2, 5)]  # Plotly's leave the power out
 
 
 def shapes(heads: int, width: int) -> list[tuple[int, ...]]:
@@ -55,7 +56,7 @@ def figure(rows: Sequence[dict[str, Any]]) -> go.Figure:
                     _line(drawn, shown, form, direction, [length for length, _ in points], values, at, column)
         drawn.add_hline(y=1, line={"color": "#bbbbbb", "width": 1}, row=at, col=2)
     drawn.update_xaxes(type="log", tickvals=LENGTHS, ticktext=[f"{length // 1024}k" for length in LENGTHS])
-    drawn.update_yaxes(type="log", dtick="D2")
+    drawn.update_yaxes(type="log", tickvals=TICKS, ticktext=[f"{value:g}" for value in TICKS])
     drawn.update_xaxes(title="tokens a row", row=max(1, len(cases)))
     drawn.update_layout(
         template="plotly_white",
