@@ -91,13 +91,15 @@ def measure(training: Training, steps: int) -> dict[str, Any]:
     gc.collect()
     gc.disable()  # a pass over what a profiler left would count as a step's
     torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(steps):
-        loss = training.step(mark)
-    issued = time.perf_counter() - begin
-    torch.cuda.synchronize()
-    elapsed = time.perf_counter() - begin
-    gc.enable()
+    try:
+        begin = time.perf_counter()
+        for _ in range(steps):
+            loss = training.step(mark)
+        issued = time.perf_counter() - begin
+        torch.cuda.synchronize()
+        elapsed = time.perf_counter() - begin
+    finally:
+        gc.enable()
     tokens = training.tokens[:, 1:].numel()
     speed = steps * tokens / elapsed
     row |= {"tokens_per_s": round(speed), "mfu_6nd": round(6 * training.n_params * speed / PEAK, 4)}

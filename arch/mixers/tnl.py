@@ -49,9 +49,9 @@ class TNLMixer(Mixer):
         assert config.gate_rank is not None and config.norm is not None
         self.gate = LowRankGate(config.d_model, config.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
-        # no buffer, whose numbers a model in bf16 would round
+        # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
         decays = log_decays(layer, config.n_layers, config.n_heads)
-        self.log_decay = torch.tensor(decays, dtype=torch.float32, device="cpu")
+        self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As for all modules; the decays go along to the weights' device, so that no pass copies them there."""
@@ -84,7 +84,9 @@ class TNLMixer(Mixer):
 
     def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
         """[H], or [B, T, H] where there is padding."""
-        log_decay = self.log_decay.to(x.device)
+        # a copy only where weights came to their device by another way than _apply; from unlocked memory it is staged
+        # at once: neither host nor device waits for the other
+        log_decay = self.log_decay.to(x.device, non_blocking=True)
         return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:

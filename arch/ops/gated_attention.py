@@ -70,7 +70,7 @@ def gated_attention(
         initial_state=(initial_state, "BHKV"),
     )
     if activation not in ("", "silu"):
-        raise InputError(f"gated_attention: unknown activation {activation!r} of q (valid: '' or 'silu')")
+        raise InputError(f"gated_attention: unknown activation {activation!r} of q (valid: '', 'silu')")
     dtype = accumulator(q, k, v, *gates)
     batch, _, heads, width = v.shape
     groups = q.shape[2]

@@ -75,7 +75,7 @@ def test_heads_and_widths_that_do_not_fit_are_named():
         assert "bound has shape" in refuse(lambda bound=bound: gated_attention(x, None, x, (x, bound)))
     for bound in (torch.zeros(()), torch.zeros(4, 6), torch.zeros(2, 1, 4, 6)):
         assert gated_attention(x, None, x, (x, bound))[0].shape == x.shape
-    assert refuse(lambda: gated_attention(x, x, x, x, activation="relu")).endswith("of q (valid: '' or 'silu')")
+    assert refuse(lambda: gated_attention(x, x, x, x, activation="relu")).endswith("of q (valid: '', 'silu')")
     mix, rates = torch.zeros(6, 3), torch.zeros(3)
     assert "mix has shape [6, 3], expected [D = 4, E = 3]" in refuse(lambda: causal_filter(x[..., 0], mix, rates))
     assert "log_decay has shape [1]" in refuse(lambda: causal_filter(x[:, :, 0], mix, rates[:1]))
