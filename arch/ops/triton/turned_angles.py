@@ -38,16 +38,22 @@ def anchored(x, inside):
 
 
 @triton.jit
-def waves(positions, high, low, FAST: tl.constexpr):
-    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK].
+def cosines(position, high, low, FAST: tl.constexpr):
+    """Cosines and sines of position (high + low) 2 pi, high + low being theta / 2 pi.
 
-    high + low is theta / 2 pi. Whole turns are dropped from their product with a position inside a fused multiply-add,
-    before it is rounded: exact to 2^-20 at up to 2^22 turns.
+    Whole turns are dropped from the product inside a fused multiply-add, before it is rounded: exact to 2^-20 at up to
+    2^22 turns.
     """
+    less = ROUNDER - tl.fma(position, high, ROUNDER)  # whole turns, already negative: -x would be 0 - x
+    turn = tl.fma(position, low, tl.fma(position, high, less))
+    return cos_sin(turn * TWO_PI, FAST)
+
+
+@triton.jit
+def waves(positions, high, low, FAST: tl.constexpr):
+    """Positions [C] as fp32 [C, 1], and the cosines and sines of their angles [C, BK]."""
     position = positions.to(tl.float32)[:, None]
-    less = ROUNDER - tl.fma(position, high[None, :], ROUNDER)  # whole turns, already negative: -x would be 0 - x
-    turn = tl.fma(position, low[None, :], tl.fma(position, high[None, :], less))
-    cos, sin = cos_sin(turn * TWO_PI, FAST)
+    cos, sin = cosines(position, high[None, :], low[None, :], FAST)
     return position, cos, sin
 
 
@@ -68,6 +74,14 @@ def doubled(x, cos, sin, EXACT: tl.constexpr):
         both = tl.join((x * cos).to(tl.bfloat16), (x * sin).to(tl.bfloat16))
     both = tl.permute(tl.reshape(both, [x.shape[0], x.shape[1] // 8, 8, 2]), [0, 1, 3, 2])
     return tl.reshape(both, [x.shape[0], 2 * x.shape[1]])
+
+
+@triton.jit
+def state_rows(first, DK: tl.constexpr, BK: tl.constexpr):
+    """The rows of a state [2 DK, DV], all cosines' before all sines', that `doubled`'s columns of BK channels from
+    `first` on stand for."""
+    columns = tl.arange(0, 2 * BK)
+    return first + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from .decay_kernels import load_columns, pair_decays
 from .tiles import load_rows, power, product, silu, store_rows
-from .turned_angles import anchored, as_half, doubled, halves, turns, waves
+from .turned_angles import anchored, as_half, doubled, halves, state_rows, turns, waves
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
@@ -39,7 +39,7 @@ def turned_states(
     rows = tl.arange(0, C)
     size = WIDE * DV
     columns = tl.arange(0, 2 * BK)
-    block = (k0 + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK)[None, :] * DV
+    block = state_rows(k0, DK, BK)[None, :] * DV
     block += (v0 + tl.arange(0, BV))[:, None]
     high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
     if START and STORE:

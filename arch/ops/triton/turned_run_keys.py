@@ -19,8 +19,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .decay_bulk import blocks
 from .decay_plain import in_registers, load_tile
-from .tiles import TWO_PI, cos_sin, laid_as, product, silu
-from .turned_angles import ROUNDER
+from .tiles import laid_as, product, silu
+from .turned_angles import cosines, state_rows
 
 
 @triton.jit
@@ -73,8 +73,7 @@ def turned_run_keys(
     shared = head // (H // G)
     rows = tl.arange(0, C)
     channels = tile * TILE + tl.arange(0, TILE)
-    wide = tl.arange(0, 2 * TILE)
-    block = (wide // 8 % 2 * DK + tile * TILE + wide // 16 * 8 + wide % 8)[:, None] * DV + tl.arange(0, DV)[None, :]
+    block = state_rows(tile * TILE, DK, TILE)[:, None] * DV + tl.arange(0, DV)[None, :]
     size = 2 * DK * DV
     if START:
         state = tl.load(initial + bh * size + block)
@@ -102,9 +101,7 @@ def turned_run_keys(
         # across the chunk's start (REVERSE: end)
         result = product(state, tl.trans(x), EXACT)
         position = tl.reshape(positions.load([batch * PER_SEQUENCE, row]), [1, C])
-        less = ROUNDER - tl.fma(position, high, ROUNDER)
-        turn = tl.fma(position, low, tl.fma(position, high, less))
-        cos, sin = cos_sin(turn * TWO_PI, FAST)
+        cos, sin = cosines(position, high, low, FAST)
         z = load_tile(c, batch, row, shared * DK + tile * TILE, C, TILE)
         # in the layout of the result, in which the angles are wanted again
         z = laid_as(row_halves(result)[0], tl.trans(z).to(tl.float32), FAST)

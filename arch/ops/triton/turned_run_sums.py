@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from .decay_plain import load_tile
-from .tiles import TWO_PI, cos_sin, operand, product
-from .turned_angles import ROUNDER
+from .tiles import operand, product
+from .turned_angles import cosines, state_rows
 from .turned_run_keys import both_rows
 
 
@@ -42,11 +42,7 @@ def turned_run_sums(
         value = load_tile(y, batch, row, head * DV, C, DV)
         position = ahead.to(tl.float32)[None, :]
         ahead = tl.load(places + row + C + rows, mask=rows < T - row - C, other=0)
-        less = ROUNDER - tl.fma(position, high, ROUNDER)
-        turn = tl.fma(position, low, tl.fma(position, high, less))
-        cos, sin = cos_sin(turn * TWO_PI, FAST)
+        cos, sin = cosines(position, high, low, FAST)
         state += product(both_rows(operand(z * cos, EXACT), operand(z * sin, EXACT)), value, EXACT)
-    wide = tl.arange(0, 2 * BK)
-    channels = wide // 8 % 2 * DK + tile * BK + wide // 16 * 8 + wide % 8
     place = sums + (bh * SEGMENTS + segment) * 2 * DK * DV
-    tl.store(place + channels[:, None] * DV + tl.arange(0, DV)[None, :], state)
+    tl.store(place + state_rows(tile * BK, DK, BK)[:, None] * DV + tl.arange(0, DV)[None, :], state)

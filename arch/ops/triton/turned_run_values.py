@@ -13,15 +13,13 @@ import triton.language as tl
 
 from .decay_plain import in_registers, load_tile
 from .tiles import product
-from .turned_angles import doubled, turns, waves
+from .turned_angles import doubled, state_rows, turns, waves
 
 
 @triton.jit
 def state_block(first, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr):
     """Where the state on its side, [DV, 2 BK] with the columns of `doubled`, lies in [2 DK, DV]."""
-    columns = tl.arange(0, 2 * BK)
-    rows = first + columns // 16 * 8 + columns % 8 + columns // 8 % 2 * DK
-    return rows[None, :] * DV + tl.arange(0, DV)[:, None]
+    return state_rows(first, DK, BK)[None, :] * DV + tl.arange(0, DV)[:, None]
 
 
 @triton.jit
