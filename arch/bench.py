@@ -1,4 +1,5 @@
-"""Sequence operations side by side on one GPU: our kernels, the chunk form, flash-linear-attention, softmax attention.
+"""Sequence operations side by side on one GPU: our kernels, the chunk form, softmax attention, flash-linear-attention
+and mamba_ssm where they are installed.
 
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
@@ -11,7 +12,7 @@ Times are medians of CUDA events around work queued behind a pause, so the host 
 overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
 
 Cases that end in -silu are given q before its silu, which is then part of what is timed; to the others, and so to
-flash-linear-attention, it is given behind it.
+flash-linear-attention, it is given behind it. What mamba_ssm is given stands in bench_peers.py.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def failed(what: str, error: Exception) -> dict[str, Any]:
 
 def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict[str, Any]:
     """First call in seconds, forward and forward + backward in ms, and what they need beyond the inputs in MiB."""
-    inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda", form=form)
     run = case.runs[form]
     run_it = run(*shape)
     begin = time.perf_counter()
@@ -111,18 +112,18 @@ def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict
 
 def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[str, Any]]:
     """Relative errors of outputs and gradients: of every form against the recurrence in float64 on a short piece, and
-    of the kernels against the fp32 chunk form at full size."""
+    of the kernels against the fp32 chunk form at full size. A form is held against the function that it computes."""
     rows: list[dict[str, Any]] = []
     if "triton" not in case.runs:
         return rows
     short = (1, 500, shape[2], shape[3])
     for size, reference, forms in (
-        (short, "naive", ("triton", "chunk", "rounded", "fla")),
+        (short, "naive", ("triton", "chunk", "rounded", "fla", "mamba_ssm")),
         (shape, "chunk", ("triton",)),
     ):
         inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda")
         wide = torch.float64 if reference == "naive" else torch.float32
-        expected = gradients(case.runs[reference](*size), [x.to(wide) for x in inputs], weight.to(wide))
+        expected: dict[Any, list[Tensor]] = {}  # by what computes it
         for form in forms:
             row: dict[str, Any] = {"case": case.name, "form": form, "against": reference, "shape": list(size)}
             try:
@@ -133,7 +134,11 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
                     found = gradients(case.runs[form](*size), inputs, weight)
                 else:
                     continue
-                row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in relative(found, expected)), strict=True))
+                right = case.reference(reference, form)
+                if right not in expected:
+                    expected[right] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
+                apart = relative(found, expected[right])
+                row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in apart), strict=True))
                 again = gradients(case.runs[form](*size), inputs, weight) if form == "triton" else found
                 row["repeats"] = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
             except Exception as error:

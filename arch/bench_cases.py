@@ -12,12 +12,13 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from .bench_floors import Products, decayed, floors, gated, softmax
+from .bench_peers import LAYOUTS, scaled_naive, ssd
 from .bench_scans import SCANS
 from .mixers.tnl import log_decays
 from .ops import decay_attention, gated_attention
 from .positions import cosine_pairs, rotation
 
-FORMS = ("triton", "chunk", "fla", "sdpa", "sdpa-flash", "sdpa-cudnn")
+FORMS = ("triton", "chunk", "fla", "mamba_ssm", "sdpa", "sdpa-flash", "sdpa-cudnn")
 Run = Callable[[list[Tensor]], Tensor]
 
 
@@ -30,8 +31,9 @@ class Case:
     products: Products
     activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
 
-    def inputs(self, *shape: int, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor]:
-        """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32."""
+    def inputs(self, *shape: int, dtype: torch.dtype, device: str, form: str = "") -> tuple[list[Tensor], Tensor]:
+        """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32; with
+        `form` as bench_peers.py lays them out for it."""
         generator = torch.Generator(device).manual_seed(0)
 
         def normal(*size: int) -> Tensor:
@@ -39,7 +41,12 @@ class Case:
 
         tensors = self.make(*shape, normal)
         inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
-        return inputs, normal(*shape).to(dtype)
+        lay = LAYOUTS.get((self.name, form), lambda x: x)
+        return [lay(x) for x in inputs], lay(normal(*shape).to(dtype))
+
+    def reference(self, against: str, form: str) -> Callable[..., Run]:
+        """The form `against` of the function that `form` computes, which for a peer can be another than ours."""
+        return self.runs.get(f"{against} for {form}", self.runs[against])
 
     def floors(self, *shape: int) -> dict[str, float]:
         """ms by bytes and by matrix products: bench_floors.py."""
@@ -220,7 +227,8 @@ CASES = {
             "mamba2",
             ("q", "k", "v", "log_decay"),
             _mamba2,
-            _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_mamba2},
+            _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form))
+            | {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
             decayed(keys=128),
         ),
         Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),

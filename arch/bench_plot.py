@@ -14,6 +14,7 @@ COLORS = {
     "triton": "#009e73",
     "chunk": "#7f7f7f",
     "fla": "#d55e00",
+    "mamba_ssm": "#cc79a7",
     "sdpa": "#0072b2",
     "sdpa-flash": "#56b4e9",
     "sdpa-cudnn": "#5e4fa2",

@@ -10,6 +10,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from .bench_floors import Products, filtered, none, selective
+from .bench_peers import peer_scan
 from .ops import causal_filter, scan, selective_scan
 
 STATES = 16  # of a Mamba1 channel
@@ -82,6 +83,6 @@ def _filter(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
 SCANS: tuple[tuple[str, tuple[str, ...], Any, Any, dict[str, Any], tuple[float, float], Products], ...] = (
     ("hgrn1", ("logits", "c", "bound"), _hgrn1, _scan, {"fla": _fla_hgrn1}, (3, 8), none),
     ("hgrn1-complex", ("logits", "c", "bound", "theta"), _hgrn1_complex, _complex_scan, {}, (2.5, 6.5), none),
-    ("mamba1", ("dt", "A", "B", "C", "x"), _mamba1, _selective, {}, (4, 11), selective(STATES)),
+    ("mamba1", ("dt", "A", "B", "C", "x"), _mamba1, _selective, {"mamba_ssm": peer_scan}, (4, 11), selective(STATES)),
     ("tpe", ("x", "mix"), _tpe, _filter, {}, (2, 5), filtered),
 )
