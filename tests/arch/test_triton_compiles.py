@@ -13,6 +13,8 @@ from ..conftest import ROOT
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.ops.triton.knobs import GLUON
+
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
 
 
@@ -44,10 +46,18 @@ def test_tiles_fit(name, width, capability, tmp_path):
     if (name, width) == ("cosformer2-silu", 256):
         pytest.skip("keys of 256 channels with angles take the chunk form")
     kernels = compiled(name, width, capability, tmp_path)
-    assert ("turned_run_keys" in kernels) == ((name, width, capability) == ("cosformer2-silu", 128, 90))
+    runs = (name, width, capability) == ("cosformer2-silu", 128, 90)
+    assert ("turned_run_keys" in kernels) == runs
+    assert ("turned_run_values_gluon" in kernels) == (runs and GLUON)
 
 
 @pytest.mark.slow
 def test_states_of_chunks_fit_hopper_too(tmp_path):
     """With angles, by its own instructions: what runs where there are decays."""
     assert "turned_backward" in compiled("cosformer2-silu", 128, 90, tmp_path, runs=False)
+
+
+@pytest.mark.slow
+def test_values_in_triton_fit_hopper_too(tmp_path):
+    """Where this Triton's Gluon is not known."""
+    assert "turned_run_values" in compiled("cosformer2-silu", 128, 90, tmp_path, gluon=False)

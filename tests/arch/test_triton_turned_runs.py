@@ -14,7 +14,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
 from arch.ops.triton import turned_runs
-from arch.ops.triton.knobs import override, run_segments, turned_knobs
+from arch.ops.triton.knobs import GLUON, override, run_segments, turned_knobs
 
 from .test_triton_decay_bf16 import check
 
@@ -87,7 +87,9 @@ def test_compiled_for_any_length():
 def test_where_they_run(width, exact, trusted, expected, monkeypatch):
     monkeypatch.setattr("arch.ops.triton.knobs.trusted_assembler", lambda: trusted)
     monkeypatch.setattr("arch.ops.triton.knobs.hopper", lambda: True)
-    assert turned_knobs(width, 128, exact).runs is expected
+    found = turned_knobs(width, 128, exact)
+    assert found.runs is expected
+    assert found.gluon is (expected and GLUON)
 
 
 @pytest.mark.parametrize(("rows", "chunks", "sizes", "expected"), [(32, 128, {}, 4), (132, 128, {}, 1), (1, 20, {}, 2),
@@ -104,3 +106,22 @@ def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
 def test_bf16_is_as_exact_as_the_chunk_form(shared, length, activation):
     """At the widths at which they run; test_triton_decay_bf16.py has more."""
     check(128, 128, shared, length, "none", True, False, activation)
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: Gluon has no interpreter")
+@pytest.mark.parametrize("length, segments, start", [(1, 0, False), (64, 0, True), (333, 3, True), (4100, 0, False)])
+def test_values_by_gluon_equal_triton_s(length, segments, start):
+    """Outputs, final states and all gradients; the same twice. Where Gluon cannot run, both are Triton's."""
+    *leaves, state, theta = (x.cuda() for x in inputs(2, length, 1, 2, 128, 128))
+    leaves = [*(x.bfloat16() for x in leaves), *([state] if start else []), theta]
+    steps = torch.arange(length, device="cuda") * 7 % 6000
+
+    def run(x):
+        return decay_attention(*x[:3], None, x[3] if start else None, form="triton", angles=(x[-1], steps))
+
+    with override(segments=segments):
+        found, again = with_gradients(run, leaves), with_gradients(run, leaves)
+        with override(gluon=False):
+            expected = with_gradients(run, leaves)
+    assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+    assert_close([x.double() for x in found], [x.double() for x in expected], 1e-3)

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .assembler import hopper, trusted_assembler
+import triton
+
+from .assembler import hopper, trusted_assembler, version_of
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
+GLUON = (3, 6) <= version_of(triton.__version__) < (3, 8)  # experimental: where turned_run_gluon.py was compiled
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 
@@ -180,6 +183,7 @@ class TurnedKnobs:
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
     runs: bool  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
+    gluon: bool  # that over values by turned_run_gluon.py
 
     @property
     def target(self) -> dict[str, Any]:
@@ -205,6 +209,7 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         segments=0,
         arch=None if own else "sm80",
         runs=own,
+        gluon=own and GLUON,
     )
     return replace(rules, **_override) if _override else rules
 

@@ -35,6 +35,7 @@ def turned_run_sums(
     # a chunk's positions are loaded a chunk ahead, so that nothing waits for them
     places = positions + batch * POSITION_STRIDE
     ahead = tl.load(places + first * C + rows, mask=rows < T - first * C, other=0)
+    tl.assume(first < last)  # or ptxas, which sees the zeros leave without a product, waits for each product by itself
     state = tl.zeros([2 * BK, DV], tl.float32)
     for chunk in tl.range(first, last):
         row = chunk * C

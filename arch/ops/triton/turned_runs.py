@@ -45,7 +45,8 @@ class _Call:
         heads, self.value_dim = v.shape[2:]
         self.rows, self.count = batch * heads, count
         exact = q.dtype != torch.bfloat16
-        self.chunk = turned_knobs(self.key_dim, self.value_dim, exact).chunk
+        knobs = turned_knobs(self.key_dim, self.value_dim, exact)
+        self.chunk, self.gluon = knobs.chunk, knobs.gluon
         self.chunks = -(-length // self.chunk)
         self.stride = length if steps.dim() == 2 else 0
         high, low = contiguous(high, low)
@@ -71,6 +72,12 @@ class _Call:
         self, a: Tensor, b: Tensor, c: Tensor, initial: Tensor | None, sums: Tensor, out: Tensor, final: Tensor,
         reverse: bool,
     ) -> None:  # fmt: skip
+        if self.gluon:
+            from .turned_run_gluon import run_values
+
+            return run_values(
+                a, b, c, self.angles, initial, sums, out, final, self.sizes, self.stride, reverse, self.flags
+            )
         turned_run_values[(self.count, self.rows)](
             *(blocks(x, self.chunk, self.key_dim // 4) for x in (a, b)), blocks(c, self.chunk, self.value_dim),
             *self.angles, initial, sums, blocks(out, self.chunk, self.value_dim), final, *self.sizes, self.stride,
