@@ -1,6 +1,7 @@
 """The kernels of `decay_attention` with angles that keep their states in registers, against the recurrence."""
 
 import importlib.util
+import threading
 
 import pytest
 import torch
@@ -106,6 +107,25 @@ def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
 def test_bf16_is_as_exact_as_the_chunk_form(shared, length, activation):
     """At the widths at which they run; test_triton_decay_bf16.py has more."""
     check(128, 128, shared, length, "none", True, False, activation)
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter makes no descriptors")
+@pytest.mark.parametrize("angles", [False, True])
+def test_a_thread_s_first_request(angles):
+    """As autograd's when all memory it asks for is at hand, which then has no CUDA context yet."""
+    q, k, v, _, theta = (x.cuda() for x in inputs(1, 300, 1, 1, 128, 128))
+    q, k, v = (x.bfloat16() for x in (q, k, v))
+    turned = (theta, torch.arange(300, device="cuda")) if angles else None
+
+    def run():
+        found.append(decay_attention(q, k, v, form="triton", angles=turned)[0])
+
+    found = []
+    run()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert len(found) == 2 and torch.equal(*found)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: Gluon has no interpreter")

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .decay_plain import decay_plain_attend, decay_plain_sums
 
+_thread = threading.local()
+
+
+def with_context(x: Tensor) -> None:
+    """A descriptor can only be made in a CUDA context, and a thread has none before it asked for something: autograd's
+    has not where the allocator had all that its first operation wanted. A kernel of torch's makes it."""
+    if x.is_cuda and not getattr(_thread, "has_context", False):
+        torch.zeros(1, device=x.device)
+        _thread.has_context = True
+
 
 def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
     """x [B, T, heads, width], contiguous, as [B, T, heads width] in blocks of [1, rows, columns]."""
+    with_context(x)
     batch, length, heads, width = x.shape
     if x.data_ptr() % 16:  # the copy engine asks for it
         x = x.clone()
