@@ -133,6 +133,14 @@ def turn(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl
 
 
 @triton.jit
+def _add_up(x, highs, totals):
+    """Maxima [G] and sums of e^(x - maximum) [G], extended by x [G, W]."""
+    higher = tl.maximum(highs, tl.max(x, 1))
+    totals *= tl.exp2((highs - higher) * LOG2E)
+    return higher, totals + tl.sum(tl.exp2(x * LOG2E - (higher * LOG2E)[:, None]), 1)
+
+
+@triton.jit
 def cross_entropy(
     logits, targets, losses, scale, PIECES, PIECE: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
     GRADIENT: tl.constexpr,
@@ -141,12 +149,15 @@ def cross_entropy(
     are overwritten by scale times the loss's gradient. V = PIECES PIECE.
 
     G W logits at a time, in G groups that keep maximum and sum of their own: nothing crosses threads before the end.
+    Only the last ones, from `whole` on, are masked: a comparison for each would be a tenth of all instructions.
     """
     row = tl.program_id(0)
     V = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
+    whole = V // (G * W) * (G * W)
     logits += row.to(tl.int64) * V
     target = tl.load(targets + row)
     columns = tl.arange(0, G)[:, None] * W + tl.arange(0, W)[None, :]
+    last = whole + columns
     if target < 0:
         tl.store(losses + row, 0.0)
         if GRADIENT:
@@ -157,20 +168,23 @@ def cross_entropy(
         # read before the reductions, whose barriers stand between it and the stores below
         chosen = tl.load(logits + target).to(tl.float32)
         highs, totals = tl.full([G], LOWEST, tl.float32), tl.zeros([G], tl.float32)
-        for start in range(0, V, G * W):
-            at = start + columns
-            x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32) * LOG2E
-            higher = tl.maximum(highs, tl.max(x, 1))
-            totals = totals * tl.exp2(highs - higher) + tl.sum(tl.exp2(x - higher[:, None]), 1)
-            highs = higher
+        for start in range(0, whole, G * W):
+            highs, totals = _add_up(tl.load(logits + start + columns).to(tl.float32), highs, totals)
+        if whole < V:
+            x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
+            highs, totals = _add_up(x, highs, totals)
         high = tl.max(highs, 0)
-        total = tl.sum(totals * tl.exp2(highs - high), 0)
-        tl.store(losses + row, tl.log(total) - (chosen - high / LOG2E))
+        total = tl.sum(totals * tl.exp2((highs - high) * LOG2E), 0)
+        tl.store(losses + row, tl.log(total) - (chosen - high))
         if GRADIENT:
             factor = tl.load(scale)
-            share = factor / total
-            for start in range(0, V, G * W):
-                at = start + columns
-                x = tl.load(logits + at, mask=at < V, other=LOWEST).to(tl.float32)
-                x = tl.exp2(x * LOG2E - high) * share - tl.where(at == target, factor, 0.0)
-                tl.store(logits + at, x.to(logits.dtype.element_ty), mask=at < V)
+            share, high = factor / total, high * LOG2E
+            for start in range(0, whole, G * W):
+                x = tl.load(logits + start + columns).to(tl.float32)
+                tl.store(logits + start + columns, (tl.exp2(x * LOG2E - high) * share).to(logits.dtype.element_ty))
+            if whole < V:
+                x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
+                _store(logits, last, tl.exp2(x * LOG2E - high) * share, last < V)
+            tl.debug_barrier()  # the target's own is written over
+            own = tl.exp2(chosen * LOG2E - high) * share - factor
+            tl.store(logits + target, own.to(logits.dtype.element_ty))
