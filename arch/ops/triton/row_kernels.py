@@ -149,7 +149,7 @@ def cross_entropy(
     are overwritten by scale times the loss's gradient. V = PIECES PIECE.
 
     G W logits at a time, in G groups that keep maximum and sum of their own: nothing crosses threads before the end.
-    Only the last ones, from `whole` on, are masked: a comparison for each would be a tenth of all instructions.
+    Only the last ones, from `whole` on, are masked. A row is read twice: the hints keep it in the L2 cache until then.
     """
     row = tl.program_id(0)
     V = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
@@ -169,7 +169,8 @@ def cross_entropy(
         chosen = tl.load(logits + target).to(tl.float32)
         highs, totals = tl.full([G], LOWEST, tl.float32), tl.zeros([G], tl.float32)
         for start in range(0, whole, G * W):
-            highs, totals = _add_up(tl.load(logits + start + columns).to(tl.float32), highs, totals)
+            x = tl.load(logits + start + columns, eviction_policy="evict_last").to(tl.float32)
+            highs, totals = _add_up(x, highs, totals)
         if whole < V:
             x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
             highs, totals = _add_up(x, highs, totals)
@@ -180,8 +181,9 @@ def cross_entropy(
             factor = tl.load(scale)
             share, high = factor / total, high * LOG2E
             for start in range(0, whole, G * W):
-                x = tl.load(logits + start + columns).to(tl.float32)
-                tl.store(logits + start + columns, (tl.exp2(x * LOG2E - high) * share).to(logits.dtype.element_ty))
+                x = tl.load(logits + start + columns, eviction_policy="evict_first").to(tl.float32)
+                x = (tl.exp2(x * LOG2E - high) * share).to(logits.dtype.element_ty)
+                tl.store(logits + start + columns, x, eviction_policy="evict_first")
             if whole < V:
                 x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
                 _store(logits, last, tl.exp2(x * LOG2E - high) * share, last < V)
