@@ -15,8 +15,7 @@ from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
 from .mixers.gates import lower_bounds, reset_gamma
 from .norms import Norm
-from .ops.linear import linears
-from .ops.pointwise import gated_product
+from .ops.linear import gated_linears, linears
 from .state import DecodeState, State
 
 
@@ -31,8 +30,7 @@ class ChannelMixer(nn.Module):
         self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        up, gate = linears(x, self.up, self.gate)
-        return linears(gated_product(up, gate, "silu" if self.silu else ""), self.down)[0]
+        return linears(gated_linears(x, self.up, self.gate, "silu" if self.silu else ""), self.down)[0]
 
 
 class Layer(nn.Module):

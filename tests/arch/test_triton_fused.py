@@ -14,7 +14,7 @@ from arch.mixers.ssm import causal_conv
 from arch.norms import Norm, normalise
 from arch.ops import linear
 from arch.ops.cross_entropy import linear_cross_entropy
-from arch.ops.linear import _Linears, linears
+from arch.ops.linear import _GatedLinears, _Linears, gated_linears, linears
 from arch.ops.pointwise import gated_product
 from arch.positions import rotate_pairs, rotation
 from arch.presets import preset
@@ -262,6 +262,34 @@ def test_several_linear_maps_are_one_node(dtype):
     expected = torch.autograd.grad(sum(y.square().sum() for y in apart(*leaves)), leaves)
     for a, b in zip(found, expected, strict=True):
         assert a.dtype == torch.float32 and (a - b).norm() < 0.01 * b.norm()
+
+
+@kernels
+@pytest.mark.parametrize("kind", ["", "silu", "sigmoid"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gated_linear_maps_are_one_product(dtype, kind):
+    """Output and gradients of the GPU's form, as those of two maps and their product; widths that fill no vector."""
+    leaves = [x.requires_grad_() for x in inputs((2, 3, 12), (7, 12), (7, 12))]
+    moved = [x.detach().to(DEVICE).requires_grad_() for x in leaves]
+    weight = inputs((2, 3, 7))[0]
+    expected = gated_product(leaves[0] @ leaves[1].T, leaves[0] @ leaves[2].T, kind)
+    found = _GatedLinears.apply(moved[0], dtype, kind, *moved[1:])
+    found, expected = (
+        [out.detach(), *torch.autograd.grad(out, x, weight.to(out))] for out, x in ((found, moved), (expected, leaves))
+    )
+    assert found[0].dtype == dtype and all(x.dtype == torch.float32 for x in found[1:])
+    tolerance = 1e-5 if dtype == torch.float32 else 0.02
+    assert_close([x.double().cpu() for x in found], [x.double() for x in expected], tolerance)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_gated_linear_maps_of_modules(biased, monkeypatch):
+    """On a CPU, and with biases on what passes for a GPU, the maps and their product as they are."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: biased)
+    monkeypatch.setattr(linear, "gated_product", lambda a, b, kind: a * torch.nn.functional.silu(b))
+    up, gate = (torch.nn.Linear(12, 7, bias=biased) for _ in range(2))
+    (x,) = inputs((2, 3, 12))
+    torch.testing.assert_close(gated_linears(x, up, gate, "silu"), up(x) * torch.nn.functional.silu(gate(x)))
 
 
 def test_linear_maps_of_modules():

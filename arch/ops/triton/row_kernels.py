@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LOWEST = tl.constexpr(-1e30)
+LOWEST = tl.constexpr(-(2.0**100))  # a power of two: times LOG2E it is exact, so that it less itself is 0, fused too
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -85,24 +85,31 @@ def norm_backward(
 
 
 @triton.jit
-def product_forward(a, b, out, N, BLOCK: tl.constexpr, GATE: tl.constexpr):
-    """out = a * b, a * silu(b) or a * sigmoid(b)."""
+def _numbers(N, BLOCK: tl.constexpr, HALF: tl.constexpr):
+    """A program's numbers of N, which of them exist, and where they lie in tensors whose rows are HALF wide, and HALF
+    apart; 0: that lie as they are counted."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < N
-    factor = _load(b, at, mask)
+    return at, at < N, at + at // HALF * HALF if HALF else at
+
+
+@triton.jit
+def product_forward(a, b, out, N, BLOCK: tl.constexpr, GATE: tl.constexpr, HALF: tl.constexpr):
+    """out = a * b, a * silu(b) or a * sigmoid(b). HALF: the width of a and b where they are halves of one's rows."""
+    at, mask, there = _numbers(N, BLOCK, HALF)
+    factor = _load(b, there, mask)
     if GATE == "silu":
         factor *= tl.sigmoid(factor)
     if GATE == "sigmoid":
         factor = tl.sigmoid(factor)
-    _store(out, at, _load(a, at, mask) * factor, mask)
+    _store(out, at, _load(a, there, mask) * factor, mask)
 
 
 @triton.jit
-def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < N
-    d_y, factor = _load(d_out, at, mask), _load(b, at, mask)
-    d_factor = d_y * _load(a, at, mask)
+def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.constexpr, HALF: tl.constexpr):
+    """Gradients of product_forward, which lie as a and b do."""
+    at, mask, there = _numbers(N, BLOCK, HALF)
+    d_y, factor = _load(d_out, at, mask), _load(b, there, mask)
+    d_factor = d_y * _load(a, there, mask)
     if GATE == "silu":
         opened = tl.sigmoid(factor)
         d_factor *= opened * (1 + factor * (1 - opened))
@@ -110,8 +117,8 @@ def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.con
     if GATE == "sigmoid":
         factor = tl.sigmoid(factor)
         d_factor *= factor * (1 - factor)
-    _store(d_a, at, d_y * factor, mask)
-    _store(d_b, at, d_factor, mask)
+    _store(d_a, there, d_y * factor, mask)
+    _store(d_b, there, d_factor, mask)
 
 
 @triton.jit

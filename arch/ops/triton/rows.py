@@ -106,7 +106,7 @@ class Product(torch.autograd.Function):
         ctx.save_for_backward(a, b)
         ctx.gate = gate
         out = torch.empty_like(a)
-        product_forward[(triton.cdiv(a.numel(), TILE),)](a, b, out, a.numel(), BLOCK=TILE, GATE=gate)
+        product_forward[_pieces(out)](a, b, out, out.numel(), BLOCK=TILE, GATE=gate, HALF=0)
         return out
 
     @staticmethod
@@ -114,9 +114,31 @@ class Product(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         a, b = ctx.saved_tensors
         d_out, d_a, d_b = grads[0].contiguous(), torch.empty_like(a), torch.empty_like(b)
-        grid = (triton.cdiv(a.numel(), TILE),)
-        product_backward[grid](d_out, a, b, d_a, d_b, a.numel(), BLOCK=TILE, GATE=ctx.gate)
+        product_backward[_pieces(a)](d_out, a, b, d_a, d_b, a.numel(), BLOCK=TILE, GATE=ctx.gate, HALF=0)
         return d_a, d_b, None
+
+
+def _pieces(x: Tensor) -> tuple[int]:
+    return (triton.cdiv(x.numel(), TILE),)
+
+
+@on_its_device
+def product_of_halves(both: Tensor, gate: str) -> Tensor:
+    """`Product` of the left and the right half of contiguous rows [N, 2 d]: [N, d], contiguous."""
+    half = both.shape[1] // 2
+    out = both.new_empty(len(both), half)
+    product_forward[_pieces(out)](both, both[:, half:], out, out.numel(), BLOCK=TILE, GATE=gate, HALF=half)
+    return out
+
+
+@on_its_device
+def gradient_of_halves(d_out: Tensor, both: Tensor, gate: str) -> Tensor:
+    """Of `both`, like it, from that of the product."""
+    d_out, d_both, half = d_out.contiguous(), torch.empty_like(both), both.shape[1] // 2
+    product_backward[_pieces(d_out)](
+        d_out, both, both[:, half:], d_both, d_both[:, half:], d_out.numel(), BLOCK=TILE, GATE=gate, HALF=half
+    )
+    return d_both
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
