@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .arguments import Parser, at_least_one, file_to_write, run, whole_numbers
 from .bench_cases import CASES, FORMS, Case
+from .bench_peers import LAYOUTS
 from .errors import InputError
 from .ops import common
 
@@ -121,11 +122,11 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
         (short, "naive", ("triton", "chunk", "rounded", "fla", "mamba_ssm")),
         (shape, "chunk", ("triton",)),
     ):
-        inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda")
         wide = torch.float64 if reference == "naive" else torch.float32
-        expected: dict[Any, list[Tensor]] = {}  # by what computes it
+        expected: dict[Any, list[Tensor]] = {}  # by what computes it, and how its inputs are laid out
         for form in forms:
             row: dict[str, Any] = {"case": case.name, "form": form, "against": reference, "shape": list(size)}
+            inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda", form=form)
             try:
                 if form == "rounded":
                     with RoundedProducts():
@@ -135,9 +136,10 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
                 else:
                     continue
                 right = case.reference(reference, form)
-                if right not in expected:
-                    expected[right] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
-                apart = relative(found, expected[right])
+                key = right, LAYOUTS.get((case.name, form))
+                if key not in expected:
+                    expected[key] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
+                apart = relative(found, expected[key])
                 row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in apart), strict=True))
                 again = gradients(case.runs[form](*size), inputs, weight) if form == "triton" else found
                 row["repeats"] = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))

@@ -181,6 +181,10 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         turned_runs: ("turned_run_sums", "turned_run_values"),
         turned_run_keys: ("turned_run_keys",),
     }
+    if knobs.GLUON:
+        from .ops.triton import turned_run_gluon
+
+        names[turned_run_gluon] = ("turned_run_values_gluon",)
     with ExitStack() as stack:
         stack.enter_context(knobs.override(**trial))
         for module, kernels in names.items():

@@ -27,13 +27,16 @@ def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
 def gated_linears(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
     """`gated_product` of what the two modules, of one width, make of x [.., d].
 
-    On a GPU, as for `linears`, and by one product with both weights, whose halves are multiplied where they lie: half
-    as many products, each of twice the size.
+    On a GPU, as for `linears`, and where weights are cast anyway by one product with both, whose halves are multiplied
+    where they lie: half as many products, each of twice the size.
     """
-    if not _as_one(x, (up, gate)):
-        a, b = up(x), gate(x)
+    dtypes = {getattr(module.weight, "dtype", None) for module in (up, gate)}
+    if not _as_one(x, (up, gate)) or len(dtypes) > 1 or _dtype(x) in dtypes:
+        a, b = linears(x, up, gate)
         return gated_product(a, b, kind)
-    return _GatedLinears.apply(x, _dtype(x), kind, up.weight, gate.weight)
+    from .triton.rows import HalvesProduct
+
+    return HalvesProduct.apply(_Joined.apply(x, _dtype(x), up.weight, gate.weight), kind)
 
 
 def _as_one(x: Tensor, modules: tuple[nn.Module, ...]) -> bool:
@@ -70,33 +73,29 @@ class _Linears(torch.autograd.Function):
         return None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype), None, *d_weights
 
 
-class _GatedLinears(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, kind: str, up: Tensor, gate: Tensor) -> Tensor:
-        from .triton.rows import product_of_halves
+class _Joined(torch.autograd.Function):
+    """What two maps make of x, side by side: one product, and one for each gradient."""
 
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype, up: Tensor, gate: Tensor) -> Tensor:
         rows, width = x.to(dtype).flatten(0, -2), len(up)
         matrix = up.new_empty(2 * width, up.shape[1], dtype=dtype)
         matrix[:width], matrix[width:] = up, gate
-        both = rows @ matrix.T
-        ctx.save_for_backward(rows, matrix, both)
-        ctx.shape, ctx.dtype, ctx.dtypes, ctx.kind = x.shape, x.dtype, (up.dtype, gate.dtype), kind
-        return product_of_halves(both, kind).unflatten(0, x.shape[:-1])
+        ctx.save_for_backward(rows, matrix)
+        ctx.shape, ctx.dtype, ctx.weights = x.shape, x.dtype, up.dtype
+        return (rows @ matrix.T).unflatten(0, x.shape[:-1])
 
     @staticmethod
     @once_differentiable
     @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .triton.rows import gradient_of_halves
-
-        rows, matrix, both = ctx.saved_tensors
-        d_both = gradient_of_halves(grads[0].flatten(0, -2), both, ctx.kind)
-        d_x = (d_both @ matrix).view(ctx.shape).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        d_up = d_gate = None
-        if any(ctx.needs_input_grad[3:]):
-            d_up, d_gate = product_in(ctx.dtypes[0], d_both.T, rows).chunk(2)
-            d_gate = d_gate.to(ctx.dtypes[1])
-        return d_x, None, None, d_up, d_gate
+        rows, matrix = ctx.saved_tensors
+        d_out, needed = grads[0].flatten(0, -2), ctx.needs_input_grad[2:]
+        d_x = (d_out @ matrix).view(ctx.shape).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        if all(needed):
+            return d_x, None, *product_in(ctx.weights, d_out.T, rows).chunk(2)
+        halves = zip(d_out.chunk(2, 1), needed, strict=True)
+        return d_x, None, *(product_in(ctx.weights, half.T, rows) if wanted else None for half, wanted in halves)
 
 
 def product_in(dtype: torch.dtype, a: Tensor, b: Tensor) -> Tensor:

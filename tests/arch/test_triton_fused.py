@@ -14,7 +14,7 @@ from arch.mixers.ssm import causal_conv
 from arch.norms import Norm, normalise
 from arch.ops import linear
 from arch.ops.cross_entropy import linear_cross_entropy
-from arch.ops.linear import _GatedLinears, _Linears, gated_linears, linears
+from arch.ops.linear import _Linears, gated_linears, linears
 from arch.ops.pointwise import gated_product
 from arch.positions import rotate_pairs, rotation
 from arch.presets import preset
@@ -211,6 +211,42 @@ def test_loss_without_gradients(form):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: what it looks for are races")
+@pytest.mark.parametrize("width", [40_000, 100_280])
+def test_rows_by_many_warps(width):
+    """Losses and gradients of vocabularies as models have them; the same twice, and of a wrong target nan alone."""
+    from arch.ops.triton.rows import loss_of_rows
+
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(300, width, generator=generator)).to("cuda", torch.bfloat16)
+    targets = torch.randint(0, width, (300,), generator=generator).cuda()
+    targets[:4] = torch.tensor([0, width - 1, -100, 32_768])
+    scale = torch.tensor(0.5, device="cuda")
+    exact = logits.double().requires_grad_()
+    losses = torch.nn.functional.cross_entropy(exact, targets, reduction="none")
+    (expected,) = torch.autograd.grad(losses.sum(), exact)
+    found = [(work := logits.clone(), loss_of_rows(work, targets, scale)) for _ in range(2)]
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    assert_close([found[0][1].double(), found[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
+    own = torch.arange(300), targets.clamp(min=0).cpu()
+    torch.testing.assert_close(found[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
+    assert loss_of_rows(logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale).isnan().tolist() == [
+        False,
+        True,
+    ]
+
+
+@kernels
+def test_a_target_beyond_the_vocabulary_writes_nowhere():
+    from arch.ops.triton.rows import loss_of_rows
+
+    logits = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    kept = logits.clone()
+    targets = torch.tensor([3, 105], device=DEVICE)
+    losses = loss_of_rows(logits[:2], targets, torch.tensor(1.0, device=DEVICE))
+    assert torch.equal(logits[2:], kept[2:]) and losses.isnan().tolist() == [False, True]
+
+
 def test_chunks_of_the_loss_under_autocast():
     """Logits and products in bf16, the sums in fp32: as near to float64 as the plain loss is."""
     h, w = (0.5 * x for x in inputs((300, 32), (77, 32)))
@@ -265,21 +301,36 @@ def test_several_linear_maps_are_one_node(dtype):
 
 
 @kernels
+@pytest.mark.parametrize("frozen", ["neither", "up", "gate", "x"])
 @pytest.mark.parametrize("kind", ["", "silu", "sigmoid"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gated_linear_maps_are_one_product(dtype, kind):
-    """Output and gradients of the GPU's form, as those of two maps and their product; widths that fill no vector."""
-    leaves = [x.requires_grad_() for x in inputs((2, 3, 12), (7, 12), (7, 12))]
-    moved = [x.detach().to(DEVICE).requires_grad_() for x in leaves]
-    weight = inputs((2, 3, 7))[0]
-    expected = gated_product(leaves[0] @ leaves[1].T, leaves[0] @ leaves[2].T, kind)
-    found = _GatedLinears.apply(moved[0], dtype, kind, *moved[1:])
-    found, expected = (
-        [out.detach(), *torch.autograd.grad(out, x, weight.to(out))] for out, x in ((found, moved), (expected, leaves))
-    )
-    assert found[0].dtype == dtype and all(x.dtype == torch.float32 for x in found[1:])
-    tolerance = 1e-5 if dtype == torch.float32 else 0.02
-    assert_close([x.double().cpu() for x in found], [x.double() for x in expected], tolerance)
+def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
+    """The GPU's form, of weights that are cast, as two maps and their product; widths that fill no vector."""
+    up, gate = (torch.nn.Linear(12, 7, bias=False).to(DEVICE) for _ in range(2))
+    x, weight = inputs((2, 3, 12), (2, 3, 7))
+    leaves = {"x": x.to(DEVICE).bfloat16().requires_grad_(), "up": up.weight, "gate": gate.weight}
+    if frozen in leaves:
+        leaves.pop(frozen).requires_grad_(False)
+    x = leaves.get("x", x.to(DEVICE).bfloat16())
+    exact = gated_product(x.float() @ up.weight.T, x.float() @ gate.weight.T, kind)
+    expected = [exact.detach(), *torch.autograd.grad(exact, list(leaves.values()), weight.to(DEVICE))]
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    products = []
+    joined = linear._Joined.forward
+    monkeypatch.setattr(linear._Joined, "forward", lambda *a: (products.append(a), joined(*a))[1])
+    out = gated_linears(x, up, gate, kind)
+    found = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
+    assert len(products) == 1 and [y.dtype for y in found] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
+    assert_close([y.double() for y in found], [y.double() for y in expected], 0.02)
+
+
+@kernels
+@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
+def test_product_of_halves(gate):
+    """Rows of odd width, more than a program takes, and none."""
+    from arch.ops.triton.rows import HalvesProduct
+
+    for shape in ((3, 500, 14), (0, 6)):
+        both(lambda x: HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape))
 
 
 @pytest.mark.parametrize("biased", [False, True])

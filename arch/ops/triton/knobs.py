@@ -17,7 +17,7 @@ import triton
 from .assembler import hopper, trusted_assembler, version_of
 
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
-GLUON = (3, 6) <= version_of(triton.__version__) < (3, 8)  # experimental: where turned_run_gluon.py was compiled
+GLUON = version_of(triton.__version__) == (3, 6)  # an experimental language: the Triton it ran with
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 

@@ -173,7 +173,7 @@ def cross_entropy(
                 tl.store(logits + at, tl.zeros([G, W], logits.dtype.element_ty), mask=at < V)
     else:
         # read before the reductions, whose barriers stand between it and the stores below
-        chosen = tl.load(logits + target).to(tl.float32)
+        chosen = tl.load(logits + target, mask=target < V, other=float("nan")).to(tl.float32)  # so that the loss tells
         highs, totals = tl.full([G], LOWEST, tl.float32), tl.zeros([G], tl.float32)
         for start in range(0, whole, G * W):
             x = tl.load(logits + start + columns, eviction_policy="evict_last").to(tl.float32)
@@ -196,4 +196,4 @@ def cross_entropy(
                 _store(logits, last, tl.exp2(x * LOG2E - high) * share, last < V)
             tl.debug_barrier()  # the target's own is written over
             own = tl.exp2(chosen * LOG2E - high) * share - factor
-            tl.store(logits + target, own.to(logits.dtype.element_ty))
+            tl.store(logits + target, own.to(logits.dtype.element_ty), mask=target < V)

@@ -122,23 +122,28 @@ def _pieces(x: Tensor) -> tuple[int]:
     return (triton.cdiv(x.numel(), TILE),)
 
 
-@on_its_device
-def product_of_halves(both: Tensor, gate: str) -> Tensor:
-    """`Product` of the left and the right half of contiguous rows [N, 2 d]: [N, d], contiguous."""
-    half = both.shape[1] // 2
-    out = both.new_empty(len(both), half)
-    product_forward[_pieces(out)](both, both[:, half:], out, out.numel(), BLOCK=TILE, GATE=gate, HALF=half)
-    return out
+class HalvesProduct(torch.autograd.Function):
+    """`Product` of the left and the right half of x [.., 2 d]: [.., d]."""
 
+    @staticmethod
+    @on_its_device
+    def forward(ctx: Any, x: Tensor, gate: str) -> Tensor:
+        x, half = x.contiguous(), x.shape[-1] // 2
+        ctx.save_for_backward(x)
+        ctx.gate = gate
+        out = x.new_empty(*x.shape[:-1], half)
+        product_forward[_pieces(out)](x, x[..., half:], out, out.numel(), BLOCK=TILE, GATE=gate, HALF=half)
+        return out
 
-@on_its_device
-def gradient_of_halves(d_out: Tensor, both: Tensor, gate: str) -> Tensor:
-    """Of `both`, like it, from that of the product."""
-    d_out, d_both, half = d_out.contiguous(), torch.empty_like(both), both.shape[1] // 2
-    product_backward[_pieces(d_out)](
-        d_out, both, both[:, half:], d_both, d_both[:, half:], d_out.numel(), BLOCK=TILE, GATE=gate, HALF=half
-    )
-    return d_both
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,) = ctx.saved_tensors
+        d_out, d_x, half = grads[0].contiguous(), torch.empty_like(x), x.shape[-1] // 2
+        product_backward[_pieces(d_out)](
+            d_out, x, x[..., half:], d_x, d_x[..., half:], d_out.numel(), BLOCK=TILE, GATE=ctx.gate, HALF=half
+        )
+        return d_x, None
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:

@@ -200,6 +200,7 @@ def turned_run_values_gluon(
     OPERAND: gl.constexpr = gl.NVMMASharedLayout.get_default_for([C, DK], gl.bfloat16)
     PAIRS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([C, C], gl.bfloat16)
     LOADED_ROWS: gl.constexpr = a.block_type.shape[1]
+    gl.static_assert(C == 64 and DK == 128 and DV == 128, "layouts and registers are for these sizes")
     segment, bh = gl.program_id(0), gl.program_id(1)
     batch, head = bh // H, bh % H
     column = head // (H // G) * DK

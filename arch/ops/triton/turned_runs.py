@@ -1,7 +1,8 @@
 """`decay_attention` with angles and without decays on Hopper: four sequential runs whose states stay in registers.
 
-Outputs and values' gradient by `turned_run_values`, gradients of queries and keys by `turned_run_keys`; a sequence is
-cut into segments, whose sums two more launches make. As custom operators with fake kernels, gradients, FLOP formulas.
+Outputs and values' gradient by `turned_run_values` or its twin in Gluon, gradients of queries and keys by
+`turned_run_keys`; a sequence is cut into segments, whose sums two more launches make. As custom operators with fake
+kernels, gradients, FLOP formulas.
 """
 
 from __future__ import annotations
