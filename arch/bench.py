@@ -12,7 +12,8 @@ Times are medians of CUDA events around work queued behind a pause, so the host 
 overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
 
 Cases that end in -silu are given q before its silu, which is then part of what is timed; to the others, and so to
-flash-linear-attention, it is given behind it. What mamba_ssm is given stands in bench_peers.py.
+flash-linear-attention, it is given behind it. What mamba_ssm is given stands in bench_peers.py. cosformer2-doubled is
+what remains of cosformer2 where q and k come turned: flash-linear-attention's own share of it.
 """
 
 from __future__ import annotations

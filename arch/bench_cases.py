@@ -165,6 +165,19 @@ def _fla_cosformer2(*shape: int) -> Run:
     return run
 
 
+def _doubled(*shape: Any) -> list[Tensor]:
+    """cosFormer2's queries and keys as flash-linear-attention is to be given them: turned already, twice as wide."""
+    q, k, v, theta = _cosformer2(*shape)
+    cos, sin = rotation(theta, torch.arange(q.shape[1], device=q.device))
+    return [*(cosine_pairs(x, cos, sin) for x in (q, k)), v]
+
+
+def _fla_doubled(*shape: int) -> Run:
+    from fla.ops.linear_attn import chunk_linear_attn
+
+    return lambda x: chunk_linear_attn(*x, scale=1.0, normalize=False)[0]
+
+
 def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
     q, k = (normal(batch, length, 1, 128) / 128**0.25 for _ in range(2))
     return [q, k, normal(batch, length, heads, width), -nnf.softplus(normal(batch, length, heads) - 3)]
@@ -223,6 +236,14 @@ CASES = {
         Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_turned_silu), decayed(2)),
         Case("tnl-silu", ("q", "k", "v"), _given, _own(_tnl_silu), decayed()),
         Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}, decayed(2)),
+        Case(
+            "cosformer2-doubled",
+            ("q", "k", "v"),
+            _doubled,
+            _own(lambda x, form: decay_attention(x[0], x[1], x[2], form=form)) | {"fla": _fla_doubled},
+            decayed(2),
+            (6, 17),
+        ),
         Case(
             "mamba2",
             ("q", "k", "v", "log_decay"),
