@@ -39,7 +39,7 @@ KINDS = (
     ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
     ("optimizer", ("adam",)),
-    ("sequence kernels", ("gated_", "decay_", "turned_", "carry", "scan", "selective", "filter")),
+    ("sequence kernels", ("gated_", "decay_", "turned_", "activate", "carry", "scan", "selective", "filter")),
 )
 
 

@@ -28,6 +28,7 @@ def test_kernels_by_kind():
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": "matrix products",
         "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26": "attention",
         "decay_attend": "sequence kernels",
+        "activate": "sequence kernels",
         "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float>>": "optimizer",
         "norm_backward": "other",
     }
