@@ -153,29 +153,26 @@ def _turned_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
     return _turned(x, form, "silu")
 
 
-def _fla_cosformer2(*shape: int) -> Run:
-    from fla.ops.linear_attn import chunk_linear_attn
-
-    def run(x: list[Tensor]) -> Tensor:
-        cos, sin = rotation(x[3], torch.arange(x[0].shape[1], device=x[0].device))
-        return chunk_linear_attn(
-            cosine_pairs(x[0], cos, sin), cosine_pairs(x[1], cos, sin), x[2], scale=1.0, normalize=False
-        )[0]
-
-    return run
-
-
-def _doubled(*shape: Any) -> list[Tensor]:
-    """cosFormer2's queries and keys as flash-linear-attention is to be given them: turned already, twice as wide."""
-    q, k, v, theta = _cosformer2(*shape)
+def _doubled(x: list[Tensor]) -> list[Tensor]:
+    """cosFormer2's q, k, v as flash-linear-attention takes them: q and k turned and twice as wide."""
+    q, k, v, theta = x
     cos, sin = rotation(theta, torch.arange(q.shape[1], device=q.device))
-    return [*(cosine_pairs(x, cos, sin) for x in (q, k)), v]
+    return [cosine_pairs(q, cos, sin), cosine_pairs(k, cos, sin), v]
+
+
+def _cosformer2_doubled(*shape: Any) -> list[Tensor]:
+    return _doubled(_cosformer2(*shape))
 
 
 def _fla_doubled(*shape: int) -> Run:
     from fla.ops.linear_attn import chunk_linear_attn
 
     return lambda x: chunk_linear_attn(*x, scale=1.0, normalize=False)[0]
+
+
+def _fla_cosformer2(*shape: int) -> Run:
+    run = _fla_doubled(*shape)
+    return lambda x: run(_doubled(x))
 
 
 def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
@@ -239,7 +236,7 @@ CASES = {
         Case(
             "cosformer2-doubled",
             ("q", "k", "v"),
-            _doubled,
+            _cosformer2_doubled,
             _own(lambda x, form: decay_attention(x[0], x[1], x[2], form=form)) | {"fla": _fla_doubled},
             decayed(2),
             (6, 17),

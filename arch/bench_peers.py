@@ -1,7 +1,7 @@
 """mamba_ssm's Mamba operations as `python -m arch.bench` times them: given what its own layers would give them.
 
-No pass over activations is timed that its layers do not make. Version 2.3.2 cannot be imported without its compiled
-extension, though Mamba2's operation is Triton alone; such rows say so. Mamba2's first call tunes some 110 kernels.
+No pass over activations is timed that its layers do not make. Version 2.3.2.post1 cannot be imported without its
+compiled extension, though Mamba2's operation is Triton alone; such rows say so. Its first call tunes 110 kernels or so.
 """
 
 from __future__ import annotations
