@@ -14,7 +14,7 @@ from torch import Tensor
 from .bench_floors import Products, decayed, floors, gated, softmax
 from .bench_peers import LAYOUTS, scaled_naive, ssd
 from .bench_scans import SCANS
-from .mixers.tnl import log_decays
+from .decays import log_decays
 from .ops import decay_attention, gated_attention
 from .positions import cosine_pairs, rotation
 

@@ -32,6 +32,7 @@ NORMS = ("srms", "rms", "layer")
 HGRN, MAMBA = ("hgrn2", "hgrn1"), ("mamba2", "mamba1")
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "value_activation": ("tnl", "cosformer2"),
+    "decay_slopes": ("tnl",),
     "theta_learned": ("cosformer2",),
     "lrpe": ("cosformer2",),
     "tpe_learned_decay": ("cosformer2",),
@@ -50,6 +51,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
 }
 # What each named choice may be; the first is the default.
 CHOICES = {
+    "decay_slopes": ("paper", "fixed"),
     "lrpe": ("full", "half"),
     "lower_bound": ("increasing", "off", "random", "decreasing", "only"),
     "input_gate": ("tied", "own", "none"),
@@ -60,6 +62,7 @@ CHOICES = {
 # another choice can be added here without giving every run there is another hash.
 ABLATIONS = (
     "value_activation",
+    "decay_slopes",
     "theta_learned",
     "lrpe",
     "tpe_learned_decay",
@@ -111,6 +114,7 @@ class ModelConfig:
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
     tpe_learned_decay: bool = False  # cosFormer2: the poles of the position encoding are learned, + e parameters
     value_activation: bool = False  # TNL, cosFormer2: silu on v, as the authors' later code has it and no paper
+    decay_slopes: str = "paper"  # TNL: paper: they follow from the number of heads | fixed: one range for any number
     theta_learned: bool = True  # cosFormer2: angles of LRPE are parameters; False: they stay where they start
     lrpe: str = "full"  # cosFormer2: full: all channels turn; half: the first half of a head, the same in each head
     lower_bound: str = "increasing"  # HGRN's forget gates: increasing with depth | off | random | decreasing | only

@@ -85,16 +85,27 @@ def sizes_of(arch: str) -> tuple[str, ...]:
     return (*SIZES, *PUBLISHED.get(arch, {}))
 
 
-# (size, the fields that all architectures share at this size) -> an architecture's own fields.
-Rule = Callable[[str, dict[str, Any]], dict[str, Any]]
+# (size, the fields that all architectures share at this size, the changes asked for) -> an architecture's own fields.
+Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
-def _gated(size: str, shape: dict[str, Any]) -> dict[str, Any]:
+def _gated(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Table 7: 25 layers where the others have 26."""
     return {"n_layers": 25} if size == "410m" else {}
 
 
-def _hgrn1(size: str, shape: dict[str, Any]) -> dict[str, Any]:
+def _matrices(layers: int, d_model: int, d_ffn: int) -> int:
+    """4 l d^2 + 3 l d g."""
+    return layers * (4 * d_model**2 + 3 * d_model * d_ffn)
+
+
+def _tnl(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The paper's decays from its smallest model on. Smaller ones have few heads, of which none would be fast."""
+    small = _matrices(shape["n_layers"], shape["d_model"], shape["d_ffn"]) < _matrices(*PAPER["70m"])
+    return _gated(size, shape, changes) | {"decay_slopes": "fixed" if small else "paper"}
+
+
+def _hgrn1(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Its mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12."""
     return {"d_ffn": 2 * shape["d_model"]}
 
@@ -111,11 +122,11 @@ def _mamba(size: str, shape: dict[str, Any], share: int) -> dict[str, Any]:
 
 # A tiny Mamba2's state is as wide as the others' head dimension; Mamba1's such that 128 channels have the published 16.
 RULES: dict[str, Rule] = {
-    "tnl": _gated,
+    "tnl": _tnl,
     "cosformer2": _gated,
     "hgrn1": _hgrn1,
-    "mamba2": lambda size, shape: _mamba(size, shape, share=2),
-    "mamba1": lambda size, shape: _mamba(size, shape, share=8),
+    "mamba2": lambda size, shape, changes: _mamba(size, shape, share=2),
+    "mamba1": lambda size, shape, changes: _mamba(size, shape, share=8),
 }
 
 
@@ -139,5 +150,5 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
     else:
         raise InputError(f"unknown size {size!r}{nearest(size, list(sizes_of(arch)))}")
     shape |= {"d_model": d_model, "d_ffn": d_ffn}
-    own = RULES[arch](size, dict(shape)) if arch in RULES else {}
+    own = RULES[arch](size, dict(shape), dict(changes)) if arch in RULES else {}
     return ModelConfig.from_dict(shape | own | changes | {"arch": arch})

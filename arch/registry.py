@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .config import ARCHS, DEFAULT_NORM, KNOWN, NORMS, ONLY_FOR
 from .errors import InputError, nearest
@@ -38,14 +38,18 @@ REGISTERED: dict[str, Registered] = {}
 
 
 def register(
-    name: str, mixer: str | type[Mixer], norm: str = "srms", preset: Rule | None = None, fields: Iterable[str] = ()
+    name: str,
+    mixer: str | type[Mixer],
+    norm: str = "srms",
+    preset: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
+    fields: Iterable[str] = (),
 ) -> None:
     """Make `name` an architecture whose token mixer is `mixer`, a subclass of arch.mixers.base.Mixer or "module:Class".
 
     norm: the one it uses unless a configuration says otherwise; preset(size, shape): its own fields at a size, where
-    they differ from `shape`, the fields that the architectures share there (a rule; see presets.py); fields: those of
-    ModelConfig that it reads although they mean nothing to most (config.ONLY_FOR). Beside them it has the common ones
-    and no others. The same module may register a name again (a reload), another may not: InputError.
+    they differ from `shape`, the fields that the architectures share there; fields: those of ModelConfig that it reads
+    although they mean nothing to most (config.ONLY_FOR). Beside them it has the common ones and no others. The same
+    module may register a name again (a reload), another may not: InputError.
     """
     module = str(sys._getframe(1).f_globals["__name__"])
     if not NAME.fullmatch(name):
@@ -65,9 +69,18 @@ def register(
     REGISTERED[name] = Registered(mixer, module, module)
     DEFAULT_NORM[name] = norm
     if preset is not None:
-        RULES[name] = preset
+        RULES[name] = _rule(preset)
     for field in fields:
         ONLY_FOR[field] += (name,)
+
+
+def _rule(preset: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Rule:
+    """A plugin's rule among those of presets.py, which are also given the changes."""
+
+    def rule(size: str, shape: dict[str, Any], changes: dict[str, Any] | None = None) -> dict[str, Any]:
+        return preset(size, shape)
+
+    return rule
 
 
 def _forget(name: str) -> None:

@@ -46,12 +46,12 @@ def ffn_width(d_model: int) -> int:
 
 def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelConfig:
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
-    (Mamba: 64), g = ffn_width, or what the architecture's rule says (HGRN1: g = 2d). Raises InputError where the width
-    is no multiple of 128 and no head count is given."""
+    (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
+    InputError where the width is no multiple of 128 and no head count is given."""
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is no multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
-    own = RULES[arch]("7b", dict(shape)) if arch in RULES else {}
+    own = RULES[arch]("7b", dict(shape), dict(changes)) if arch in RULES else {}
     return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
 
 

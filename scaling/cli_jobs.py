@@ -66,6 +66,7 @@ def submit(
     from jobs.submit import check, prepare, send, setting_of, settle
 
     from .lock import study_lock
+    from .plan import confounded
     from .submission import draft, settings_hash, spec_hashes
 
     if local and cluster is not None:
@@ -77,6 +78,7 @@ def submit(
         if there and not dry_run:
             settle(records.submissions(request.study.directory))
         made = draft(request, cluster=cluster, local=local, new=new, retry=retry_failed, slurm_asked=there)
+        _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
         setting = setting_of(made.study, path, made.profile, only, retry_failed)
         if dry_run:

@@ -269,8 +269,10 @@ def outstanding(request: Request) -> list[str]:
 
 
 def headline(request: Request) -> str:
-    table = plan(request.study, request.runs)["totals"]
-    return (
+    """What is to be done, and a line for each warning of the plan."""
+    made = plan(request.study, request.runs)
+    table = made["totals"]
+    return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
         f"{request.study.name}: {table['n_runs']} runs, {short(table['n_tokens'])} tokens, "
         f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/"
     )

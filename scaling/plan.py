@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from arch.decays import drift
 from flops import cost_table
 
 from .spec import RunSpec, StudySpec
@@ -14,8 +15,8 @@ ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, f
 
 
 def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """{"study", "directory", "sets", "runs": [row], "totals"}; every FLOP key names its convention. A row has no key
-    for a convention that does not cover its architecture, and then neither have the totals.
+    """{"study", "directory", "sets", "runs": [row], "totals", "warnings": [line]}; every FLOP key names its convention.
+    A row has no key for a convention that does not cover its architecture, and then neither have the totals.
 
     `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch.
     """
@@ -36,7 +37,14 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
         "sets": list(study.sets),
         "runs": rows,
         "totals": totals | {"n_runs": len(rows)},
+        "warnings": confounded(runs),
     }
+
+
+def confounded(runs: Sequence[RunSpec]) -> list[str]:
+    """A line for each reason why a law of these runs would be one of more than size and tokens."""
+    told = drift((run.size, run.config) for run in runs)
+    return [told] if told else []
 
 
 def plan_row(run: RunSpec) -> dict[str, Any]:
@@ -89,6 +97,7 @@ def show_plan(table: dict[str, Any]) -> str:
     )
     if totals["h200_days_at_40_percent"] >= 0.01:
         closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"
+    closing += "".join(f"warning: {line}\n" for line in table["warnings"])
     return f"{text_table(heads, lines)}\n{closing}everything goes to {table['directory']}/"
 
 

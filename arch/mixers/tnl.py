@@ -6,12 +6,15 @@ r"""TNL (TransNormerLLM): linear attention with a fixed decay per head and layer
 Source: Scaling Laws for Linear Complexity LMs, eq. 9. Deviations: the gate reads the normalised x, as the authors'
 code does (the paper writes the un-normalised one); W_o, declared but not written in eq. 9, is applied last. The norm
 is over all d channels, not per head, so any constant scale of q cancels (up to its eps). v has no activation, as the
-paper writes; later code of the authors puts silu on it (`value_activation`).
+paper writes; later code of the authors puts silu on it (`value_activation`). The paper has one decay for each head;
+here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the authors' released models
+(ARCHITECTURES.md, section 2), so that deeper layers remember longer. The paper names no slopes: `decay_slopes` is
+`paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number of heads, or `fixed` for
+one range at every size (decays.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Self
 
@@ -20,27 +23,12 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from ..config import ModelConfig
+from ..decays import log_decays
 from ..norms import Norm
 from ..ops import decay_attention
 from ..ops.linear import linears
 from ..state import State
 from .base import LowRankGate, Mixer, Stream
-
-
-def alibi_slopes(n_heads: int) -> list[float]:
-    """ALiBi's slopes: 2^(-8 (i+1) / h) for h a power of two; otherwise those of the next lower power of two,
-    followed by every second one of twice that power."""
-    power = 2 ** int(math.log2(n_heads))
-    slopes = [2.0 ** (-8 * (i + 1) / power) for i in range(power)]
-    if power < n_heads:
-        slopes += [2.0 ** (-8 * (i + 1) / (2 * power)) for i in range(2 * power)][0::2][: n_heads - power]
-    return slopes
-
-
-def log_decays(layer: int, n_layers: int, n_heads: int) -> list[float]:
-    """log lam of each head: -slope * (1 - layer / (n_layers - 1) + 1e-5); the last layer hardly decays."""
-    depth = layer / (n_layers - 1) if n_layers > 1 else 0.0
-    return [-slope * (1 - depth + 1e-5) for slope in alibi_slopes(n_heads)]
 
 
 class TNLMixer(Mixer):
@@ -50,7 +38,7 @@ class TNLMixer(Mixer):
         self.gate = LowRankGate(config.d_model, config.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
-        decays = log_decays(layer, config.n_layers, config.n_heads)
+        decays = log_decays(layer, config.n_layers, config.n_heads, config.decay_slopes)
         self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

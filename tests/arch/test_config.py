@@ -74,8 +74,10 @@ def test_each_choice_is_a_valid_configuration():
 
 def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():
     """So that runs keep their hashes when another ablation is added; a changed one is part of it."""
+    defaults = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
     for field in ABLATIONS:
         for arch in ONLY_FOR[field]:
             more = {"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 3} if "expan" in field else {}
-            plain, changed = preset(arch, "14k"), preset(arch, "14k", **({field: OTHER[field]} | more))
+            plain = preset(arch, "14k", **{field: defaults[field]})
+            changed = preset(arch, "14k", **({field: OTHER[field]} | more))
             assert field not in plain.identity() and changed.identity()[field] == changed.to_dict()[field]

@@ -14,7 +14,10 @@ from arch.config import ARCHS, ModelConfig
 from arch.lm import build_model
 
 CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
-SLOPES = (2.0**-4, 2.0**-8, 2.0**-2)  # ALiBi, three heads: those of two, then every second one of four
+SLOPES = {
+    "paper": (2.0**-4, 2.0**-8, 2.0**-2),  # ALiBi, three heads: those of two, then every second one of four
+    "fixed": (2.0**-0.5, 2.0**-4.25, 2.0**-8),
+}
 
 
 def silu(x: Tensor) -> Tensor:
@@ -80,7 +83,7 @@ class Reference:
     def tnl(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
-        for slope, (q, k, v) in zip(SLOPES, parts, strict=True):
+        for slope, (q, k, v) in zip(SLOPES[self.config.decay_slopes], parts, strict=True):
             decay = math.exp(-slope * (1 - layer / (self.config.n_layers - 1) + 1e-5))
             rows = []
             for t in range(len(x)):
@@ -177,7 +180,10 @@ class Reference:
         return torch.stack(rows)
 
 
-@pytest.mark.parametrize("arch, changes", [*((arch, {}) for arch in ARCHS), ("hgrn1", {"hgrn1_complex": False})])
+@pytest.mark.parametrize(
+    "arch, changes",
+    [*((arch, {}) for arch in ARCHS), ("hgrn1", {"hgrn1_complex": False}), ("tnl", {"decay_slopes": "fixed"})],
+)
 def test_logits_equal_the_equations(arch, changes):
     config = ModelConfig(arch=arch, **CONFIG, **changes, chunk_size=8, init_std=0.3)
     model = build_model(config, seed=5)

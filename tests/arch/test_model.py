@@ -9,7 +9,6 @@ from arch.config import ARCHS, KNOWN, ModelConfig
 from arch.errors import InputError
 from arch.lm import LanguageModel, build_model, load_model
 from arch.mixers.gates import lower_bounds
-from arch.mixers.tnl import alibi_slopes, log_decays
 from arch.presets import PAPER, SIZES, preset
 from arch.state import DecodeState
 
@@ -150,15 +149,6 @@ def test_weight_decay_leaves_vectors_and_time_scales_alone():
         assert {name for name in names if name.endswith(("theta", "gamma", "A_log", "D", "dt_bias"))} <= excluded
         scales = ("theta", "gamma", "A_log", "D", "dt_bias")
         assert all(names[name].dim() < 2 or name.endswith(scales) for name in excluded)
-
-
-def test_tnl_decays():
-    assert alibi_slopes(4) == [0.25, 0.0625, 0.015625, 0.00390625]
-    assert alibi_slopes(6) == [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]
-    assert alibi_slopes(12)[8:] == pytest.approx([0.7071, 0.3536, 0.1768, 0.0884], abs=1e-4)
-    assert log_decays(0, 4, 4)[0] == pytest.approx(-0.25 * (1 + 1e-5))
-    assert log_decays(3, 4, 4)[0] == pytest.approx(-0.25e-5)
-    assert all(math.isfinite(x) for x in log_decays(0, 1, 4))
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -1,9 +1,13 @@
 """The plan of a study: its figures are those of flops, its totals are sums, and it is quick."""
 
+import subprocess
+import sys
+
 import pytest
 
 from arch.presets import preset
 from flops import count_params, train_flops_per_token
+from scaling.commands import Request, headline
 from scaling.plan import PF_DAY, plan, short, show_plan, text_table
 from scaling.spec import load_study
 
@@ -44,6 +48,46 @@ def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
     assert "flops_paper" not in table["totals"] and table["totals"]["flops_6nd"] > 0
     line = next(line for line in show_plan(table).splitlines() if line.startswith("hgrn1"))
     assert line.split()[-2] == "-"
+
+
+DRIFT = (
+    "warning: tnl: decay slopes `paper` follow from the number of heads: the fastest half-life is 2.8 tokens at 70m "
+    "and 0.8 at 7b, which confounds TNL's law; model.decay_slopes: fixed avoids it"
+)
+
+
+def test_drifting_decays_are_told():
+    """By plan, by run's first lines; not where slopes are fixed, nor without TNL, nor with one size of it."""
+    study = load_study("paper")
+    table = plan(study, study.runs())
+    assert [f"warning: {line}" for line in table["warnings"]] == [DRIFT]
+    assert DRIFT in show_plan(table).splitlines()
+    assert headline(Request(study)).splitlines()[0] == DRIFT
+    for sets, only in (
+        (["model.decay_slopes=fixed"], None),
+        ([], "arch=llama|hgrn2|cosformer2"),
+        ([], "size=410m"),
+        ([], "size=160m|410m"),
+    ):
+        study = load_study("paper", sets)
+        table = plan(study, study.runs(only))
+        assert not table["warnings"] and "warning" not in show_plan(table)
+        assert "warning" not in headline(Request(study, only))
+    quick = load_study("quickstart")
+    assert not plan(quick, quick.runs())["warnings"]
+
+
+@pytest.mark.parametrize(
+    "command", [["plan"], ["run", "--dry-run"], ["submit", "--local", "--dry-run", "--set", "training.threads=1"]]
+)
+def test_the_commands_tell_it_once(command, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "scaling.cli", command[0], "paper", *command[1:], "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout + done.stderr).splitlines().count(DRIFT) == 1
 
 
 def test_short_and_text_table():
