@@ -24,6 +24,9 @@ if importlib.util.find_spec("triton") is None:
 
 from arch.ops.triton.knobs import override
 
+# of channels whose exponents are sums of their own terms alone; a GPU's fp32 products and powers have fewer digits
+FAR = TOLERANCE if GPU else 3e-6
+
 
 @pytest.mark.parametrize("length", [1, 50])
 @pytest.mark.parametrize("name", ["gated tied", "gated log", "gated logits"])
@@ -33,8 +36,8 @@ def test_rows_referred_to_the_middle(name, length):
 
 @pytest.mark.parametrize("name", ["gated tied", "gated log"])
 def test_any_decay(name):
-    """Sums of a thousand, of which the ends of a chunk are told by their difference."""
-    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], tolerance=4e-5, middle=True)
+    """Chunks whose log2 f sum to a thousand, and rows in them from which little is forgotten."""
+    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], tolerance=FAR, middle=True)
 
 
 def test_packed_documents():
@@ -42,6 +45,34 @@ def test_packed_documents():
     reset = torch.zeros(2, 70, dtype=torch.bool)
     reset[0, [1, 33]] = True
     compare("gated logits", 70, reset, middle=True)
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_documents_of_a_few_rows(logits):
+    """Chunks with many resets, without any, with strong decays of some channels, and with both of these: a reset counts
+    -128 in sums of log2 f, and nothing of it may be left in what does not cross it."""
+    length, width = 118, 16
+    q, k, v, gate = (randn(2, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4))
+    state = randn(2, 1, width, width, dtype=torch.float32, seed=4)
+    gate[:, 64:, :, ::2] *= 40
+    gate = gate if logits else -gate.abs()
+    bound = torch.linspace(0.0, 0.9, width)[None]
+    reset = torch.zeros(2, length, dtype=torch.bool)
+    reset[:, 5:32:5] = reset[:, 96::7] = True
+    reset[1] = reset[1].roll(2)
+
+    def run(form):
+        def call(x):
+            given = (x[1], (x[3], x[5])) if logits else (x[1], x[3])
+            return gated_attention(x[0], given[0], x[2], given[1], x[4], form=form, reset=reset.to(x[0].device))
+
+        return call
+
+    leaves = [q, k, v, gate, state, *([bound] if logits else [])]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=True):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, FAR)
 
 
 def test_a_chunk_of_both():
@@ -91,12 +122,13 @@ def test_strong_decays_far_into_a_sequence():
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(middle=True, chunk=16):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
-    assert_close([x.cpu().double() for x in found], expected, 4e-5)
+    assert_close([x.cpu().double() for x in found], expected, FAR)
 
 
 @pytest.mark.parametrize("gate", [-4.9, -5.1])
 def test_the_reach_of_the_middle(gate):
-    """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1."""
+    """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1. Two exponents of 78
+    that cancel leave a rounding of theirs, which REACH limits."""
     length = 64
     q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
     log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
@@ -107,7 +139,8 @@ def test_the_reach_of_the_middle(gate):
     expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
     with override(middle=True):
         found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
-    assert_close([x.cpu().double() for x in found], expected, 4e-5)  # sums of 160 have no more digits
+    near = 4e-5 if GPU else TOLERANCE
+    assert_close([x.cpu().double() for x in found], expected, near if gate > -5 else FAR)
 
 
 @pytest.mark.parametrize(
@@ -132,9 +165,7 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
     for arch in ("sm80",) if GPU or not middle else ("sm80", None):
         with override(middle=middle, arch=arch):
             found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
-        # sums of log2 f here reach 1114, of whose last place a GPU's tensor cores cut off 2^-13 log 2 = 8.5e-5 or less;
-        # no other channel hides that of the largest queries, whose sum is 897, in the initial state's gradient
-        assert_close([x.cpu().double() for x in found], expected, (9e-5 if GPU else 4e-5) if log_decays else TOLERANCE)
+        assert_close([x.cpu().double() for x in found], expected, FAR if log_decays else TOLERANCE)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")

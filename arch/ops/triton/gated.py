@@ -31,15 +31,17 @@ def attend(
 
 @lru_cache(maxsize=32)
 def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Matrices of 0 and 1 [6 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
-    chunk's middle to t, with -1 before it; t alone; and, for blocks of 1, 2, 4, ... rows joined in pairs, the rows
-    between t and the midpoint of its pair."""
+    """Matrices of 0 and 1 [7 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
+    chunk's middle to t, with -1 before it; t alone; from the nearer end of the chunk to t, its start's with t; and, for
+    blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and the midpoint of its pair."""
     rows = torch.arange(size)
     row, column = rows[:, None], rows[None, :]
     matrices = [column <= row, column > row, column < row, column >= row]
     middle = size // 2
     matrices.append(((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float())
     matrices.append(column == row)
+    early, own = row < middle, (row < middle) == (column < middle)
+    matrices.append(own & torch.where(early, column <= row, column > row))
     for level in range(size.bit_length() - 1):
         late = ((row >> level) & 1) == 1
         matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
@@ -96,8 +98,8 @@ def _forward(
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, PRODUCTS=call.own_instructions, num_warps=knobs.operands_warps,
-        maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
+        BK=knobs.operands_tile, PART=min(32, knobs.operands_tile), PRODUCTS=call.own_instructions,
+        num_warps=knobs.operands_warps, maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)

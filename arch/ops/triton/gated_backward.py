@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .gated_far import half_sums, outward
 from .tiles import (
     LOWEST,
     accumulated,
@@ -59,7 +60,7 @@ def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.cons
     dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
     for size in range(0, LEVELS):
         late = ((rows[None, :] >> size) & 1) == 1
-        decay = power(time_sums(log_f, transposed(table, 6 + size, C), EXACT), FAST)
+        decay = power(time_sums(log_f, transposed(table, 7 + size, C), EXACT), FAST)
         x = rounded(tl.where(late, query, k) * decay, EXACT)
         pairs = ((rows[:, None] >> size) ^ (rows[None, :] >> size)) == 1
         dx = product(x, tl.where(pairs, d_score, 0.0), EXACT)
@@ -122,13 +123,16 @@ def _tile(
     if NEAR:
         until = late[:, None] - time_sums(log_f, behind, EXACT) + log_f
         after = -until
+    elif MIDDLE:
+        later = rows[None, :] >= C // 2
+        early, late = half_sums(log_f, later, 1)
+        until, after = outward(
+            time_sums(log_f, transposed(table, 4, C), EXACT), time_sums(log_f, transposed(table, 6, C), EXACT),
+            early[:, None], late[:, None], later, (through == 0)[:, None],
+        )  # fmt: skip
     else:
         until = time_sums(log_f, transposed(table, 0, C), EXACT)
-        if MIDDLE:
-            until -= tl.load(links + number * 3 * DK + columns)[:, None]
-            after = through[:, None] - until
-        else:
-            after = time_sums(log_f, transposed(table, 1, C), EXACT)
+        after = time_sums(log_f, transposed(table, 1, C), EXACT)
     dx, dy = product(state, d_rows, EXACT), product(d_state, v_rows, EXACT)
     within = tl.arange(0, BK)
     carried = product(state, tl.trans(d_state), EXACT)  # wanted is its diagonal: by products, for registers

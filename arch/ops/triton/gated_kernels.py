@@ -6,6 +6,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .gated_far import chunk_tile, far_operands, half_sums
 from .tiles import (
     accumulated,
     block_offsets,
@@ -25,31 +26,10 @@ from .tiles import (
 REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
 
 
-@triton.jit
-def chunk_tile(q, key, gate, bound, cut, inside, H, head, k0, C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr,
-               LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, FAST: tl.constexpr,
-               SILU: tl.constexpr):  # fmt: skip
-    """q, k and log2 f of BK channels from k0 on, fp32 [C, BK]; pointers are the chunk's; with SILU q's silu."""
-    columns = k0 + tl.arange(0, BK)
-    offsets = tl.arange(0, C)[:, None] * (H * DK) + columns[None, :]
-    lower = tl.zeros([1, BK], tl.float32)
-    if LOGITS:
-        lower = tl.load(bound + head * DK + columns)[None, :]
-    log_f, k = gates_of(
-        load_gates(gate, offsets, inside[:, None], LOGITS).to(tl.float32), lower, cut, LOGITS, RESET, FAST
-    )
-    if KEY:
-        k = tl.load(key + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    query = tl.load(q + offsets, mask=inside[:, None], other=0.0).to(tl.float32)
-    if SILU:
-        query, _ = silu(query, FAST)
-    return query, k, log_f
-
-
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_operands(
     q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
-    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, MIDDLE: tl.constexpr,
+    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
@@ -58,7 +38,8 @@ def gated_operands(
     With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
 
     With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
-    one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1.
+    one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: a
+    tile with such a channel is written once more, PART channels at a time.
     """
     k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -82,22 +63,19 @@ def gated_operands(
     log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
-    whole = tl.sum(log_f, 1)
     link = links + (bh * N + chunk) * 3 * DK + columns
     if MIDDLE:
-        early = tl.sum(tl.where(rows[None, :] < C // 2, log_f, 0.0), 1)
-        late = whole - early
+        early, late = half_sums(log_f, rows[None, :] >= C // 2, 1)
         near = tl.minimum(early, late) > REACH
-        whole = tl.where(near, 0.0, whole)
         tl.store(link, tl.where(near, early, 0.0))
         tl.store(link + DK, tl.where(near, late, 0.0))
-        tl.store(link + 2 * DK, whole)
-        until = time_sums(log_f, sums, EXACT) + tl.where(near, 0.0, early)[:, None]
-        after = whole[:, None] - until
+        tl.store(link + 2 * DK, tl.where(near, 0.0, early + late))
+        until = time_sums(log_f, sums, EXACT)
+        after = -until
     else:
         tl.store(link, tl.zeros([BK], tl.float32))
         tl.store(link + DK, tl.zeros([BK], tl.float32))
-        tl.store(link + 2 * DK, whole)
+        tl.store(link + 2 * DK, tl.sum(log_f, 1))
         until = time_sums(log_f, sums, EXACT)
         after = time_sums(log_f, transposed(table, 1, C), EXACT)
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
@@ -106,6 +84,13 @@ def gated_operands(
     x, y = query * power(until, FAST), k * power(after, FAST)
     tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
     tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
+    if MIDDLE:  # noqa: SIM102 (this is known when it is compiled, the other is not)
+        if tl.min(near.to(tl.int32), 0) == 0:
+            tl.debug_barrier()  # what follows reads the links and writes over operands of other threads
+            far_operands(
+                q, key, gate, bound, reset, table, queries, keys, links, T, H, N, C, DK, BK, PART, LOGITS, KEY, RESET,
+                EXACT, FAST, SILU,
+            )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
@@ -231,7 +216,7 @@ def gated_output(
                 score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
                 for size in range(0, LEVELS):
                     late = ((row >> size) & 1) == 1
-                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 6 + size, C), log_f, EXACT), FAST)
+                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 7 + size, C), log_f, EXACT), FAST)
                     pairs = ((row >> size) ^ (column >> size)) == 1
                     score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
         result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
