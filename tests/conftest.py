@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -25,6 +26,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("steady")
 
 ROOT = Path(__file__).resolve().parents[1]
+RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA-1 of the address of cl100k_base's file
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +36,23 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("no ../shared folder: reference tables and texts are not part of the repository")
     return path
+
+
+def rank_folder() -> Path | None:
+    """Where cl100k_base's rank file lies: in TIKTOKEN_CACHE_DIR, or beside the checkout where that is not set."""
+    folder = Path(os.environ.get("TIKTOKEN_CACHE_DIR") or ROOT.parent / "shared" / "data" / "tiktoken")
+    return folder if (folder / RANKS).is_file() else None
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[Path]:
+    """The folder of cl100k_base's rank file, as TIKTOKEN_CACHE_DIR for this module's tests."""
+    folder = rank_folder()
+    if folder is None:
+        pytest.skip(f"no rank file {RANKS} in TIKTOKEN_CACHE_DIR or, where that is not set, ../shared/data/tiktoken")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+        yield folder
 
 
 @pytest.fixture(autouse=True)

@@ -11,16 +11,24 @@ from hypothesis import strategies as st
 from arch.errors import InputError
 from data.tokenizer import Tokenizer, get_tokenizer
 
+from ..conftest import rank_folder
+
 TEXT = "def f(x):\n    return x  # naïve ☃ <|endoftext|>\n"
-RANKS = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's cache name: SHA-1 of the file's address
 
 
 @pytest.fixture
-def cl100k() -> Tokenizer:
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR")
-    if not folder or not Path(folder, RANKS).exists():
-        pytest.skip(f"cl100k_base's rank file ({RANKS}) is not in TIKTOKEN_CACHE_DIR")
+def cl100k(ranks: Path) -> Tokenizer:
     return get_tokenizer("cl100k_base")
+
+
+def test_the_rank_file_beside_the_checkout_is_found(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the tests that need it would never run: nobody sets TIKTOKEN_CACHE_DIR for them."""
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    assert rank_folder() == shared / "data" / "tiktoken"
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    assert rank_folder() is None
 
 
 @settings(max_examples=50)
