@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .earlier import RENAMED, as_hashed, of_today
 from .errors import InputError, nearest
 
 ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1")  # those of this package
@@ -40,7 +42,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "lower_bound": HGRN,
     "input_gate": HGRN,
     "output_gate": HGRN,
-    "hgrn1_complex": ("hgrn1",),
+    "hgrn1_state": ("hgrn1",),
     "data_dependent_theta": ("hgrn1",),
     "expansion": ("hgrn1",),
     "expand_ratio": ("hgrn1",),
@@ -55,6 +57,7 @@ CHOICES = {
     "lrpe": ("full", "half"),
     "lower_bound": ("increasing", "off", "random", "decreasing", "only"),
     "input_gate": ("tied", "own", "none"),
+    "hgrn1_state": ("complex", "real", "real_2d", "narrow"),
     "expansion": ("none", "naive", "lr", "glt", "glti", "krp", "kp"),
     "residual_dtype": ("auto", "fp32"),
 }
@@ -121,9 +124,9 @@ class ModelConfig:
     input_gate: str = "tied"  # HGRN: tied: 1 - f | own: a projection and sigmoid of its own | none
     output_gate: bool = True  # HGRN
     data_dependent_theta: bool = False  # HGRN1: theta = x W instead of one angle a channel
-    expansion: str = "none"  # HGRN1, real: how gates and input grow to expand_ratio x d (HGRN2, table 2)
+    expansion: str = "none"  # HGRN1, narrow: how gates and input grow to expand_ratio x d (HGRN2, table 2)
     expand_ratio: int = 1  # HGRN1 with an expansion: n, states per channel
-    hgrn1_complex: bool = True  # HGRN1: complex states, 2 d numbers wide, as in its paper; False: real ones, d wide
+    hgrn1_state: str = "complex"  # HGRN1: complex | real | real_2d | narrow: widths and gates in hgrn1_shape.py
     expand: int = 2  # Mamba: inner width over d_model
     conv_width: int = 4  # Mamba: steps of the short convolution
     ssm_state: int | None = None  # Mamba: width N of the state, default 128 (Mamba2) or 16 (Mamba1)
@@ -184,10 +187,10 @@ class ModelConfig:
         for name, archs in ONLY_FOR.items():
             if not reads(self.arch, name) and getattr(self, name) != defaults[name]:
                 raise InputError(f"model.{name} means nothing to {self.arch}, only to {', '.join(archs)}: leave it out")
-        if self.data_dependent_theta and not self.hgrn1_complex:
-            raise InputError("model.data_dependent_theta needs hgrn1_complex: a real state has no angle")
-        if self.expansion != "none" and self.hgrn1_complex:
-            raise InputError(f"model.expansion={self.expansion} is of real states: set hgrn1_complex to false")
+        if self.data_dependent_theta and self.hgrn1_state != "complex":
+            raise InputError("model.data_dependent_theta needs hgrn1_state complex: a real state has no angle")
+        if self.expansion != "none" and self.hgrn1_state != "narrow":
+            raise InputError(f"model.expansion={self.expansion} is of narrow states: set hgrn1_state to narrow")
         if self.expansion == "none" and self.expand_ratio != 1:
             raise InputError(
                 f"model.expand_ratio={self.expand_ratio} needs an expansion: {', '.join(CHOICES['expansion'][1:])}"
@@ -214,6 +217,16 @@ class ModelConfig:
         return -(-self.d_model // 16)
 
     @property
+    def bound_dim(self) -> int:
+        """HGRN: lower bounds of a layer's forget gates."""
+        return self.d_model * (2 if self.hgrn1_state == "real_2d" else 1)
+
+    @property
+    def forget_dim(self) -> int:
+        """HGRN: forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
+        return self.bound_dim * self.expand_ratio
+
+    @property
     def inner_dim(self) -> int:
         """Mamba: width of what the recurrence mixes. Its heads are inner_dim / n_heads wide."""
         return self.expand * self.d_model
@@ -223,12 +236,13 @@ class ModelConfig:
         return {k: v for k, v in dataclasses.asdict(self).items() if reads(self.arch, k)}
 
     def identity(self) -> dict[str, Any]:
-        """`to_dict` without the ablations that are at their default: what a run's hash is made of."""
+        """What a run's hash is made of: `to_dict` without the ablations that are at their default, by the names that
+        fields had at first."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         fields = {k: v for k, v in self.to_dict().items() if k not in ABLATIONS or v != defaults[k]}
         if self.tpe_context == self.context_length:
             del fields["tpe_context"]
-        return fields
+        return as_hashed(fields)
 
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`; fields derived from the head dimension are derived again unless given."""
@@ -244,7 +258,9 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> ModelConfig:
-        """From plain data; an unknown key is an error with its name and the nearest valid one."""
+        """From plain data, also that of earlier versions; an unknown key is an error with its name and the nearest
+        valid one."""
+        fields = of_today(fields)
         valid = [field.name for field in dataclasses.fields(cls)]
         for key in fields:
             if key not in valid:
@@ -260,6 +276,11 @@ def _check_size(name: str, value: Any) -> None:
         raise InputError(f"model.{name} must be a positive integer, not {value!r}")
     if value > LARGEST:
         raise InputError(f"model.{name} is absurdly large: at most {LARGEST:,}")
+
+
+def stored_fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a stored file's keys and values is a ModelConfig's, for `from_dict`: also under an earlier name."""
+    return {name: value for name, value in found.items() if name in FIELDS or name in RENAMED}
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(ModelConfig))

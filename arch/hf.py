@@ -15,7 +15,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from .config import FIELDS, ModelConfig
+from .config import FIELDS, ModelConfig, stored_fields
 from .errors import InputError
 from .lm import MODEL_TYPE, last_tokens, next_token_loss, own_targets
 from .model import Decoder
@@ -43,7 +43,8 @@ class LinearScalingConfig(PretrainedConfig):
 
     def __init__(self, **kwargs: Any) -> None:
         kwargs = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
-        own = {name: kwargs.pop(name) for name in FIELDS if name in kwargs}
+        own = stored_fields(kwargs)
+        kwargs = {name: value for name, value in kwargs.items() if name not in own}
         # the library builds a default configuration to compare with when it prints one
         shape: dict[str, Any] = {"arch": "llama", "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
         require(str((shape | own)["arch"]), kwargs.get("plugin"), "config.json")

@@ -16,7 +16,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .config import FIELDS, ModelConfig
+from .config import ModelConfig, stored_fields
 from .errors import InputError
 from .layout import boundaries
 from .model import Decoder
@@ -195,7 +195,7 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
         raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
     require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
     with Bare():
-        model = LanguageModel(ModelConfig.from_dict({name: fields[name] for name in FIELDS if name in fields}))
+        model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(at_least if name in keep else dtype)

@@ -72,7 +72,7 @@ class Decoder(nn.Module):
         self.reads_history = mixer.reads_history
         # gamma of `lower_bounds`
         bounded = mixer.has_lower_bounds and config.lower_bound != "off"
-        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.d_model)) if bounded else None
+        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.bound_dim)) if bounded else None
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 

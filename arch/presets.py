@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .config import KNOWN, ModelConfig
+from .earlier import refuse_earlier
 from .errors import InputError, nearest
+from .hgrn1_shape import mixer_size
 
 # Scaling Laws for Linear Complexity LMs, tables 2 and 7: layers, d_model, d_ffn. Head dimension 128 everywhere and
 # d_ffn 4096 at 1B: the printed 8/16 heads and g=5632 contradict the paper's own parameter counts.
@@ -106,8 +108,26 @@ def _tnl(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str,
 
 
 def _hgrn1(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Its mixer has 7 d^2 parameters: with d_ffn = 2 d, its authors' choice, a layer has 13 d^2, else 12."""
-    return {"d_ffn": 2 * shape["d_model"]}
+    """With 7 d^2 in its mixer, d_ffn = 2 d, its authors' choice: 13 d^2 a layer, where others have 12.
+
+    Narrow states, with or without an expansion, get the d_ffn that gives a layer as many parameters as the others have
+    here, 4 d^2 + 3 d g, to within a multiple of 8, as HGRN2's table 3 compares them. Gates that are ablated leave
+    d_ffn as it is: what they cost is a part of the ablation.
+    """
+    if changes.get("hgrn1_state") != "narrow" or "d_ffn" in changes:
+        return {"d_ffn": 2 * shape["d_model"]}
+    names = ("d_model", "n_heads", "hgrn1_state", "expansion", "expand_ratio")
+    asked = {name: changes[name] for name in names if name in changes}
+    cfg = ModelConfig.from_dict(shape | asked | {"arch": "hgrn1"})
+    layer, mixer = _matrices(1, cfg.d_model, shape["d_ffn"]), mixer_size(cfg)
+    d_ffn = 8 * round((layer - mixer) / (3 * cfg.d_model) / 8)
+    if d_ffn < 8:
+        raise InputError(
+            f"model.expansion={cfg.expansion} with expand_ratio={cfg.expand_ratio} leaves a layer no channel mixer: "
+            f"its mixer has {mixer:,} parameters, a whole layer of the other architectures {layer:,}; give "
+            f"model.d_ffn, a smaller ratio or another expansion"
+        )
+    return {"d_ffn": d_ffn}
 
 
 def _mamba(size: str, shape: dict[str, Any], share: int) -> dict[str, Any]:
@@ -133,10 +153,11 @@ RULES: dict[str, Rule] = {
 def preset(arch: str, size: str, **changes: object) -> ModelConfig:
     """The configuration of `arch` at `size` (a name from `sizes_of`), with `changes` to its fields.
 
-    Raises InputError for an unknown architecture or size.
+    Raises InputError for an unknown architecture or size, and for changes that do not go together.
     """
     if arch not in KNOWN:
         raise InputError(f"unknown architecture {arch!r}{nearest(arch, list(KNOWN))}")
+    refuse_earlier(changes)
     if size in PUBLISHED.get(arch, {}):
         return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 
 from arch.config import ModelConfig
+from arch.hgrn1_shape import inner_width, numbers_a_gate, state_size
 
 from .cores import chunks, power_of_two
 
@@ -114,22 +115,21 @@ def hgrn2(cfg: ModelConfig, T: int, a: int) -> Bytes:
 def hgrn1(cfg: ModelConfig, T: int, a: int) -> Bytes:
     """The gates; log lam (unless the same at all tokens), the input gate and h; c in fp32 where a gate is learned; c
     before silu; h and the output gate's sigmoid; Norm's input; angles that depend on the token. In fp32 casts are no
-    copies: the own input gate is its sigmoid, and a real h is what the output gate or the norm keeps too."""
-    d, n = cfg.d_model, cfg.expand_ratio
-    parts, states = (2, 2 * n * d) if cfg.hgrn1_complex else (1, n * d)
+    copies: the own input gate is its sigmoid, and h, unless in pairs, is what the output gate or the norm keeps too."""
+    d, n, gates, size = cfg.d_model, cfg.expand_ratio, cfg.forget_dim, state_size(cfg)
     wide, own = a < F, cfg.input_gate == "own"
-    log_decays = 0 if cfg.lower_bound == "only" else n * d
-    inputs = 0 if cfg.input_gate == "none" else states
+    log_decays = 0 if cfg.lower_bound == "only" else gates
+    inputs = 0 if cfg.input_gate == "none" else size
     reads_h = cfg.output_gate or cfg.expansion == "none"
-    shared = states if not wide and not cfg.hgrn1_complex and reads_h else 0
+    shared = size if not wide and numbers_a_gate(cfg) == 1 and reads_h else 0
     names = 1 + (cfg.lower_bound != "only") + cfg.output_gate + own  # projections
-    inner = {"lr": max(1, round(d / (n + 1))), "kp": d, "glti": n * d}.get(cfg.expansion, 0) * names
+    between = {"lr": max(1, round(d / (n + 1))), "kp": d, "glti": n * d}.get(cfg.expansion, 0) * names
     return {
-        "mixer.norm": T * norm(cfg, parts * d),
-        "mixer.projections": a * T * (d + parts * d + inner),
-        "mixer.activation": a * T * (states * (3 if cfg.output_gate else 1) + (n * d if own and wide else 0)),
-        "mixer.gates": T * (forget(cfg, n * d) + (F * d if cfg.data_dependent_theta else 0.0)),
-        "mixer.core": F * T * (log_decays + n * d + inputs + states - shared),
+        "mixer.norm": T * norm(cfg, inner_width(cfg)),
+        "mixer.projections": a * T * (d + inner_width(cfg) + between),
+        "mixer.activation": a * T * (size * (3 if cfg.output_gate else 1) + (gates if own and wide else 0)),
+        "mixer.gates": T * (forget(cfg, gates) + (F * d if cfg.data_dependent_theta else 0.0)),
+        "mixer.core": F * T * (log_decays + gates + inputs + size - shared),
     }
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 
 from arch.config import ModelConfig
+from arch.hgrn1_shape import inner_width, numbers_a_gate, state_size
 
 from . import activations
 from .activations import Bytes, F
@@ -144,8 +145,8 @@ def hgrn2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
 
 def _pieces(cfg: ModelConfig, T: int, B: int) -> int:
     """States that the scan keeps of a channel: the rule of scan.py's tiles."""
-    many = B * cfg.d_model * cfg.expand_ratio >= 128 * 64
-    rows, pieces = ((8, 4) if many else (16, 8)) if cfg.hgrn1_complex else ((16, 4) if many else (16, 16))
+    many = B * cfg.forget_dim >= 128 * 64
+    rows, pieces = ((8, 4) if many else (16, 8)) if numbers_a_gate(cfg) == 2 else ((16, 4) if many else (16, 16))
     return -(-T // (pieces * rows)) * pieces
 
 
@@ -153,19 +154,18 @@ def hgrn1(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     """c before silu, c, the gates' logits, the states before the pieces, h and the output gate's logits, Norm's input
     and output; angles that depend on the token. A gate that is not 1 - lam of learned gates multiplies c before the
     scan, in fp32, with all that activations.py tells of such gates."""
-    d, n = cfg.d_model, cfg.expand_ratio
-    parts, states = (2, 2 * n * d) if cfg.hgrn1_complex else (1, n * d)
+    gates, size = cfg.forget_dim, state_size(cfg)
     plain, x = activations.hgrn1(cfg, T, a), stream(cfg, a)
     own, constant = cfg.input_gate == "own", cfg.lower_bound == "only"
-    lines = {"mixer.norm": T * norm(cfg, parts * d, x), "mixer.projections": plain["mixer.projections"]}
-    lines["mixer.activation"] = T * (a * states + ((x + a) * states if cfg.output_gate else 0.0))
-    lines["mixer.states"] = F * _pieces(cfg, T, B) * states
-    lines["mixer.angles"] = F * T * d if cfg.data_dependent_theta else 0.0
+    lines = {"mixer.norm": T * norm(cfg, inner_width(cfg), x), "mixer.projections": plain["mixer.projections"]}
+    lines["mixer.activation"] = T * (a * size + ((x + a) * size if cfg.output_gate else 0.0))
+    lines["mixer.states"] = F * _pieces(cfg, T, B) * size
+    lines["mixer.angles"] = F * T * cfg.d_model if cfg.data_dependent_theta else 0.0
     if cfg.input_gate == "tied" and not constant:
-        return lines | {"mixer.core": a * T * (n * d + states)}
-    lines["mixer.gates"] = T * (activations.forget(cfg, n * d) + (a * n * d if own and a < F else 0.0))
-    inputs = 0 if cfg.input_gate == "none" else states
-    return lines | {"mixer.core": F * T * ((0 if constant else n * d) + n * d + inputs + states)}
+        return lines | {"mixer.core": a * T * (gates + size)}
+    lines["mixer.gates"] = T * (activations.forget(cfg, gates) + (a * gates if own and a < F else 0.0))
+    inputs = 0 if cfg.input_gate == "none" else size
+    return lines | {"mixer.core": F * T * ((0 if constant else gates) + gates + inputs + size)}
 
 
 def _conv(cfg: ModelConfig, T: int, a: int, channels: int) -> float:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from arch.config import ModelConfig
+from arch.hgrn1_shape import factors, inner_width, matrix_size, projections, state_size
 
 from .cores import (
     decay_core,
@@ -109,8 +110,8 @@ def tpe(cfg: ModelConfig) -> dict[str, int]:
 
 
 def lower_bound(cfg: ModelConfig) -> dict[str, int]:
-    """gamma [l, d] of HGRN."""
-    return {} if cfg.lower_bound == "off" else {"lower_bound": cfg.n_layers * cfg.d_model}
+    """gamma of HGRN, [l, d] (HGRN1 with hgrn1_state="real_2d": [l, 2d])."""
+    return {} if cfg.lower_bound == "off" else {"lower_bound": cfg.n_layers * cfg.bound_dim}
 
 
 def hgrn2_matrices(cfg: ModelConfig) -> dict[str, int]:
@@ -118,39 +119,27 @@ def hgrn2_matrices(cfg: ModelConfig) -> dict[str, int]:
     return square(cfg, *(name for name, is_used in used.items() if is_used), "v", "o")
 
 
-def hgrn1_parts(cfg: ModelConfig) -> int:
-    """Real numbers to one of HGRN1's states."""
-    return 2 if cfg.hgrn1_complex else 1
+# what the counts call HGRN1's projections
+HGRN1_NAMES = {"forget": "f", "input": "i", "gate": "g", "input_gate": "ig", "angle": "angle"}
 
 
 def hgrn1_projections(cfg: ModelConfig) -> dict[str, int]:
-    """Widths of HGRN1's projections of x, over d."""
-    n, parts = cfg.expand_ratio, hgrn1_parts(cfg)
-    widths = {
-        "f": n if cfg.lower_bound != "only" else 0,
-        "i": parts * n,
-        "g": parts * n if cfg.output_gate else 0,
-        "ig": n if cfg.input_gate == "own" else 0,
-        "angle": 1 if cfg.data_dependent_theta else 0,
-    }
-    return {name: width for name, width in widths.items() if width}
+    """Widths of HGRN1's projections of x."""
+    widths = projections(cfg)
+    return {short: widths[name] for name, short in HGRN1_NAMES.items() if name in widths}
 
 
 def hgrn1_matrices(cfg: ModelConfig) -> dict[str, int]:
     """Dense ones are [d, width]; those of an expansion are the matrices of HGRN2's table 2."""
-    d, n = cfg.d_model, cfg.expand_ratio
-    cheap = {"lr": d * max(1, round(d / (n + 1))) * (n + 1), "glt": d * d, "glti": d * d, "krp": 0, "kp": d * d}
-    sizes = {name: cheap.get(cfg.expansion, d * d * width) for name, width in hgrn1_projections(cfg).items()}
-    return {f"mixer.{name}": size for name, size in sizes.items()} | {"mixer.o": d * d * hgrn1_parts(cfg)}
+    sizes = {f"mixer.{name}": matrix_size(cfg, width) for name, width in hgrn1_projections(cfg).items()}
+    return sizes | {"mixer.o": inner_width(cfg) * cfg.d_model}
 
 
 def hgrn1_vectors(cfg: ModelConfig) -> dict[str, int]:
-    """With what an expansion has beside matrices of 2 FLOP an entry: GLTI's n^2, KRP's n d, KP's n."""
-    d, n = cfg.d_model, cfg.expand_ratio
-    factors = {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.expansion, 0)
-    return {f"mixer.{name}.factors": factors for name in hgrn1_projections(cfg)} | {
-        "mixer.norm": norm_size(cfg, hgrn1_parts(cfg) * d),
-        "mixer.theta": d if cfg.hgrn1_complex else 0,
+    """With what an expansion has beside matrices of 2 FLOP an entry."""
+    return {f"mixer.{name}.factors": factors(cfg) for name in hgrn1_projections(cfg)} | {
+        "mixer.norm": norm_size(cfg, inner_width(cfg)),
+        "mixer.theta": cfg.d_model if cfg.hgrn1_state == "complex" else 0,
     }
 
 
@@ -220,7 +209,7 @@ ENTRIES = {
         once_core=no_core,
         setup=no_core,
         paper=None,
-        state=lambda cfg, n: {"state": hgrn1_parts(cfg) * cfg.expand_ratio * cfg.d_model},
+        state=lambda cfg, n: {"state": state_size(cfg)},
     ),
     # the convolution and the skip are element-wise, O(d) a token, and count as no matrix product
     "mamba2": Entry(

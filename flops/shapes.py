@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arch.config import ARCHS, FIELDS, KNOWN, ModelConfig
+from arch.earlier import instead_of, refuse_earlier
 from arch.errors import InputError, nearest
 from arch.presets import RULES, preset, sizes_of
 
@@ -48,6 +49,7 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
     (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
     InputError where the width is no multiple of 128 and no head count is given."""
+    refuse_earlier(changes)
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is no multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
@@ -60,6 +62,8 @@ def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
+        if told := instead_of(name):
+            raise InputError(f"--set {pair}: {name} {told}")
         if name not in FIELDS or name == "arch":
             raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, [f for f in FIELDS if f != 'arch'])}")
         if not equals or not text:

@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from arch.config import ModelConfig
 from arch.errors import InputError
 from data.files import read_json, read_manifest, remove_unfinished, write_json
 
@@ -195,12 +196,21 @@ def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | N
     """("training.lr=0.003", "0.01"): where a stored spec is not `run`; checkpoint_tokens last, as they follow from
     others."""
     wanted = run.model_dump(mode="json")
+    spec = spec | {"model": _by_todays_names(spec.get("model", {}))}
     keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section]]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
         stored, asked = spec.get(section, {}).get(key), wanted[section][key]
         if stored != asked:
             return f"{section}.{key}={stored}", str(asked)
     return None
+
+
+def _by_todays_names(model: dict[str, Any]) -> dict[str, Any]:
+    """A stored model with the fields that versions since gave names or defaults; as it is where no such model is."""
+    try:
+        return ModelConfig.from_dict(model).to_dict()
+    except (InputError, TypeError):
+        return model
 
 
 def sweep(study: Path) -> None:

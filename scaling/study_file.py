@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from arch.earlier import instead_of
 from arch.errors import InputError, nearest
 
 from .fields import as_integer
@@ -125,6 +126,8 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     loc = _location(error["loc"])
     key = prefix + ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
+        if key.split(".")[-2:-1] == ["model"] and (told := instead_of(str(loc[-1]))):
+            return f"{key} {told}"
         valid = _keys_at(schema, loc[:-1])
         return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
     if error["type"] == "missing":
@@ -179,6 +182,8 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
     assert isinstance(section, type) and issubclass(section, BaseModel)
     if len(keys) < 2 or keys[1] not in section.model_fields:
         name = keys[1] if len(keys) > 1 else ""
+        if keys[0] == "model" and (told := instead_of(name)):
+            raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
         raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, list(section.model_fields))}")
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):

@@ -73,11 +73,11 @@ class HGRNMixer(Mixer):
     has_lower_bounds: ClassVar[bool] = True
 
     def forget(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Forget:
-        """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D]; D is d or, with an
-        expansion, n d. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
-        copies, d = self.config.expand_ratio, self.config.d_model
+        """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D], D the layer's forget
+        gates. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
+        copies = self.config.expand_ratio
         unbounded = self.config.lower_bound == "off"
-        bound = x.new_zeros(d, dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
+        bound = x.new_zeros(self.config.bound_dim, dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
         bound = bound if copies == 1 else bound.repeat(copies)  # the n states of a channel have the same bound
         if self.config.lower_bound == "only":
             log_f = bound.clamp(min=torch.finfo(bound.dtype).tiny).log()
@@ -90,7 +90,7 @@ class HGRNMixer(Mixer):
         if self.config.input_gate == "tied":
             return None
         if self.config.input_gate == "none":
-            return stream.mask(x.new_ones(*x.shape[:2], self.config.d_model * self.config.expand_ratio))
+            return stream.mask(x.new_ones(*x.shape[:2], self.config.forget_dim))
         logits = self.project["input_gate"](x) if logits is None else logits
         return stream.mask(torch.sigmoid(logits))
 

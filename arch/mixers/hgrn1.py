@@ -13,13 +13,16 @@ Deviations: no biases, and the norm is the configuration's (srms), where the pap
 linear models differ in their mixers alone (norm="layer" gives it). The gate comes before the norm and is a sigmoid, as
 the paper writes; the authors' first code has silu after it.
 
-Ablations, of HGRN but for the last: `lower_bound` and `input_gate` as in gates.py (tables 8 to 10); `output_gate` off:
-no g (table 9); `hgrn1_complex` off: c, h and g in R^d, no theta, W_o [d, d] (table 11); `data_dependent_theta`:
-theta_t = theta + x W_theta, W_theta [d, d], so that it starts about the fixed angles (table 11; the paper gives no
-formula); `expansion` (HGRN2, table 2; real states only): c, lam and g are n d wide, n = `expand_ratio`, from the cheap
+Ablations of HGRN: `lower_bound` and `input_gate` as in gates.py (tables 8 to 10); `output_gate` off: no g (table 9);
+`hgrn1_state: real`: no theta and nothing else changed, so that the two numbers of a channel share their forget gate
+(table 11: "w/o complex means remove theta"); `data_dependent_theta`: theta_t = theta + x W_theta, W_theta [d, d], which
+starts about the fixed angles (table 11; the paper gives no formula).
+Of HGRN2: `hgrn1_state: real_2d`: no theta, and each of the 2 d numbers has a forget gate and a lower bound of its own,
+W_f [d, 2d] (table 1; arch/NOTES.md tells what its printed sizes contain). `narrow`: c, h and g in R^d, no theta, W_o
+[d, d]. `expansion` (table 2; of narrow states): c, lam and g are n d wide, n = `expand_ratio`, from the cheap
 projections in expansions.py, the n states of a channel have the same b, as in HGRN2's eq. 2 (d numbers a layer), and
-y = Norm(sum over n of g * h) W_o, W_o [d, d]. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the
-input and silu on the output gate. The state is n d numbers.
+y = Norm(sum over n of g * h) W_o. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the input and
+silu on the output gate. The state is n d numbers.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..config import ModelConfig
+from ..hgrn1_shape import inner_width, numbers_a_gate, projections
 from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
@@ -48,23 +52,16 @@ class HGRN1Mixer(HGRNMixer):
     time_scales: ClassVar[tuple[str, ...]] = ("theta",)
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        d = config.d_model
-        states, parts = d * config.expand_ratio, 2 if config.hgrn1_complex else 1
-        widths = {
-            "input": parts * states,
-            "forget": 0 if config.lower_bound == "only" else states,
-            "gate": parts * states if config.output_gate else 0,
-            "input_gate": states if config.input_gate == "own" else 0,
-            "angle": d if config.data_dependent_theta else 0,
-        }
+        d, widths = config.d_model, projections(config)
         cheap = config.expansion in EXPANSIONS
-        super().__init__(config, layer, {} if cheap else {k: w for k, w in widths.items() if w}, parts * d)
+        super().__init__(config, layer, {} if cheap else widths, inner_width(config))
         if cheap:
             expand = EXPANSIONS[config.expansion]
-            self.project.update({name: expand(d, config.expand_ratio) for name, width in widths.items() if width})
+            self.project.update({name: expand(d, config.expand_ratio) for name in widths})
         assert config.norm is not None
-        self.norm = Norm(config.norm, parts * d, config.norm_eps)
-        self.theta = nn.Parameter(torch.empty(d)) if config.hgrn1_complex else None
+        self.norm = Norm(config.norm, inner_width(config), config.norm_eps)
+        self.theta = nn.Parameter(torch.empty(d)) if config.hgrn1_state == "complex" else None
+        self.pairs = numbers_a_gate(config) == 2
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         if self.theta is not None:
@@ -101,7 +98,7 @@ class HGRN1Mixer(HGRNMixer):
         forget: Forget = self.forget(x, stream, projected.get("forget"))
         if self.config.input_gate == "tied" and isinstance(forget, tuple):
             theta = self.angles(x, stream, projected.get("angle"))
-            value = value if theta is None else value.unflatten(-1, (-1, 2))
+            value = value.unflatten(-1, (-1, 2)) if self.pairs else value
         else:
             forget, gate, theta = self.operands(x, stream, projected)
             value = gated(gate, value)
@@ -114,7 +111,7 @@ class HGRN1Mixer(HGRNMixer):
             form=stream.form,
             reset=stream.reset,
         )
-        mixed = (mixed if theta is None else mixed.flatten(2)).to(x.dtype)
+        mixed = (mixed.flatten(2) if self.pairs else mixed).to(x.dtype)
         if self.config.output_gate:
             mixed = gated_product(mixed, projected["gate"], "sigmoid")
         if self.config.expansion != "none":
@@ -123,7 +120,7 @@ class HGRN1Mixer(HGRNMixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). It is what
-        the scan makes of the input gates one token at a time."""
+        the scan makes of the input gates one token at a time. Numbers of a pair have the same weights."""
         log_decay, gate, theta = self.operands(x, stream)
         batch, length, width = gate.shape
         gate = gate.to(log_decay.dtype)
@@ -151,7 +148,7 @@ class HGRN1Mixer(HGRNMixer):
 
 @full_precision
 def gated(gate: Tensor, c: Tensor) -> Tensor:
-    """gate * c, [B, T, D] or, where c [B, T, 2 D] is complex, [B, T, D, 2], in fp32 (fp64 for fp64) whatever c is: the
+    """gate * c, [B, T, D] or, where c [B, T, 2 D] is pairs, [B, T, D, 2], in fp32 (fp64 for fp64) whatever c is: the
     scan's outputs take the dtype of its inputs."""
     dtype = accumulator(gate, c)
     gate, c = gate.to(dtype), c.to(dtype)

@@ -64,6 +64,7 @@ CASES = (
     "gated logits",
     "filter",
     "scan real",
+    "scan pairs",
     "scan constant",
     "scan step",
     "selective",

@@ -22,7 +22,8 @@ SIZE = {
     "context_length": 64,
     "chunk_size": 8,
 }
-REAL = {"hgrn1_complex": False}
+REAL = {"hgrn1_state": "narrow"}
+PAIRS, OWN_GATES = {"hgrn1_state": "real"}, {"hgrn1_state": "real_2d"}
 SHARED = [
     *({"lower_bound": kind} for kind in ("off", "random", "decreasing", "only")),
     *({"input_gate": kind} for kind in ("own", "none")),
@@ -36,9 +37,10 @@ CASES = [
     *(("hgrn1", changes) for changes in SHARED),
     ("hgrn1", REAL),
     ("hgrn1", REAL | SHARED[7]),
+    *(("hgrn1", form | changes) for form in (PAIRS, OWN_GATES) for changes in ({}, *SHARED)),
     ("hgrn1", {"data_dependent_theta": True}),
     ("hgrn1", {"data_dependent_theta": True} | SHARED[7]),
-    *(("hgrn1", REAL | {"expansion": kind, "expand_ratio": 4}) for kind in EXPANSIONS),
+    *(("hgrn1", REAL | {"expansion": kind, "expand_ratio": 2 if kind == "naive" else 4}) for kind in EXPANSIONS),
     ("hgrn1", REAL | {"expansion": "lr", "expand_ratio": 3} | SHARED[7]),
     ("hgrn1", REAL | {"expansion": "glti", "expand_ratio": 2, "lower_bound": "random", "input_gate": "own"}),
     ("hgrn1", REAL | {"expansion": "kp", "expand_ratio": 5, "output_gate": False, "input_gate": "none"}),
@@ -108,7 +110,8 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
         own = {k.removeprefix(f"project.{name}."): v for k, v in weights.items() if k.startswith(f"project.{name}.")}
         return x @ dense(own, config.expansion, d, n)
 
-    bound = torch.zeros(d, dtype=x.dtype)
+    form = config.hgrn1_state if config.arch == "hgrn1" else ""
+    bound = torch.zeros(2 * d if form == "real_2d" else d, dtype=x.dtype)
     if config.lower_bound != "off":
         bound = reference_bounds(model.decoder.gamma.detach(), config.lower_bound, layer)
     bound = torch.cat([bound] * n)
@@ -128,17 +131,18 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
         o = torch.cat(rows, 1)
     else:
         c, turn = silu(project("input")), torch.ones(len(x), 1)
-        if config.hgrn1_complex:
-            c = torch.complex(c[:, 0::2], c[:, 1::2])
-            angle = weights["theta"] + (project("angle") if config.data_dependent_theta else 0)
+        if form in ("complex", "real"):  # two numbers side by side have one gate
+            c, angle = torch.complex(c[:, 0::2], c[:, 1::2]), torch.zeros(d, dtype=x.dtype)
+            if form == "complex":
+                angle = weights["theta"] + (project("angle") if config.data_dependent_theta else 0)
             turn = torch.exp(1j * angle).expand(len(x), -1)
         state = torch.zeros_like(c[0])
         for t in range(len(x)):
             state = f[t] * turn[t] * state + i[t] * c[t]
-            rows.append(torch.view_as_real(state).flatten() if config.hgrn1_complex else state)
+            rows.append(torch.view_as_real(state).flatten() if form in ("complex", "real") else state)
         o = torch.stack(rows)
         o = o * sigmoid(project("gate")) if config.output_gate else o
-        o = o if config.hgrn1_complex else o.reshape(len(x), n, d).sum(1)
+        o = o.reshape(len(x), n, -1).sum(1)
     return o / torch.sqrt((o**2).mean(-1, keepdim=True) + 1e-6) @ weights["out.weight"].T
 
 
@@ -260,7 +264,8 @@ def test_forget_gates_and_token_mixing(arch, changes):
     reset[0, 9] = True
     stream = stream_of(model, 17, keep=keep, reset=reset)
     f, mixing = mixer.forget_gates(x, stream), mixer.token_mixing(x, stream)
-    assert f.shape == (2, 17, 12 * config.expand_ratio) and f.min() >= 0 and f.max() <= 1
+    gates_a_channel = 2 if config.hgrn1_state == "real_2d" else config.expand_ratio
+    assert f.shape == (2, 17, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
     assert (f[1, :4] == 1).all() and mixing.shape == (2, 3 if arch == "hgrn2" else 1, 17, 17)
     if config.lower_bound != "off":
         bound = stream.bounds[1].repeat(config.expand_ratio)
@@ -328,6 +333,6 @@ def test_weight_decay_takes_projections_and_leaves_time_scales(arch, changes):
     model = build_model(ModelConfig(arch=arch, **SIZE, **changes), seed=0)
     excluded = {name.removeprefix("decoder.") for name in model.no_weight_decay()}
     expected = set() if model.decoder.gamma is None else {"gamma"}
-    if model.model_config.arch == "hgrn1" and model.model_config.hgrn1_complex:
+    if model.model_config.arch == "hgrn1" and model.model_config.hgrn1_state == "complex":
         expected |= {f"layers.{layer}.mixer.theta" for layer in range(3)}
     assert excluded == expected

@@ -9,7 +9,7 @@ from arch.errors import InputError
 from arch.presets import preset
 
 OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
-OTHER |= {"hgrn1_complex": False, "data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
+OTHER |= {"data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
 OTHER |= {"ssm_state": 5, "dt_rank": 3, "tpe_context": 7} | {name: valid[1] for name, valid in CHOICES.items()}
 
 
@@ -30,11 +30,20 @@ def test_a_field_is_refused_where_it_means_nothing(field):
 @pytest.mark.parametrize(
     ("arch", "changes", "told"),
     [
-        ("hgrn1", {"hgrn1_complex": False, "data_dependent_theta": True}, "needs hgrn1_complex: a real state has no"),
-        ("hgrn1", {"expansion": "lr", "expand_ratio": 4}, "expansion=lr is of real states: set hgrn1_complex to false"),
+        (
+            "hgrn1",
+            {"hgrn1_state": "real", "data_dependent_theta": True},
+            "needs hgrn1_state complex: a real state has no",
+        ),
+        (
+            "hgrn1",
+            {"expansion": "lr", "expand_ratio": 4},
+            "expansion=lr is of narrow states: set hgrn1_state to narrow",
+        ),
+        ("hgrn1", {"hgrn1_state": "imaginary"}, "model.hgrn1_state must be one of complex, real, real_2d, narrow, not"),
         ("hgrn1", {"expand_ratio": 4}, "expand_ratio=4 needs an expansion: naive, lr, glt, glti, krp, kp"),
         ("hgrn2", {"lower_bound": "only", "input_gate": "none"}, "no gate on the state that depends on the token"),
-        ("hgrn1", {"hgrn1_complex": False, "expansion": "glt", "expand_ratio": 5}, "choose a ratio that divides it"),
+        ("hgrn1", {"hgrn1_state": "narrow", "expansion": "glt", "expand_ratio": 5}, "choose a ratio that divides it"),
         ("hgrn2", {"lower_bound": "increasng"}, "model.lower_bound must be one of increasing, off, random, decreasing"),
         ("hgrn2", {"lower_bound": False}, "model.lower_bound must be one of"),
         ("hgrn2", {"input_gate": None}, "model.input_gate must be one of tied, own, none, not None"),
@@ -64,7 +73,7 @@ def test_an_architecture_that_is_no_name():
 
 
 def test_each_choice_is_a_valid_configuration():
-    more = {"expansion": {"hgrn1_complex": False, "expand_ratio": 4}}
+    more = {"expansion": {"hgrn1_state": "narrow", "expand_ratio": 4, "d_ffn": 64}}
     for field, valid in CHOICES.items():
         for arch in ONLY_FOR.get(field, ARCHS):
             for choice in valid:
@@ -77,7 +86,7 @@ def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():
     defaults = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
     for field in ABLATIONS:
         for arch in ONLY_FOR[field]:
-            more = {"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 3} if "expan" in field else {}
+            more = {"hgrn1_state": "narrow", "expansion": "lr", "expand_ratio": 3} if "expan" in field else {}
             plain = preset(arch, "14k", **{field: defaults[field]})
             changed = preset(arch, "14k", **({field: OTHER[field]} | more))
             assert field not in plain.identity() and changed.identity()[field] == changed.to_dict()[field]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arch.config import ARCHS, ModelConfig
+from arch.config import ARCHS, CHOICES, ModelConfig
 from arch.lm import build_model
 
 CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
@@ -111,14 +111,15 @@ class Reference:
         shares = torch.exp(self.w["decoder.gamma"]) / torch.exp(self.w["decoder.gamma"]).sum(0)
         bound = sum((shares[i] for i in range(1, layer + 1)), torch.zeros_like(shares[0]))
         w = {name: self.w[f"{at}project.{name}.weight"].T for name in ("input", "forget", "gate")}
-        is_complex = self.config.hgrn1_complex
-        turn = torch.exp(1j * self.w[at + "theta"]) if is_complex else 1
-        state, rows = torch.zeros(x.shape[1], dtype=torch.complex128), []
+        form = self.config.hgrn1_state
+        turn = torch.exp(1j * self.w[at + "theta"]) if form == "complex" else 1
+        pairs = form in ("complex", "real")
+        state, rows = torch.zeros_like(bound, dtype=torch.complex128), []
         for t in range(len(x)):
             c = silu(x[t] @ w["input"])
             lam = bound + (1 - bound) * sigmoid(x[t] @ w["forget"])
-            state = lam * turn * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if is_complex else c)
-            both = torch.stack([state.real, state.imag], 1).flatten() if is_complex else state.real
+            state = lam * turn * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if pairs else c)
+            both = torch.stack([state.real, state.imag], 1).flatten() if pairs else state.real
             rows.append(sigmoid(x[t] @ w["gate"]) * both)
         return norm(torch.stack(rows)) @ self.w[at + "out.weight"].T
 
@@ -182,7 +183,11 @@ class Reference:
 
 @pytest.mark.parametrize(
     "arch, changes",
-    [*((arch, {}) for arch in ARCHS), ("hgrn1", {"hgrn1_complex": False}), ("tnl", {"decay_slopes": "fixed"})],
+    [
+        *((arch, {}) for arch in ARCHS),
+        *(("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]),
+        ("tnl", {"decay_slopes": "fixed"}),
+    ],
 )
 def test_logits_equal_the_equations(arch, changes):
     config = ModelConfig(arch=arch, **CONFIG, **changes, chunk_size=8, init_std=0.3)

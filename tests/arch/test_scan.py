@@ -43,6 +43,36 @@ def test_forms_agree_on_many_chunks(dtype):
     compare(lambda form, *inputs: scan(*inputs, form=form), [log_a, b, theta], dtype)
 
 
+@pytest.mark.parametrize("form", ["naive", "chunk"])
+@pytest.mark.parametrize("from_logits", [False, True])
+def test_pairs_share_a_gate(from_logits, form):
+    """Without angles they are two real recurrences, and complex ones whose angles are 0; with all gradients."""
+    gate, b = randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, 2, dtype=torch.float64, seed=1)
+    bound, state = torch.linspace(0, 0.9, 6, dtype=torch.float64), randn(2, 6, 2, dtype=torch.float64, seed=2)
+    gate = 4 * gate if from_logits else -gate.abs()
+    options = {"chunk_size": 8, "form": form}
+
+    def shared(gate, bound, b, state, *theta):
+        return scan((gate, bound) if from_logits else gate, b, *theta, initial_state=state, **options)
+
+    def one_by_one(gate, bound, b, state):
+        gate, bound = (x.repeat_interleave(2, -1) for x in (gate, bound))
+        out, last = scan((gate, bound) if from_logits else gate, b.flatten(2), None, state.flatten(1), **options)
+        return out.unflatten(-1, (6, 2)), last.unflatten(-1, (6, 2))
+
+    def results(function, *more):
+        leaves = [x.clone().requires_grad_() for x in (gate, bound, b, state)]
+        out, last = function(*leaves, *more)
+        used = leaves if from_logits else [leaves[0], *leaves[2:]]
+        total = (out * torch.arange(out.numel()).reshape(out.shape).cos()).sum() + last.sin().sum()
+        return [out, last, *torch.autograd.grad(total, used)]
+
+    found, zero = results(shared), torch.zeros(6, dtype=torch.float64)
+    for expected in (results(one_by_one), results(shared, zero)):
+        for a, b_ in zip(found, expected, strict=True):
+            torch.testing.assert_close(a, b_, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize("parts", [(), (2,)])
 def test_gate_from_logits_is_that_of_its_logarithm(parts):
     """lam = bound + (1 - bound) sigmoid(logits) and (1 - lam) b, in all forms and token by token."""

@@ -20,7 +20,7 @@ from arch.ops.triton import selective as selective_module
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
 LOG_DECAYS = [0.0, -1e-6, -0.7, -14.0, -100.0, -float("inf")]
-CASES = ("scan real", "scan constant", "scan step", "filter", "selective")
+CASES = ("scan real", "scan pairs", "scan constant", "scan step", "filter", "selective")
 
 
 @pytest.fixture(autouse=True)
@@ -85,15 +85,15 @@ def test_packed_documents(name):
     compare(name, length, reset)
 
 
-@pytest.mark.parametrize("turning", [False, True])
-def test_gate_from_logits(turning):
+@pytest.mark.parametrize("numbers", ["real", "pairs", "turning"])
+def test_gate_from_logits(numbers):
     """Gates of 0 and 1 to fp32's last bit and beyond; a bound of 0 is a constant to the decay."""
     logits = torch.tensor([-200.0, -95.0, -40.0, -9.0, 0.0, 9.0, 40.0, 200.0])
     logits = logits[torch.randint(8, (1, 21, 6), generator=torch.Generator().manual_seed(0))]
     bound = torch.tensor([0.0, 0.0, 0.3, 0.3, 0.9, 1 - 2.0**-23])
-    parts = [2] if turning else []
+    parts = [] if numbers == "real" else [2]
     c, state = (randn(*shape, *parts, dtype=torch.float32, seed=1) for shape in ((1, 21, 6), (1, 6)))
-    theta = [3 * randn(6, dtype=torch.float32, seed=2)] if turning else []
+    theta = [3 * randn(6, dtype=torch.float32, seed=2)] if numbers == "turning" else []
 
     def run(x, form):
         return scan((x[0], x[1]), x[2], *x[4:], initial_state=x[3], form=form)

@@ -82,7 +82,7 @@ def test_parameters_of_published_models(arch, size):
 
 # what an architecture may have beside the common fields, and values that contradict nothing
 OWN = {
-    "hgrn1_complex": st.booleans(),
+    "hgrn1_state": st.sampled_from(CHOICES["hgrn1_state"]),
     "data_dependent_theta": st.booleans(),
     "lower_bound": st.sampled_from(CHOICES["lower_bound"]),
     "input_gate": st.sampled_from(CHOICES["input_gate"]),
@@ -107,8 +107,8 @@ def configurations(draw):
     own = {name: draw(values) for name, values in OWN.items() if arch in ONLY_FOR[name]}
     d_model = heads * 2 * draw(st.integers(1, 12))
     if arch == "hgrn1":
-        own["hgrn1_complex"] &= own["expansion"] == "none"
-        own["data_dependent_theta"] &= own["hgrn1_complex"]
+        own["hgrn1_state"] = own["hgrn1_state"] if own["expansion"] == "none" else "narrow"
+        own["data_dependent_theta"] &= own["hgrn1_state"] == "complex"
         ratio = own["expand_ratio"] if own["expansion"] != "none" else 1
         own["expand_ratio"] = math.gcd(ratio, d_model) if own["expansion"] in ("glt", "glti") else ratio
     if own.get("lower_bound") == "only" and own["input_gate"] == "none":

@@ -54,7 +54,7 @@ def modelled(cfg, sequences, context, precision):
     outside = sum(outer_activations(cfg, context, sequences, a, kernels=True).values())
     plain = (cfg.arch == "hgrn1" and cfg.input_gate != "tied") or (cfg.arch == "hgrn2" and cfg.head_dim > 256)
     if plain and cfg.lower_bound != "only":
-        layer += 4 * sequences * context * cfg.d_model * cfg.expand_ratio  # of logsigmoid, on a CPU alone
+        layer += 4 * sequences * context * cfg.forget_dim  # of logsigmoid, on a CPU alone
     weights = matrix_weights(cfg) - cfg.vocab_size * cfg.d_model if precision == "bf16" else 0
     loss = by_kernels.loss(cfg, sequences * context, a)["loss_gradients"]
     return cfg.n_layers * layer + outside + loss + 2 * weights
@@ -136,7 +136,7 @@ def test_rules_are_those_of_the_kernels():
                     count = decay_segments(knobs, rows, values, chunks)
                     assert by_kernels.segments(a, rows, keys, values, chunks) == count
     for batch, width, complex_states in ((1, 1024, True), (8, 1024, True), (1, 1024, False), (8, 1024, False)):
-        cfg = preset("hgrn1", "410m", d_model=width, hgrn1_complex=complex_states)
+        cfg = preset("hgrn1", "410m", d_model=width, hgrn1_state="complex" if complex_states else "narrow")
         size = tiles(batch, width, 2 if complex_states else 1)
         pieces = by_kernels.hgrn1(cfg, 8192, 2, batch)["mixer.states"] / 4 / width / (2 if complex_states else 1)
         assert pieces == -(-8192 // (size.pieces[0] * size.rows)) * size.pieces[0]

@@ -40,7 +40,7 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     expected += 4 * ROWS * CONTEXT * cfg.vocab_size  # log-probabilities
     expected += 2 * matrix_weights(cfg) if precision == "bf16" else 0
     if arch in ("hgrn1", "hgrn2") and cfg.lower_bound != "only":  # a second tensor of logsigmoid, which CUDA has not
-        expected += 4 * ROWS * CONTEXT * cfg.n_layers * cfg.d_model * cfg.expand_ratio
+        expected += 4 * ROWS * CONTEXT * cfg.n_layers * cfg.forget_dim
     tokens = torch.randint(0, cfg.vocab_size, (ROWS, CONTEXT + 1))
     model = build_model(cfg, seed=0)
     kept = kept_bytes(model, lambda: model(input_ids=tokens[:, :-1], targets=tokens[:, 1:]).loss, precision)

@@ -19,7 +19,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from arch.config import ARCHS
+from arch.config import ARCHS, CHOICES
 from arch.errors import InputError
 from arch.lm import build_model, load_model
 from arch.mixers.tnl import TNLMixer
@@ -117,20 +117,22 @@ def greedy(model: Any, ids: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def test_every_architecture_loads_without_this_project(tmp_path: Path, elsewhere: Any) -> None:
-    for arch in ARCHS:
-        changes = {"tie_embeddings": arch != "tnl"}
-        export_hf(write_checkpoint(tmp_path / f"{arch}-artifact", arch, **changes), tmp_path / arch)
-    elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / arch) for arch in ARCHS))
+    models = {arch: (arch, {"tie_embeddings": arch != "tnl"}) for arch in ARCHS}
+    models |= {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
+    models["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
+    for name, (arch, changes) in models.items():
+        export_hf(write_checkpoint(tmp_path / f"{name}-artifact", arch, **changes), tmp_path / name)
+    elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / name) for name in models))
     found = torch.load(elsewhere.folder / "found.pt", weights_only=True)
     tokenizer = get_tokenizer("bytes")
-    for arch in ARCHS:
-        there, here = found[str(tmp_path / arch)], load_model(tmp_path / f"{arch}-artifact")
-        assert there["module"].startswith(f"transformers_modules.{arch}."), "another folder's code ran"
-        assert "torch.bfloat16" in there["dtypes"], arch
+    for name in models:
+        there, here = found[str(tmp_path / name)], load_model(tmp_path / f"{name}-artifact")
+        assert there["module"].startswith(f"transformers_modules.{name}."), "another folder's code ran"
+        assert "torch.bfloat16" in there["dtypes"], name
         assert there["ids"].tolist() == [tokenizer.encode(TEXT)] and there["text"] == TEXT
         with torch.no_grad():
             torch.testing.assert_close(there["logits"], here(there["ids"]).logits, rtol=1e-5, atol=1e-5)
-            assert torch.equal(there["generated"], greedy(here, there["ids"], 12)), arch
+            assert torch.equal(there["generated"], greedy(here, there["ids"], 12)), name
         assert (there["end"], there["n_positions"]) == (tokenizer.eot_id, CONTEXT)
 
 

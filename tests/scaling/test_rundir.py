@@ -66,6 +66,36 @@ def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
     assert rundir.run_json.read_bytes() == before
 
 
+def test_a_run_of_an_earlier_version_is_told_by_what_differs(tmp_path):
+    """Not by fields that its run.json has under another name, or did not have and means by their default."""
+    run = load_study("quickstart", ["grid.archs=[hgrn1]"]).runs("size=10k,seed=0")[0]
+    rundir = prepare(tmp_path, run)
+    record = rundir.record()
+    del record["spec"]["model"]["hgrn1_state"], record["spec"]["model"]["residual_dtype"]
+    record["spec"]["model"]["hgrn1_complex"] = True
+    rundir.run_json.write_text(json.dumps(record))
+    assert rundir.spec().spec_hash == run.spec_hash
+    faster = run.model_copy(update={"training": run.training.model_copy(update={"lr": 0.5})})
+    with pytest.raises(InputError, match=r"with training\.lr=.* this study asks for 0\.5"):
+        prepare(tmp_path, faster)
+    real = run.model_copy(update={"model": run.config.replace(hgrn1_state="real").to_dict()})
+    with pytest.raises(InputError, match=r"with model\.hgrn1_state=complex .* this study asks for real"):
+        prepare(tmp_path, real)
+    prepare(tmp_path, run)  # the same run, which is written anew by the names of today
+    assert rundir.spec() == run
+
+
+def test_tnl_of_an_earlier_version_is_told_by_its_slopes(tmp_path):
+    run = one_run()
+    before = run.model_copy(update={"model": run.config.replace(decay_slopes="paper").to_dict()})
+    rundir = prepare(tmp_path, before)
+    record = rundir.record()
+    del record["spec"]["model"]["decay_slopes"]
+    rundir.run_json.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"with model\.decay_slopes=paper .* this study asks for fixed"):
+        prepare(tmp_path, run)
+
+
 def test_damaged_run_json_is_told(tmp_path):
     rundir = prepare(tmp_path, one_run())
     record = rundir.record()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from arch.config import CHOICES
 from arch.errors import InputError
 from arch.presets import TINY
 from scaling.spec import RunSpec, load_study
@@ -287,7 +288,7 @@ def hashes(study):
         ("lower_bound: off", "off", {"hgrn2", "hgrn1"}),  # a YAML 1.1 boolean
         ("lower_bound: 'off'", "off", {"hgrn2", "hgrn1"}),
         ("output_gate: off", False, {"hgrn2", "hgrn1"}),
-        ("hgrn1_complex: false", False, {"hgrn1"}),
+        ("hgrn1_state: narrow", "narrow", {"hgrn1"}),
         ("input_gate: none", "none", {"hgrn2", "hgrn1"}),
         ("chunk_size: 16", 16, {"llama", "hgrn2", "hgrn1"}),
     ],
@@ -343,11 +344,11 @@ def test_a_change_may_mend_what_the_file_alone_cannot_be(load):
 
 
 def test_several_changes_at_once(load):
-    changes = ["model.lower_bound=off", "training.lr=1e-3", "model.hgrn1_complex=false"]
+    changes = ["model.lower_bound=off", "training.lr=1e-3", "model.hgrn1_state=narrow"]
     assert [run.run_id for run in load(MIXED, changes).runs()] == [
         "llama-14k-c64-s0-lr0.001",
         "hgrn2-14k-c64-s0-lower_boundoff-lr0.001",
-        "hgrn1-14k-c64-s0-hgrn1_complexFalse-lower_boundoff-lr0.001",
+        "hgrn1-14k-c64-s0-hgrn1_statenarrow-lower_boundoff-lr0.001",
     ]
     assert load(MIXED, changes).runs()[0].sets == ["training.lr=1e-3"]
 
@@ -399,6 +400,42 @@ def test_hashes_stay_what_they_are():
         "llama-10k-c256-s1": "09f18b67efd16094",
     }
     assert expected.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("stored", "spec_hash"),
+    [
+        ({"hgrn1_complex": True}, "128939326854ae99"),
+        ({"hgrn1_complex": False}, "de1eec037b7f098e"),
+        ({"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 4}, "7bb65f688b21a5c1"),
+    ],
+)
+def test_runs_of_an_earlier_version_keep_their_hash(load, stored, spec_hash):
+    """Their run.json says hgrn1_complex; the hashes are those that were written then."""
+    run = load(changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})).runs()[0]
+    fields = {name: value for name, value in run.model.items() if name != "hgrn1_state"}
+    earlier = run.model_copy(update={"model": fields | stored})
+    assert earlier.spec_hash == spec_hash
+    assert earlier.config.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
+    if stored == {"hgrn1_complex": True}:
+        assert run.spec_hash == spec_hash
+
+
+def test_hashes_of_new_forms_differ(load):
+    content = changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})
+    found = {load(content, [f"model.hgrn1_state={form}"]).runs()[0].spec_hash for form in CHOICES["hgrn1_state"]}
+    assert len(found) == len(CHOICES["hgrn1_state"])
+
+
+@pytest.mark.parametrize("by_set", [False, True])
+def test_a_field_of_an_earlier_version_is_told_by_its_name_of_today(load, by_set):
+    with pytest.raises(InputError) as error:
+        load({**MIXED, "model": {"hgrn1_complex": False}}, []) if not by_set else load(
+            MIXED, ["model.hgrn1_complex=false"]
+        )
+    message = str(error.value)
+    assert "model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false" in message
+    assert ("--set" if by_set else "study.yaml") in message and "\n" not in message
 
 
 def test_a_plugin_is_part_of_its_runs_hash(load):
