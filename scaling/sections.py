@@ -72,7 +72,7 @@ class Grid(Section):
 
 
 class Training(Section):
-    """How a run is trained. As `overrides` the same keys change only what they name."""
+    """How a run is trained."""
 
     n_tokens: Count | None = None  # required, here or in the overrides
     batch_tokens: Count = 2048
@@ -93,18 +93,6 @@ class Training(Section):
     artifact_dtype: Literal["bf16", "fp32"] = "bf16"
     state_every_tokens: Count | None = None
     keep_states: Count = 2  # the newest may turn out damaged
-
-
-class Overrides(Section):
-    by_size: dict[Size, Training] = {}
-    by_arch: dict[Arch, Training] = {}
-    by_run: dict[RunKey, Training] = {}
-
-    def of(self, arch: str, size: str) -> Iterator[Training]:
-        """What applies to one run; a later one wins."""
-        for table, key in ((self.by_size, size), (self.by_arch, arch), (self.by_run, f"{arch}/{size}")):
-            if key in table:
-                yield table[key]
 
 
 class Evaluation(Section):
@@ -215,6 +203,25 @@ ModelChanges: Any = create_model(  # type: ignore[call-overload]
         if f.name != "arch"
     },
 )
+
+
+class Override(Training):
+    """What some of the runs have otherwise: the keys of `training`, of which it changes only those that it names, and a
+    `model` of its own."""
+
+    model: ModelChanges = ModelChanges()
+
+
+class Overrides(Section):
+    by_size: dict[Size, Override] = {}
+    by_arch: dict[Arch, Override] = {}
+    by_run: dict[RunKey, Override] = {}
+
+    def of(self, arch: str, size: str) -> Iterator[Override]:
+        """What applies to one run; a later one wins."""
+        for table, key in ((self.by_size, size), (self.by_arch, arch), (self.by_run, f"{arch}/{size}")):
+            if key in table:
+                yield table[key]
 
 
 class StudyFile(Section):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +148,15 @@ class StudySpec(StudyFile):
         """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
 
         Raises InputError where nothing matches, where a run's settings do not go together, or where a change of the
-        model means something to none of the grid's architectures.
+        model means nothing to any of the architectures that it is for.
         """
-        for field in _given(self.model) | _given(self.set_model):
-            if not any(reads(arch, field) for arch in self.grid.archs):
-                raise InputError(
-                    f"{self.origin}: model.{field} means nothing to {', '.join(self.grid.archs)}, only to "
-                    f"{', '.join(ONLY_FOR[field])}: leave it out"
-                )
+        for where, archs, fields in self._model_changes():
+            for field in fields:
+                if not any(reads(arch, field) for arch in archs):
+                    raise InputError(
+                        f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
+                        f"{', '.join(ONLY_FOR[field])}: leave it out"
+                    )
         runs = [self._run(*cell) for cell in self.grid.cells()]
         if only is not None:
             for key, names in parse_only(only, runs).items():
@@ -163,17 +165,26 @@ class StudySpec(StudyFile):
                 raise InputError(f"--only {only}: no run of {self.path} has all of these")
         return runs
 
+    def _model_changes(self) -> Iterator[tuple[str, list[str], Iterable[str]]]:
+        """(where it stands, the architectures that it is for, the fields) of every change of a model."""
+        yield "model", self.grid.archs, _given(self.model) | _given(self.set_model)
+        for by, table in self.overrides:
+            for key, change in table.items():
+                archs = self.grid.archs if by == "by_size" else [key.partition("/")[0]]
+                yield f"overrides.{by}.{key}.model", archs, _given(change.model)
+
     def _run(self, arch: str, size: str, seed: int) -> RunSpec:
-        training = _given(self.training)
+        training, file = _given(self.training), _given(self.model)
         for change in self.overrides.of(arch, size):
-            training |= _given(change)
+            found = _given(change)
+            file |= found.pop("model", {})
+            training |= found
         set_training, told = _given(self.set_training), Training(**training)
         training |= set_training
         vocabulary = VOCABULARY[self.corpus.tokenizer]
         # a change reaches the architectures that it means something to; the others' runs stay what they are
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
-        file = {field: value for field, value in _given(self.model).items() if reads(arch, field)}
-        file = {"vocab_size": vocabulary} | file
+        file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
         changes = file | own
         plugin = plugin_of(arch)
         try:

@@ -89,6 +89,97 @@ def test_overrides_later_wins_and_set_wins_over_all(load):
     assert {run.training.lr for run in load(content, ["training.lr=5e-3"]).runs()} == {5e-3}
 
 
+BY_MODEL = {
+    "by_size": {"25k": {"model": {"norm": "rms", "lower_bound": "off"}}},
+    "by_arch": {"hgrn1": {"lr": 1e-2, "model": {"d_ffn": 40, "norm": "layer"}}},
+    "by_run": {"hgrn1/14k": {"model": {"d_ffn": 48, "context_length": 128}}},
+}
+
+
+def test_overrides_of_the_model(load):
+    """Beside those of training: later wins, --set over all; a size's reach the architectures that they mean something
+    to; names do not change, but for the context, which is a part of every name."""
+    grid = {"archs": ["llama", "hgrn1"], "sizes": ["14k", "25k"]}
+    plain, content = load(changed(grid=grid)), changed(grid=grid, overrides=BY_MODEL)
+    runs = {(run.arch, run.size): run for run in load(content).runs()}
+    fields = ("d_ffn", "norm", "lower_bound", "context_length")
+    assert {key: tuple(run.model.get(field) for field in fields) for key, run in runs.items()} == {
+        ("llama", "14k"): (64, "rms", None, 64),
+        ("llama", "25k"): (88, "rms", None, 64),
+        ("hgrn1", "14k"): (48, "layer", "increasing", 128),
+        ("hgrn1", "25k"): (40, "layer", "off", 64),
+    }
+    assert runs["hgrn1", "14k"].training.lr == 1e-2 and runs["llama", "14k"].training.lr == 3e-4
+    assert not any(run.sets for run in runs.values())
+    assert [run.run_id for run in runs.values()] == [
+        "llama-14k-c64-s0",
+        "llama-25k-c64-s0",
+        "hgrn1-14k-c128-s0",
+        "hgrn1-25k-c64-s0",
+    ]
+    before = {(run.arch, run.size): run.spec_hash for run in plain.runs()}
+    # llama/25k is told what it is already
+    assert {key for key, run in runs.items() if run.spec_hash != before[key]} == {("hgrn1", "14k"), ("hgrn1", "25k")}
+    by_set = {run.size: run for run in load(content, ["model.d_ffn=56"]).runs("arch=hgrn1")}
+    assert {size: run.model["d_ffn"] for size, run in by_set.items()} == {"14k": 56, "25k": 56}
+    assert by_set["25k"].run_id == "hgrn1-25k-c64-s0-d_ffn56" and by_set["25k"].sets == ["model.d_ffn=56"]
+    same = load(content, ["model.d_ffn=48"]).runs("arch=hgrn1,size=14k")[0]
+    assert same.run_id == "hgrn1-14k-c128-s0" and same.spec_hash == runs["hgrn1", "14k"].spec_hash
+
+
+def test_overrides_without_a_model_are_what_they_were(load):
+    training = {"by_size": {"14k": {"lr": 1e-2}}, "by_run": {"tnl/25k": {"lr": 3e-2}}}
+    empty = {"by_size": {"14k": {"lr": 1e-2, "model": {}}}, "by_run": {"tnl/25k": {"lr": 3e-2, "model": {}}}}
+    one, other = (load(changed(overrides=table)).runs() for table in (training, empty))
+    assert one == other and [run.spec_hash for run in one] == [run.spec_hash for run in other]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            {"by_arch": {"tnl": {"model": {"d_fnn": 8}}}},
+            "unknown key 'overrides.by_arch.tnl.model.d_fnn' (did you mean 'd_ffn'?)",
+        ),
+        ({"by_run": {"tnl/14k": {"modle": {}}}}, "'overrides.by_run.tnl/14k.modle' (did you mean 'model'?)"),
+        ({"by_arch": {"tnl": {"model": 3}}}, "overrides.by_arch.tnl.model: must be keys and values, not 3"),
+        (
+            {"by_arch": {"llama": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_arch.llama.model.lower_bound means nothing to llama, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_run": {"tnl/14k": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_run.tnl/14k.model.lower_bound means nothing to tnl, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_size": {"14k": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_size.14k.model.lower_bound means nothing to llama, tnl, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_arch": {"hgrn1": {"model": {"hgrn1_complex": False}}}},
+            "overrides.by_arch.hgrn1.model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false",
+        ),
+        (
+            {"by_arch": {"tnl": {"model": {"d_model": 25, "n_heads": 2}}}},
+            "d_model=25 is not divisible by model.n_heads",
+        ),
+        ({"by_size": {"14k": {"model": {"vocab_size": 100}}}}, "smaller than the 257 tokens of bytes"),
+        ({"by_run": {"tnl/14k": {"model": {"context_length": 96}}}}, "is not a multiple of model.context_length=96"),
+        ({"by_arch": {"tnl": {"model": {"d_ffn": -1}}}}, "overrides.by_arch.tnl.model.d_ffn: must be greater than 0"),
+    ],
+)
+def test_mistakes_in_overrides_of_the_model(load, overrides, told):
+    with pytest.raises(InputError) as error:
+        load(changed(overrides=overrides))
+    message = str(error.value)
+    assert told in message and "study.yaml" in message and "\n" not in message
+
+
+def test_a_model_stands_in_no_training(load):
+    with pytest.raises(InputError, match=r"unknown key 'training\.model'"):
+        load(changed(training={"model": {"d_ffn": 8}}))
+
+
 def test_set_names_variants_and_changes_the_hash(load):
     plain, variant = load().runs()[0], load(MINIMAL, ["training.lr=1e-3", "model.chunk_size=16"]).runs()[0]
     assert plain.run_id == "llama-14k-c64-s0"
