@@ -97,7 +97,8 @@ def table(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Downstream results by run, as the paper's table 4: accuracies and SCROLLS in percent, perplexities, averages."""
+    """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
+    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing."""
     from analysis.evals.lmeval.summary import show_summary, summary
     from analysis.evals.table import stored_results
 

@@ -1,21 +1,27 @@
-"""Averages over tasks: table 4's common-sense columns, SuperGLUE's, and SCROLLS in the two ways it is averaged.
+"""Averages over tasks: table 4's common-sense columns, SuperGLUE's eight tasks and HGRN's seven of them, and SCROLLS in
+the two ways it is averaged.
 
 A task that failed, or is not there yet, is named; an average that leaves one out says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from .scores import geometric_mean
-from .sets import CSR, ROUGE, SCROLLS, TASKS
+from .sets import CSR, ROUGE, SCROLLS, SUPERGLUE, TASKS
 
 Values = Mapping[str, Mapping[str, float | None]]  # of one checkpoint: task -> metric -> value
 
 # Table 4 of "Scaling Laws for Linear Complexity Language Models": accuracies in percent, these seven in its average;
 # SIQA is named in its text and is in none of its tables.
 TABLE4 = tuple(name for name in CSR if name != "siqa")
+
+# Table 5 of "HGRN": SuperGLUE without ReCoRD, and MultiRC by whole questions (its cells are multiples of 1 / 953, which
+# is how many there are).
+HGRN_SUPERGLUE = {task: "em" if task == "multirc" else TASKS[task].metrics[0] for task in SUPERGLUE if task != "record"}
+SHARES = ("acc", "acc_norm", "f1", "em")  # from 0 to 1 in lm-eval; SCROLLS' f1 and em are in percent
 
 
 @dataclass(frozen=True)
@@ -28,16 +34,18 @@ class Average:
     missing: tuple[str, ...]
 
 
-def headline(task: str, values: Mapping[str, float | None]) -> float | None:
-    """The metric that stands for a task, accuracies in percent."""
-    metric = TASKS[task].metrics[0]
+def headline(task: str, values: Mapping[str, float | None], metric: str | None = None) -> float | None:
+    """A task's `metric`, or the one that stands for it; shares in percent."""
+    metric = metric or TASKS[task].metrics[0]
     value = values.get(metric)
-    return None if value is None else 100 * value if metric.startswith("acc") else value
+    share = metric in SHARES and (TASKS[task].scrolls is None or metric.startswith("acc"))
+    return None if value is None else 100 * value if share else value
 
 
-def accuracy_average(tasks: tuple[str, ...], values: Values) -> Average:
-    """Mean accuracy in percent over `tasks`, each by the metric that stands for it."""
-    found = {task: headline(task, values.get(task, {})) for task in tasks}
+def accuracy_average(tasks: Iterable[str], values: Values) -> Average:
+    """Mean in percent over `tasks`, each by the metric that stands for it, or by that which a mapping gives it."""
+    metrics = tasks if isinstance(tasks, Mapping) else {}
+    found = {task: headline(task, values.get(task, {}), metrics.get(task)) for task in tasks}
     scores = [score for score in found.values() if score is not None]
     return _average(scores, tuple(task for task, score in found.items() if score is None))
 

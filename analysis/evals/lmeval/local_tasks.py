@@ -14,6 +14,7 @@ from typing import Any
 
 from arch.errors import InputError
 
+from . import multirc
 from .scores import rouge, word_f1
 from .sets import DATA, TASKS
 
@@ -96,8 +97,12 @@ def _yaml_task(name: str, rows: Sequence[dict[str, Any]]) -> Any:
     config |= {"validation_split": None, "test_split": None, f"{split}_split": split}
     for key in ("tag", "group", "include", "should_decontaminate", "doc_to_decontamination_query"):
         config.pop(key, None)
+    bases: tuple[type, ...] = (BuiltOnce, ConfigurableTask)
+    if name == "multirc":
+        config["doc_to_choice"] = multirc.CHOICES
+        bases = (BuiltOnce, multirc.ByQuestion, ConfigurableTask)
 
-    class LocalTask(BuiltOnce, ConfigurableTask):
+    class LocalTask(*bases):  # type: ignore[misc]
         def download(self, *args: Any, **kwargs: Any) -> None:
             self.dataset = {split: Dataset.from_list(list(rows))}
 

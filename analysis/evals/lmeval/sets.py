@@ -24,13 +24,14 @@ class DataSet:
 @dataclass(frozen=True)
 class LmTask:
     """data: a key of DATA; yaml: below lm_eval/tasks, or None for a class of SCROLLS; metrics: the task's, the one that
-    stands for it first (for table 4: the paper's choice of acc or acc_norm)."""
+    stands for it first (for table 4: the paper's choice of acc or acc_norm); version: of how we ask and score it."""
 
     data: str
     metrics: tuple[str, ...]
     yaml: str | None = None
     scrolls: str | None = None
     about: str = ""
+    version: int = 1
 
 
 def _glue(config: str) -> DataSet:
@@ -82,7 +83,9 @@ TASKS: dict[str, LmTask] = {
     "lambada": LmTask("lambada", ("perplexity", "acc"), "lambada/lambada_openai.yaml", about="a passage's last word"),
     "cb": LmTask("cb", ("acc", "f1"), "super_glue/cb/default.yaml", about="SuperGLUE CommitmentBank"),
     "copa": LmTask("copa", ("acc",), "super_glue/copa/default.yaml", about="SuperGLUE cause or effect"),
-    "multirc": LmTask("multirc", ("acc",), "super_glue/multirc/default.yaml", about="SuperGLUE, is an answer right"),
+    "multirc": LmTask(
+        "multirc", ("acc", "em"), "super_glue/multirc/default.yaml", about="SuperGLUE, is an answer right", version=2
+    ),
     "record": LmTask("record", ("f1", "em"), "super_glue/record/default.yaml", about="SuperGLUE, fill in the entity"),
     "rte": LmTask("rte", ("acc",), "super_glue/rte/default.yaml", about="SuperGLUE entailment"),
     "wic": LmTask("wic", ("acc",), "super_glue/wic/default.yaml", about="SuperGLUE, one word in two sentences"),

@@ -1,65 +1,113 @@
-"""The downstream table of a study: one line a checkpoint, with table 4's columns and the averages' missing parts."""
+"""The downstream table of a study: one line a checkpoint, with the columns of table 4 of "Scaling Laws for Linear
+Complexity Language Models" in its order, then what it does not have, and the averages' missing parts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .averages import TABLE4, Average, accuracy_average, headline, scrolls_official, scrolls_plain
+from ..niah.settings import NiahSettings
+from .averages import HGRN_SUPERGLUE, TABLE4, Average, accuracy_average, headline, scrolls_official, scrolls_plain
 from .sets import CSR, SCROLLS, SUPERGLUE, TASKS
+
+NIAH = "niah-easy"  # table 4's mode; its weighted average accuracy
+# Table 4's columns, and by which words `scaling eval --tasks` computes what they lack
+PAPER = {task: task for task in TABLE4} | {
+    "csr_avg": "",  # of the ones before
+    "wikitext_ppl": "wikitext",
+    "lambada_ppl": "lambada",
+    "niah_easy": NIAH,
+    "scrolls_plain": "scrolls",
+}
+GRID = ("first_length", "last_length", "n_lengths", "n_depths", "alpha_c", "alpha_d")
+NO_COLUMNS = ("run_id", "step", "n_tokens", "missing", "unlike")
 
 
 def summary(results: Iterable[Mapping[str, Any]], all_steps: bool = False) -> list[dict[str, Any]]:
     """One record a checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by run.
 
-    results: as analysis.evals.table.stored_results reads them. Accuracies and SCROLLS in percent, perplexities a word;
-    `missing` names the tasks that an average lacks although it has others.
+    results: as analysis.evals.table.stored_results reads them; those of another version of a task do not count.
+    Accuracies, niah_easy and SCROLLS in percent, perplexities a word; `missing` names the tasks that an average lacks
+    although it has others; `unlike` tells of tasks that were asked on less than all of their data.
     """
     checkpoints: dict[tuple[str, int], dict[str, Any]] = {}
     for result in results:
-        if result["task"] in TASKS:
-            found = checkpoints.setdefault((result["run_id"], result["step"]), {"n_tokens": result["n_tokens"]})
-            found.setdefault("values", {})[result["task"]] = result["values"]
+        task = result["task"]
+        if task == NIAH or (task in TASKS and result["version"] == TASKS[task].version):
+            new = {"n_tokens": result["n_tokens"], "values": {}, "unlike": {}}
+            found = checkpoints.setdefault((result["run_id"], result["step"]), new)
+            found["values"][task] = result["values"]
+            if unlike := _unlike(task, result["settings"]):
+                found["unlike"][task] = unlike
     last = {run_id: step for run_id, step in sorted(checkpoints)}
     return [
-        {"run_id": run_id, "step": step, "n_tokens": found["n_tokens"], **_line(found["values"])}
+        {
+            "run_id": run_id,
+            "step": step,
+            "n_tokens": found["n_tokens"],
+            **_line(found["values"]),
+            "unlike": found["unlike"],
+        }
         for (run_id, step), found in sorted(checkpoints.items())
         if all_steps or step == last[run_id]
     ]
 
 
 def _line(values: dict[str, dict[str, float | None]]) -> dict[str, Any]:
+    glue = {} if set(values) & set(SUPERGLUE) <= set(CSR) else values  # BoolQ, which is of both, makes no SuperGLUE
     averages = {
         "csr_avg": (accuracy_average(TABLE4, values), TABLE4),
-        "superglue_avg": (accuracy_average(SUPERGLUE, values), SUPERGLUE),
         "scrolls_plain": (scrolls_plain(values), SCROLLS),
+        "superglue_avg": (accuracy_average(SUPERGLUE, glue), SUPERGLUE),
+        "superglue_hgrn": (accuracy_average(HGRN_SUPERGLUE, glue), tuple(HGRN_SUPERGLUE)),
         "scrolls_official": (scrolls_official(values), SCROLLS),
     }
     missing: dict[str, list[str]] = {
         name: list(average.missing) for name, (average, tasks) in averages.items() if _begun(average, tasks)
     }
-    return {
-        **{task: headline(task, values[task]) if task in values else None for task in CSR},
+    found = {
+        **{task: headline(task, values[task]) if task in values else None for task in (*TABLE4, "siqa")},
         "wikitext_ppl": values.get("wikitext", {}).get("word_perplexity"),
         "lambada_ppl": values.get("lambada", {}).get("perplexity"),
+        "niah_easy": values.get(NIAH, {}).get("weighted_avg_acc"),
         **{name: average.value for name, (average, _) in averages.items()},
-        "missing": missing,
     }
+    ours = [name for name in found if name not in PAPER]
+    return {name: found[name] for name in (*PAPER, *ours)} | {"missing": missing}
 
 
 def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
     return 0 < len(average.missing) < len(tasks)
 
 
+def _unlike(task: str, settings: Mapping[str, Any]) -> str | None:
+    """What a task was asked on, where that is not what the papers asked it on."""
+    if task != NIAH:
+        return f"its first {settings['limit']:,} documents" if settings.get("limit") else None
+    paper = NiahSettings().model_dump()
+    grid = {**paper, **settings}
+    if all(grid[name] == paper[name] for name in GRID):
+        return None
+    lengths = f"{grid['n_lengths']} lengths from {grid['first_length']:,} to {grid['last_length']:,} tokens"
+    return f"another grid than the paper's: {lengths} x {grid['n_depths']} depths"
+
+
 def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Heads and cells of the columns that any line has, and a note for each average that lacks tasks."""
-    names = [name for name in (rows[0] if rows else {}) if name not in ("run_id", "step", "n_tokens", "missing")]
+    """Heads and cells of the columns that any line has, and notes: what averages lack, tasks asked on less than all,
+    and which of table 4's columns no line has."""
+    names = [name for name in (rows[0] if rows else {}) if name not in NO_COLUMNS]
     used = [name for name in names if any(row[name] is not None for row in rows)]
     cells = [
         (row["run_id"], f"{row['step']:,}", *(_cell(row[name], name in row["missing"]) for name in used))
         for row in rows
     ]
     notes = sorted({f"* {name} without {', '.join(tasks)}" for row in rows for name, tasks in row["missing"].items()})
+    notes += sorted({f"{task} on {words}" for row in rows for task, words in row["unlike"].items()})
+    absent = [name for name in names if name in PAPER and name not in used]
+    if absent:
+        words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
+        words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
+        notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval STUDY --tasks {','.join(words)})")
     return ("run", "step", *used), cells, notes
 
 

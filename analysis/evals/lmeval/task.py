@@ -47,9 +47,8 @@ class Prepared:
 class LmEvalTask:
     """A task of TASKS; its data lies in the study's data folder."""
 
-    version = 1
-
     def __init__(self, name: str, place: Place) -> None:
+        self.version = TASKS[name].version
         self.name, self._place, self._chosen = name, place, place.settings_of(name, LmSettings)
 
     @property

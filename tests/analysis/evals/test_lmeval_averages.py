@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals.lmeval.averages import TABLE4, accuracy_average, scrolls_official, scrolls_plain
+from analysis.evals.lmeval.averages import (
+    HGRN_SUPERGLUE,
+    TABLE4,
+    accuracy_average,
+    scrolls_official,
+    scrolls_plain,
+)
+from analysis.evals.lmeval.multirc import exact_match
 from analysis.evals.lmeval.scores import rouge, word_f1
-from analysis.evals.lmeval.sets import SCROLLS
+from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE
 
 REFERENCE = Path(__file__).resolve().parents[4] / "shared/reference/csv"
 COLUMNS = {
@@ -88,6 +95,37 @@ def test_the_papers_common_sense_averages():
             assert accuracy_average(TABLE4, values).value == pytest.approx(float(row["csr_avg"]), abs=0.0101), row
             n += 1
     assert n == 24
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="no ../shared folder: the paper's tables are not in the repository")
+def test_hgrns_superglue_averages():
+    """Its seven columns, MultiRC's among them, give the average it prints; and MultiRC's cells are whole questions."""
+    (path,) = REFERENCE.glob("001_table05_*.csv")
+    rows = list(csv.DictReader(path.open()))
+    for row in rows:
+        values = {task: {metric: float(row[task]) / 100} for task, metric in HGRN_SUPERGLUE.items()}
+        assert accuracy_average(HGRN_SUPERGLUE, values).value == pytest.approx(float(row["avg"]), abs=0.0101), row
+        questions = 953 * float(row["multirc"]) / 100  # of the validation split, 4,848 answers
+        assert questions == pytest.approx(round(questions), abs=0.05), row
+    assert len(rows) == 13 and set(rows[0]) - {"model", "params_billion", "tokens_billion", "avg"} == set(
+        HGRN_SUPERGLUE
+    )
+
+
+def test_superglues_two_averages_by_hand():
+    values = {task: {"acc": 0.5} for task in SUPERGLUE if task != "record"}
+    values["record"] = {"f1": 0.9, "em": 0.1}
+    values["multirc"]["em"] = 0.0
+    assert accuracy_average(SUPERGLUE, values).value == pytest.approx((7 * 50 + 90) / 8)
+    assert accuracy_average(HGRN_SUPERGLUE, values).value == pytest.approx(6 * 50 / 7)
+    del values["multirc"]["em"], values["record"]
+    assert accuracy_average(HGRN_SUPERGLUE, values).missing == ("multirc",)
+    assert accuracy_average(SUPERGLUE, values).missing == ("record",)
+
+
+def test_a_question_counts_where_all_of_its_answers_are_judged_as_they_are():
+    judged = [((0, 0), True), ((0, 1), True), ((0, 0), False), ((1, 0), True), ((0, 1), True), ((1, 1), False)]
+    assert exact_match(judged) == 2 / 4
 
 
 def test_scores_by_hand():

@@ -1,12 +1,16 @@
 """The downstream table: one line a checkpoint, averages marked where they lack a task."""
 
+import pytest
+
 from analysis.evals.lmeval.averages import TABLE4
-from analysis.evals.lmeval.sets import TASKS
+from analysis.evals.lmeval.sets import SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.summary import show_summary, summary
 
 
-def result(run_id, step, task, **values):
-    return {"run_id": run_id, "step": step, "n_tokens": step * 10, "task": task, "values": values}
+def result(run_id, step, task, settings=None, **values):
+    version = TASKS[task].version if task in TASKS else 1
+    place = {"run_id": run_id, "step": step, "n_tokens": step * 10}
+    return {**place, "task": task, "version": version, "settings": settings or {}, "values": values}
 
 
 def test_lines_and_notes():
@@ -29,3 +33,54 @@ def test_lines_and_notes():
     assert "* csr_avg without hellaswag, winogrande, arc-easy, arc-challenge, openbookqa" in notes
     assert [row["step"] for row in summary([*rest, *full], all_steps=True)] == [10, 20, 10]
     assert summary([]) == [] and show_summary([]) == (("run", "step"), [], [])
+
+
+def test_table_4s_columns_in_its_order():
+    values = {"wikitext": {"word_perplexity": 20.0}, "lambada": {"perplexity": 9.0}}
+    values |= {task: {TASKS[task].metrics[0]: 0.5} for task in (*TABLE4, "siqa")}
+    values |= {task: dict.fromkeys(TASKS[task].metrics, 8.0) for task in SCROLLS}
+    values["niah-easy"] = {"weighted_avg_acc": 12.3, "acc_avg": 99.0}
+    rows = summary([result("a", 10, task, **found) for task, found in values.items()])
+    heads, cells, notes = show_summary(rows)
+    csr = ("boolq", "piqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa", "csr_avg")
+    paper = (*csr, "wikitext_ppl", "lambada_ppl", "niah_easy", "scrolls_plain")
+    assert heads == ("run", "step", *paper, "siqa", "scrolls_official")
+    assert cells[0][2:14] == (*["50.00"] * 8, "20.00", "9.00", "12.30", "8.00") and notes == []
+
+
+def test_what_is_not_there_of_table_4_is_told():
+    given = [result("a", 10, "piqa", acc=0.5), result("a", 10, "boolq", acc=0.5)]
+    assert show_summary(summary(given))[2][-1] == (
+        "of table 4 not here: hellaswag, winogrande, arc-easy, arc-challenge, openbookqa, wikitext_ppl, lambada_ppl, "
+        "niah_easy, scrolls_plain (scaling eval STUDY --tasks hellaswag,winogrande,arc-easy,arc-challenge,openbookqa,"
+        "wikitext,lambada,niah-easy,scrolls)"
+    )
+    (note,) = show_summary(summary([result("a", 10, "niah-easy", weighted_avg_acc=1.0)]))[2]
+    assert note.endswith("(scaling eval STUDY --tasks csr,wikitext,lambada,scrolls)")
+
+
+def test_tasks_asked_on_less_than_all_are_told():
+    small = {"n_lengths": 3, "last_length": 2000}
+    given = [
+        result("a", 10, "niah-easy", small, weighted_avg_acc=50.0),
+        result("b", 10, "niah-easy", {"n_lengths": 35, "digits": 5}, weighted_avg_acc=50.0),
+        result("b", 10, "piqa", {"limit": 100}, acc=0.5),
+        result("b", 10, "boolq", {"limit": None}, acc=0.5),
+    ]
+    notes = show_summary(summary(given))[2]
+    assert notes[1:3] == [
+        "niah-easy on another grid than the paper's: 3 lengths from 1,000 to 2,000 tokens x 35 depths",
+        "piqa on its first 100 documents",
+    ]
+
+
+def test_superglue_has_two_averages_and_no_result_of_another_version():
+    """MultiRC's first version had right and wrong exchanged."""
+    given = [result("a", 10, task, **{TASKS[task].metrics[0]: 0.5}) for task in SUPERGLUE if task != "multirc"]
+    old = result("a", 10, "multirc", acc=0.1) | {"version": 1}
+    for row in summary([*given, old]):
+        assert row["superglue_avg"] == row["superglue_hgrn"] == 50.0
+        assert row["missing"]["superglue_avg"] == row["missing"]["superglue_hgrn"] == ["multirc"]
+    (row,) = summary([*given, result("a", 10, "multirc", acc=0.5, em=0.01)])
+    assert row["superglue_avg"] == 50.0 and row["superglue_hgrn"] == pytest.approx(301 / 7)
+    assert "superglue_hgrn" not in row["missing"]

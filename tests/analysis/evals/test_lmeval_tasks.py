@@ -97,6 +97,37 @@ def test_right_answers_are_found_right():
             assert found["results"][name]["acc,none"] == score
 
 
+def test_multirc_by_answers_and_by_questions():
+    """Label 1 is a right answer, to which "yes" is the right judgement: lm-eval's own choices say the contrary."""
+
+    class Judge(CountingLM):
+        def _loglikelihood_tokens(self, requests, disable_tqdm=False, override_bs=None):
+            return [(float(texts[1].endswith(self.word(texts[1]))), True) for texts, *_ in requests]
+
+    from lm_eval.evaluator import evaluate
+
+    rows = read_rows(ROWS / DATA["multirc"].file)
+    assert [(row["idx"]["paragraph"], row["idx"]["question"], row["label"]) for row in rows] == [
+        (0, 0, 1),
+        (0, 0, 0),
+        (1, 0, 1),
+    ]
+    right = {row["answer"]: "yes" if row["label"] else "no" for row in rows}
+
+    def truth(choice):
+        return next(word for answer, word in right.items() if choice.strip().startswith(answer))
+
+    lm = Judge(hf_model(loaded().model), hf_tokenizer("bytes"), WINDOW, 4, lambda share, text: None, {}, 8)
+    for word, acc, em in (
+        (truth, 1.0, 1.0),
+        (lambda choice: "yes", 2 / 3, 1 / 2),
+        (lambda choice: "no", 1 / 3, 0.0),
+    ):
+        lm.word = word
+        found = evaluate(lm=lm, task_dict={"multirc": local_task("multirc", rows)}, bootstrap_iters=10)["results"]
+        assert (found["multirc"]["acc,none"], found["multirc"]["em,none"]) == (pytest.approx(acc), em)
+
+
 def shared_rows(tmp_path):
     """The first rows of the real PIQA, LAMBADA and WikiText-2, in the hub's form."""
     if not SHARED.is_dir():
