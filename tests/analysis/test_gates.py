@@ -75,7 +75,7 @@ def test_gates_of_a_model(arch):
     mixer, seen = mixer_call(model, rows)
     gates = mixer.forget_gates(seen["x"], seen["stream"])
     assert gates.shape[:2] == rows.shape and (gates >= 0).all() and (gates <= 1).all()
-    assert found[1].n == gates.numel() and found[1].mean == pytest.approx(gates.mean().item(), abs=1e-6)
+    assert found[1].n == gates.numel() and found[1].mean == pytest.approx(gates.double().mean().item(), abs=1e-6)
     if arch == "tnl":
         assert found[0].q05 == pytest.approx(np.exp(-(2**-4) * (1 + 1e-5)), abs=1e-7)
         assert found[0].mean == pytest.approx(np.exp([-(2**-4), -(2**-8)]).mean(), abs=1e-5)
