@@ -11,6 +11,7 @@ import torch.nn.functional as nnf
 from analysis.gate_plots import NO_GATE, SOFTMAX, figures, gates_table, page, write_inspection
 from analysis.gates import Counter, Inspection, gate_statistics, mixing_matrices, read_rows
 from arch.config import ARCHS
+from arch.decays import fixed_slopes
 from arch.errors import InputError
 from arch.lm import build_model
 from arch.presets import preset
@@ -77,8 +78,9 @@ def test_gates_of_a_model(arch):
     assert gates.shape[:2] == rows.shape and (gates >= 0).all() and (gates <= 1).all()
     assert found[1].n == gates.numel() and found[1].mean == pytest.approx(gates.double().mean().item(), abs=1e-6)
     if arch == "tnl":
-        assert found[0].q05 == pytest.approx(np.exp(-(2**-4) * (1 + 1e-5)), abs=1e-7)
-        assert found[0].mean == pytest.approx(np.exp([-(2**-4), -(2**-8)]).mean(), abs=1e-5)
+        slopes = np.array(fixed_slopes(2))
+        assert found[0].q05 == pytest.approx(np.exp(-slopes[0] * (1 + 1e-5)), abs=1e-7)
+        assert found[0].mean == pytest.approx(np.exp(-slopes).mean(), abs=1e-5)
     elif arch == "cosformer2":
         assert found[0].mean == found[0].q05 == 1
     else:
