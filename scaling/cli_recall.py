@@ -30,7 +30,7 @@ def recall(
 ) -> None:
     """Train every architecture on associative recall and draw accuracy against width, as HGRN2's figure 3.
 
-    A re-run does what is missing. Rates that were tried and the rule that chose one stand in the table.
+    A re-run does what is missing. What was tried and the rule that chose of it stand above the table and in it.
     """
     from analysis.recall.recipe import read_sweep
     from analysis.recall.sweep import outcomes
@@ -43,10 +43,12 @@ def recall(
     todo = [unit.name for unit, outcome in found.items() if outcome is None]
     if dry_run:
         if as_json:
-            return print_json({"units": len(found), "todo": todo, "rates": chosen.rates, "steps": chosen.steps})
+            tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "told": chosen.told()}
+            return print_json({"units": len(found), "todo": todo, **tried, "steps": chosen.steps})
         if not todo:
             return print(f"nothing to do: all {len(found)} units are trained")
-        return print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
+        print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
+        return print("\n".join(chosen.told()))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -63,7 +65,8 @@ def recall(
     if as_json:
         print_json(result)
     else:
-        print(f"{text_table(HEADINGS, table(result['rows']))}\n\npage: {result['page']}")
+        print("\n".join([*result["told"], "", text_table(HEADINGS, table(result["rows"]))]))
+        print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")
     if result["missing"]:

@@ -14,11 +14,20 @@ from analysis.pictures import write_pictures
 from analysis.plots import INK
 from data.files import write_bytes, write_json
 
-from .recipe import Sweep
+from .recipe import Sweep, Trial
 from .sweep import Outcome, Unit
 
 PANEL, HEIGHT = 300, 380  # pixels
-HEADINGS = ("problem", "width", "arch", "accuracy", "over seeds", "rate", "steps to done", "tried at the first seed")
+HEADINGS = (
+    "problem",
+    "width",
+    "arch",
+    "accuracy",
+    "over seeds",
+    "rate (expand ratio)",
+    "steps to done",
+    "tried at the first seed",
+)
 
 
 def records(sweep: Sweep, found: Mapping[Unit, Outcome | None]) -> list[dict[str, Any]]:
@@ -32,8 +41,9 @@ def records(sweep: Sweep, found: Mapping[Unit, Outcome | None]) -> list[dict[str
             "accuracy": outcome.accuracy,
             "by_seed": {run.seed: run.accuracy for run in outcome.runs},
             "rate": outcome.runs[0].rate,
+            "expand_ratio": outcome.runs[0].ratio,
             "steps_to_done": outcome.runs[0].steps_to(sweep.done),
-            "tried": {f"{run.rate:g}": run.accuracy for run in outcome.sweep},
+            "tried": {str(run.trial): run.accuracy for run in outcome.sweep},
         }
         for unit, outcome in found.items()
         if outcome is not None
@@ -46,7 +56,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     for row in rows:
         scores = list(row["by_seed"].values())
         spread = f"{min(scores):.3f}-{max(scores):.3f} ({len(scores)})" if len(scores) > 1 else "one seed"
-        tried = "  ".join(f"{rate}: {accuracy:.3f}" for rate, accuracy in row["tried"].items())
+        tried = "  ".join(f"{trial}: {accuracy:.3f}" for trial, accuracy in row["tried"].items())
         problem = f"{row['length']}x{row['pairs']}"
         steps = str(row["steps_to_done"] or "-")
         cells.append(
@@ -56,7 +66,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
                 row["arch"],
                 f"{row['accuracy']:.3f}",
                 spread,
-                f"{row['rate']:g}",
+                str(Trial(row["rate"], row["expand_ratio"])),
                 steps,
                 tried,
             )
@@ -65,7 +75,7 @@ def table(rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> go.Figure:
-    """Accuracy at the chosen rate, the mean over seeds, with bars from the worst to the best seed."""
+    """Accuracy of the chosen trial, the mean over seeds, with bars from the worst to the best seed."""
     problems = sorted(sweep.problems, key=lambda problem: problem.length)
     titles = [f"{problem.length} tokens, {problem.pairs} pairs" for problem in problems]
     drawn = make_subplots(rows=1, cols=len(problems), shared_yaxes=True, subplot_titles=titles, horizontal_spacing=0.03)
@@ -106,10 +116,17 @@ def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -
     rows = records(sweep, found)
     directory.mkdir(parents=True, exist_ok=True)
     missing = [unit.name for unit, outcome in found.items() if outcome is None]
-    content = {"schema": 1, "sweep": sweep.model_dump(mode="json"), "rows": rows, "missing": missing}
+    content = {"schema": 1, "sweep": sweep.model_dump(mode="json"), "told": sweep.told(), "rows": rows}
+    content["missing"] = missing
     write_json(directory / "recall.json", content, kind="results")
     drawn = figure(sweep, rows)
     page = drawn.to_html(include_plotlyjs=True, full_html=True)
     write_bytes(directory / "index.html", page.encode(), kind="results")
     reason = write_pictures({"recall": drawn}, directory / "figures")
-    return {"rows": rows, "missing": missing, "page": str(directory / "index.html"), "no_pictures": reason}
+    return {
+        "told": sweep.told(),
+        "rows": rows,
+        "missing": missing,
+        "page": str(directory / "index.html"),
+        "no_pictures": reason,
+    }

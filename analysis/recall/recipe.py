@@ -1,12 +1,14 @@
-"""What a recall sweep may say: problems, widths, learning rates, and the one recipe that all architectures share.
+"""What a recall sweep may say: problems, widths, what is tried, and the one recipe that all architectures share.
 
 The data are `data.synthetic.mqar_batch`'s, after Arora et al., "Zoology" (arXiv:2312.04927): keys with values, then the
 keys again; the loss is over the values asked for. HGRN2's figure 3 (Qin et al. 2024) draws accuracy against width for
-lengths 64 to 512. Every number in a figure carries the rates that were tried and the rule that chose one.
+lengths 64 to 512, each point the best of a range of learning rates and expand ratios (its section 4.1). Every number
+carries what was tried and the rule that chose one of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +23,9 @@ from scaling.fields import Arch, Count, Distinct, Name, Number, Positive, Seed
 from scaling.study_file import read_mapping, validate
 
 PACKAGED = Path(__file__).parent / "sweeps"
-
+# The range of HGRN2's section 4.1
+PAPER_RATES = (1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2)
+PAPER_RATIOS = (64, 128)  # of HGRN2: d_model / n_heads, the width of a head's keys
 
 Rate = Annotated[Number, Field(gt=0, lt=1)]
 
@@ -41,13 +45,24 @@ class Problem(Part):
         return f"{self.length}x{self.pairs}"
 
 
-class Sweep(Part):
-    """Every architecture on every problem at every width, each by its best learning rate at the first seed.
+@dataclass(frozen=True)
+class Trial:
+    """What is tried of an architecture: a learning rate and, where the sweep names several, an expand ratio."""
 
-    rates: tried in that order (`first`: an architecture's own beginning); with `stop` the sweep ends at a rate that
-    answers a share `solved` of the queries. A run ends early when it answers `done`. `seeds` after the first repeat the
-    chosen rate. head_dim: d_model / n_heads by architecture; model: further fields of its configuration; longer:
-    factor of its steps.
+    rate: float
+    ratio: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.rate:g}" if self.ratio is None else f"{self.rate:g} ({self.ratio})"
+
+
+class Sweep(Part):
+    """Every architecture on every problem at every width, each by its best trial at the first seed.
+
+    rates: tried in that order (`first`: an architecture's own beginning), each with all of the architecture's
+    `expand_ratios`; with `stop` the sweep ends at a trial that answers a share `solved` of the queries. A run ends
+    early when it answers `done`. `seeds` after the first repeat the chosen trial. head_dim: d_model / n_heads by
+    architecture, where there is one only; model: further fields of its configuration; longer: factor of its steps.
     """
 
     name: Name
@@ -60,6 +75,7 @@ class Sweep(Part):
     stop: bool = True
     n_layers: Count = 2
     head_dim: dict[str, Count] = {}
+    expand_ratios: dict[str, Annotated[list[Count], Distinct]] = {}
     model: dict[str, dict[str, int | float | bool | str]] = {}
     init_std: Positive = 0.1
     vocab_size: Count = 64
@@ -75,23 +91,28 @@ class Sweep(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Sweep:
-        for table in ("first", "head_dim", "model", "longer"):
+        for table in ("first", "head_dim", "expand_ratios", "model", "longer"):
             for arch in getattr(self, table):
                 if arch not in self.archs:
                     raise ValueError(f"{table}.{arch}: {arch} is not among archs{nearest(arch, self.archs)}")
+        for arch in self.expand_ratios:
+            if arch in self.head_dim:
+                raise ValueError(f"expand_ratios.{arch}: head_dim.{arch} names one already; leave one of the two out")
         for problem in self.problems:
             mqar_batch(0, 0, 1, problem.length, problem.pairs, self.vocab_size)
             for width in self.widths:
                 for arch in self.archs:
-                    self.config(arch, problem, width)
+                    for trial in self.trials(arch, width):
+                        self.config(arch, problem, width, trial.ratio)
         return self
 
-    def config(self, arch: str, problem: Problem, width: int) -> ModelConfig:
-        """The model of one cell: `n_layers` of this width, the channel mixer, where there is one, as wide.
+    def config(self, arch: str, problem: Problem, width: int, ratio: int | None = None) -> ModelConfig:
+        """The model of one cell: `n_layers` of this width, the channel mixer, where there is one, as wide; heads as
+        wide as `ratio`, None for head_dim.
 
         Raises InputError where the width has no such heads, or the fields contradict each other.
         """
-        head_dim = min(self.head_dim.get(arch, 64), width)
+        head_dim = min(ratio or self.head_dim.get(arch, 64), width)
         if width % head_dim:
             raise InputError(f"widths: {width} does not split into {arch}'s heads of {head_dim}")
         shape = {"n_layers": self.n_layers, "n_heads": width // head_dim, "d_ffn": width, "init_std": self.init_std}
@@ -102,8 +123,36 @@ class Sweep(Part):
     def rates_of(self, arch: str) -> list[float]:
         return sorted(self.rates, key=lambda rate: rate != self.first.get(arch))
 
+    def trials(self, arch: str, width: int) -> list[Trial]:
+        """In order. No head is wider than the model: of the ratios beyond it the first stands for all."""
+        ratios: list[int | None] = [*dict.fromkeys(min(one, width) for one in self.expand_ratios.get(arch, []))]
+        return [Trial(rate, ratio) for rate in self.rates_of(arch) for ratio in ratios or [None]]
+
+    def told(self) -> list[str]:
+        """What is tried and which of it counts; then what HGRN2's figure 3 tried beyond it, if anything."""
+        ratios = [f"{arch}'s {_listed(ones)}" for arch, ones in self.expand_ratios.items()]
+        first = [f"{arch} from {rate:g} on" for arch, rate in self.first.items()]
+        order = f"in this order{f' ({_listed(first)})' if first else ''} until one answers {self.solved:.0%}"
+        tried = f"tried: learning rates {_listed(self.rates)}"
+        if ratios:
+            tried += f", each with expand ratios (in brackets) {_listed(ratios)}"
+        lines = [f"{tried}; {order if self.stop else 'all of them'}; the best counts"]
+        less = []
+        if missing := [rate for rate in PAPER_RATES if rate not in self.rates]:
+            less.append(f"learning rates {_listed(missing)}")
+        own = self.expand_ratios.get("hgrn2", [self.head_dim.get("hgrn2", 64)])
+        if "hgrn2" in self.archs and (missing_ratios := [ratio for ratio in PAPER_RATIOS if ratio not in own]):
+            less.append(f"HGRN2's expand ratio {_listed(missing_ratios)}")
+        if self.stop:
+            less.append("what comes behind one that answers enough")
+        return lines + ([f"HGRN2's figure 3 (section 4.1) tried more: {'; '.join(less)}"] if less else [])
+
     def steps_of(self, arch: str) -> int:
         return self.steps * self.longer.get(arch, 1)
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in things)
 
 
 @dataclass(frozen=True)
@@ -114,6 +163,11 @@ class Run:
     seed: int
     curve: tuple[tuple[int, float], ...]
     seconds: float
+    ratio: int | None = None
+
+    @property
+    def trial(self) -> Trial:
+        return Trial(self.rate, self.ratio)
 
     @property
     def accuracy(self) -> float:

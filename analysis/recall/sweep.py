@@ -1,6 +1,6 @@
 """A sweep on disk: one file a training, written whole; any number of workers share it, and a re-run does what is left.
 
-<out>/<name>/cells/<arch>-<length>x<pairs>-d<width>-lr<rate>-s<seed>.json
+<out>/<name>/cells/<arch>-<length>x<pairs>-d<width>[-e<expand ratio>]-lr<rate>-s<seed>.json
 <out>/<name>/recall.json, index.html, figures/recall.png    the table and figure 3, of all that is there
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from analysis.evals.claims import take
 from data.files import read_json, write_json
 
-from .recipe import Problem, Run, Sweep
+from .recipe import Problem, Run, Sweep, Trial
 
 VERSION = 1  # of the recipe's code: a change makes every stored cell stale
 # What decides a cell beside itself; the rest of a sweep chooses among cells.
@@ -36,7 +36,7 @@ RECIPE = (
 
 @dataclass(frozen=True)
 class Unit:
-    """What one worker takes: an architecture on a problem at a width, all its rates and seeds."""
+    """What one worker takes: an architecture on a problem at a width, all its trials and seeds."""
 
     arch: str
     problem: Problem
@@ -49,7 +49,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished unit: the rates tried at the first seed, and the runs of the chosen one by seed."""
+    """A finished unit: the trials at the first seed, and the runs of the chosen one by seed."""
 
     unit: Unit
     sweep: tuple[Run, ...]
@@ -67,44 +67,46 @@ def units(sweep: Sweep) -> list[Unit]:
     return [Unit(arch, problem, width) for problem in ordered for width in sweep.widths for arch in sweep.archs]
 
 
-def cell_path(directory: Path, unit: Unit, rate: float, seed: int) -> Path:
-    return directory / "cells" / f"{unit.name}-lr{rate:g}-s{seed}.json"
+def cell_path(directory: Path, unit: Unit, trial: Trial, seed: int) -> Path:
+    ratio = "" if trial.ratio is None else f"-e{trial.ratio}"
+    return directory / "cells" / f"{unit.name}{ratio}-lr{trial.rate:g}-s{seed}.json"
 
 
-def cell_key(sweep: Sweep, unit: Unit, rate: float, seed: int) -> str:
+def cell_key(sweep: Sweep, unit: Unit, trial: Trial, seed: int) -> str:
     """16 hex digits over everything that decides a training."""
     parts = {name: getattr(sweep, name) for name in RECIPE}
-    model = sweep.config(unit.arch, unit.problem, unit.width).identity()
-    cell = [VERSION, model, unit.problem.length, unit.problem.pairs, sweep.steps_of(unit.arch), rate, seed]
+    model = sweep.config(unit.arch, unit.problem, unit.width, trial.ratio).identity()
+    cell = [VERSION, model, unit.problem.length, unit.problem.pairs, sweep.steps_of(unit.arch), trial.rate, seed]
     return hashlib.sha256(json.dumps([parts, cell], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def stored(sweep: Sweep, directory: Path, unit: Unit, rate: float, seed: int) -> Run | None:
+def stored(sweep: Sweep, directory: Path, unit: Unit, trial: Trial, seed: int) -> Run | None:
     """The training as it was stored for this very recipe."""
     try:
-        found = read_json(cell_path(directory, unit, rate, seed))
-        if found["key"] != cell_key(sweep, unit, rate, seed):
+        found = read_json(cell_path(directory, unit, trial, seed))
+        if found["key"] != cell_key(sweep, unit, trial, seed):
             return None
-        return Run(found["rate"], found["seed"], tuple((s, a) for s, a in found["curve"]), found["seconds"])
+        curve = tuple((step, accuracy) for step, accuracy in found["curve"])
+        return Run(found["rate"], found["seed"], curve, found["seconds"], trial.ratio)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def settle(sweep: Sweep, unit: Unit, run: Callable[[float, int], Run | None]) -> Outcome | None:
-    """The rule that chooses a rate, over trainings that `run(rate, seed)` makes or finds; None as soon as it has none.
+def settle(sweep: Sweep, unit: Unit, run: Callable[[Trial, int], Run | None]) -> Outcome | None:
+    """The rule that chooses a trial, of trainings that `run(trial, seed)` makes or finds; None as soon as it has none.
 
-    Rates in order at the first seed; with `stop` the first that solves ends them; the best final accuracy counts.
+    Trials in order at the first seed; with `stop` the first that solves ends them; the best final accuracy counts.
     """
     tried: list[Run] = []
-    for rate in sweep.rates_of(unit.arch):
-        found = run(rate, sweep.seeds[0])
+    for trial in sweep.trials(unit.arch, unit.width):
+        found = run(trial, sweep.seeds[0])
         if found is None:
             return None
         tried.append(found)
         if sweep.stop and found.accuracy >= sweep.solved:
             break
     best = max(tried, key=lambda one: one.accuracy)
-    others = [run(best.rate, seed) for seed in sweep.seeds[1:]]
+    others = [run(best.trial, seed) for seed in sweep.seeds[1:]]
     if None in others:
         return None
     return Outcome(unit, tuple(tried), (best, *(one for one in others if one is not None)))
@@ -128,14 +130,14 @@ def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]
             continue
         with claim:
 
-            def run(rate: float, seed: int, unit: Unit = unit, claim: Any = claim) -> Run:
-                found = stored(sweep, directory, unit, rate, seed)
+            def run(trial: Trial, seed: int, unit: Unit = unit, claim: Any = claim) -> Run:
+                found = stored(sweep, directory, unit, trial, seed)
                 if found is None:
                     found = train(
-                        sweep, unit.arch, unit.problem, unit.width, rate, seed, device=device, report=claim.say
+                        sweep, unit.arch, unit.problem, unit.width, trial, seed, device=device, report=claim.say
                     )
                     _store(sweep, directory, unit, found)
-                    tell(f"{unit.name} rate {rate:g} seed {seed}: {found.accuracy:.3f}, {found.seconds:.0f} s")
+                    tell(f"{unit.name} rate {trial} seed {seed}: {found.accuracy:.3f}, {found.seconds:.0f} s")
                 return found
 
             outcome = settle(sweep, unit, run)
@@ -144,8 +146,8 @@ def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]
 
 
 def _store(sweep: Sweep, directory: Path, unit: Unit, run: Run) -> None:
-    path = cell_path(directory, unit, run.rate, run.seed)
+    path = cell_path(directory, unit, run.trial, run.seed)
     path.parent.mkdir(parents=True, exist_ok=True)
     cell = {"arch": unit.arch, "length": unit.problem.length, "pairs": unit.problem.pairs, "width": unit.width}
-    content = {"key": cell_key(sweep, unit, run.rate, run.seed), **cell, **asdict(run)}
+    content = {"key": cell_key(sweep, unit, run.trial, run.seed), **cell, **asdict(run)}
     write_json(path, content, kind="eval")

@@ -11,22 +11,23 @@ import torch
 from arch.lm import LanguageModel, build_model
 from data.synthetic import NOT_SCORED, mqar_batch
 
-from .recipe import Problem, Run, Sweep
+from .recipe import Problem, Run, Sweep, Trial
 
 HELD_OUT_SEED = 10**6
 BETAS, GRAD_CLIP = (0.9, 0.95), 1.0
 
 
 def train(
-    sweep: Sweep, arch: str, problem: Problem, width: int, rate: float, seed: int, *,
+    sweep: Sweep, arch: str, problem: Problem, width: int, trial: Trial, seed: int, *,
     device: str = "cpu", steps: int | None = None, report: Callable[[float, str], None] | None = None,
 ) -> Run:  # fmt: skip
-    """Train one cell; a new batch each step, none seen twice, rate `rate` after a linear warm-up, then a cosine to 0 at
-    the recipe's last step. `steps` ends it earlier (for trials); report(share done, text) at each look at the held-out
-    rows. On a GPU the forward pass is under bf16 autocast, on a CPU in fp32."""
+    """Train one cell; a new batch each step, none seen twice, the trial's rate after a linear warm-up, then a cosine to
+    0 at the recipe's last step. `steps` ends it earlier (for trials); report(share done, text) at each look at the
+    held-out rows. On a GPU the forward pass is under bf16 autocast, on a CPU in fp32."""
     start, whole = time.perf_counter(), sweep.steps_of(arch)
     last = steps or whole
-    model = build_model(sweep.config(arch, problem, width), seed).to(device)
+    rate = trial.rate
+    model = build_model(sweep.config(arch, problem, width, trial.ratio), seed).to(device)
     kept, parameters = model.no_weight_decay(), dict(model.named_parameters())
     groups = [
         {"params": [p for name, p in parameters.items() if name not in kept], "weight_decay": sweep.weight_decay},
@@ -48,10 +49,10 @@ def train(
         if step % sweep.every == 0 or step == last:
             curve.append((step, accuracy(model, sweep, problem, device)))
             if report:
-                report(step / last, f"{arch} {problem.name} width {width} rate {rate:g}: {curve[-1][1]:.3f}")
+                report(step / last, f"{arch} {problem.name} width {width} rate {trial}: {curve[-1][1]:.3f}")
             if curve[-1][1] >= sweep.done:
                 break
-    return Run(rate, seed, tuple(curve), time.perf_counter() - start)
+    return Run(rate, seed, tuple(curve), time.perf_counter() - start, trial.ratio)
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ model that knows a row's four values but not whose they are has 25%, so 20% mean
 import pytest
 
 from analysis.recall.figure import HEADINGS, records, table
-from analysis.recall.recipe import read_sweep
+from analysis.recall.recipe import Trial, read_sweep
 from analysis.recall.sweep import settle, units
 from analysis.recall.training import train
 
@@ -18,7 +18,7 @@ VISIBLY = 0.2  # this far below solved is visibly less
 
 def measured(arch):
     (unit,) = [unit for unit in units(SMALL) if unit.arch == arch]
-    outcome = settle(SMALL, unit, lambda rate, seed: train(SMALL, arch, unit.problem, unit.width, rate, seed))
+    outcome = settle(SMALL, unit, lambda trial, seed: train(SMALL, arch, unit.problem, unit.width, trial, seed))
     print("", HEADINGS, *table(records(SMALL, {unit: outcome})), sep="\n")
     return outcome.accuracy
 
@@ -43,4 +43,4 @@ def test_tnl_learns_which_values_there_are():
 
 
 def test_without_learning_nothing_is_recalled():
-    assert train(SMALL, "llama", SMALL.problems[0], 64, rate=1e-9, seed=0, steps=2).accuracy < 0.1
+    assert train(SMALL, "llama", SMALL.problems[0], 64, Trial(1e-9), seed=0, steps=2).accuracy < 0.1
