@@ -2,7 +2,7 @@
 
 Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
 N_opt(C), D_opt(C); a master row with the laws of all architectures, then a row for each. Filled points are
-uncensored, hollow ones censored.
+uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from analysis.axes import log_axis, minus
 from analysis.fits.study import FitSettings, smoothed
 from analysis.palette import arch_colors, name_of
 from analysis.runs import Tables
+from analysis.tables import NO_POWER_LAW, is_curved
 
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 MAX_POINTS = 300
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
-VALIDATION_COLUMNS = 4
 
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
     archs = list(fits["archs"])
-    colors, sizes = arch_colors(archs), _size_colors(tables)
+    colors, sizes = arch_colors(archs), size_colors(tables)
     rows = 1 + len(archs)
     gap = 84 / (ROW_HEIGHT * rows)
     titles = [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
@@ -49,9 +49,9 @@ def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | 
         _arch_row(figure, row, arch, fits, tables, colors[arch], sizes)
     if baseline is not None:
         for row in range(1, rows + 1):
-            _reference_line(figure, row, 1, baseline["loss"])
+            reference_line(figure, row, 1, baseline["loss"])
     _legends(figure, rows, gap, sizes, fits, baseline)
-    _style(figure, ROW_HEIGHT * rows + 40)
+    style(figure, ROW_HEIGHT * rows + 40)
     return figure
 
 
@@ -69,49 +69,7 @@ def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go
     return figure, n_rows, columns
 
 
-def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure | None:
-    """Held-out loss at every evaluated checkpoint over compute, a panel for each architecture; None without any."""
-    evals = tables.evals
-    if evals.empty:
-        return None
-    archs = list(dict.fromkeys(evals["arch"]))
-    sizes = _size_colors(tables)
-    figure, n_rows, columns = arch_panels(archs, VALIDATION_COLUMNS, 84 / ROW_HEIGHT)
-    c, loss = evals["flops_exact"], evals["loss"]
-    low, high = loss.min(), loss.max()
-    if baseline is not None:
-        low, high = min(low, baseline["loss"]), max(high, baseline["loss"])
-    figure.update_xaxes(log_axis(c.min() / 1.3, c.max() * 1.3, "training compute C (FLOP, exact)", "flop"))
-    figure.update_yaxes(log_axis(low / 1.04, high * 1.04, ""))
-    figure.update_yaxes(title_text="held-out loss (nats/token)", col=1)
-    for index, arch in enumerate(archs):
-        place = {"row": 1 + index // columns, "col": 1 + index % columns}
-        for run_id, rows in evals[evals["arch"] == arch].groupby("run_id", sort=False):
-            size, seed = str(rows["size"].iloc[0]), int(rows["seed"].iloc[0])
-            trace = go.Scatter(
-                x=rows["flops_exact"],
-                y=rows["loss"],
-                mode="lines+markers",
-                line={"color": sizes[size], "width": 1.6 if seed == 0 else 0.8},
-                marker={"size": 6 if seed == 0 else 4},
-                opacity=1 if seed == 0 else 0.5,
-                name=size,
-                showlegend=False,
-                hovertemplate=f"{run_id}<br>C = %{{x:.3g}} FLOP<br>held-out loss %{{y:.4f}}<extra></extra>",
-            )
-            figure.add_trace(trace, **place)
-        if baseline is not None:
-            _reference_line(figure, place["row"], place["col"], baseline["loss"])
-    for size, color in sizes.items():
-        figure.add_trace(_legend_line(size, color, "legend"), row=1, col=1)
-    if baseline is not None:
-        figure.add_trace(_legend_reference(baseline["loss"], "legend"), row=1, col=1)
-    figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
-    _style(figure, ROW_HEIGHT * n_rows + 70)
-    return figure
-
-
-def _size_colors(tables: Tables) -> dict[str, str]:
+def size_colors(tables: Tables) -> dict[str, str]:
     """One colour scale for all architectures, smallest to largest."""
     known = tables.runs.dropna(subset=["n_params_non_embedding"])
     sizes = known.groupby("size")["n_params_non_embedding"].mean().sort_values().index
@@ -164,6 +122,8 @@ def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
     if not law["identified"]:
         return f"{head}{symbol} not identified"
     interval = law["interval"]
+    if is_curved(law):
+        return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>, no pure power law"
     tail = f"  [{minus(interval['exponent'][0])}, {minus(interval['exponent'][1])}]" if interval else ""
     return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
 
@@ -198,8 +158,12 @@ def _arch_row(
             continue
         law = one["laws"][law_name]
         _add_points(figure, row, column, one["envelope"], y_name, sizes)
+        if law_name != "loss":
+            _add_crossings(figure, row, column, one["crossings"], y_name)
         if law["identified"]:
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
+            if is_curved(law):
+                _note(figure, row, column, NO_POWER_LAW.strip("()"))
         elif law_name != "d_opt":  # its reason is that of n_opt
             _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
         low, high = one["range"]
@@ -267,7 +231,26 @@ def _add_points(
     figure.add_trace(trace, row=row, col=column)
 
 
-def _reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
+def _add_crossings(figure: go.Figure, row: int, column: int, crossings: Sequence[dict[str, Any]], y_name: str) -> None:
+    seen = [one for one in crossings if one["c"] is not None]
+    trace = go.Scatter(
+        x=[one["c"] for one in seen],
+        y=[one[y_name] for one in seen],
+        mode="markers",
+        marker={
+            "size": 9,
+            "symbol": ["diamond-open" if one["beyond"] > 0 else "diamond" for one in seen],
+            "color": INK,
+            "line": {"width": 1.2, "color": INK},
+        },
+        text=[f"{one['sizes'][0]} and {one['sizes'][1]} cross" for one in seen],
+        showlegend=False,
+        hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
+    )
+    figure.add_trace(trace, row=row, col=column)
+
+
+def reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
     """Named in the legend: wherever a label stood on it, curves would cross the label."""
     axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
     across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
@@ -277,17 +260,16 @@ def _reference_line(figure: go.Figure, row: int, column: int, loss: float) -> No
 
 
 def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
-    """Text in the lower corner that curves leave free: they fall in the first column and rise in the others."""
-    side = "left" if column == 1 else "right"
+    """Text on the left, where curves leave room: below those of the first column, which fall, above the others."""
     axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
     figure.add_annotation(
-        x=0.015 if column == 1 else 0.985,
-        y=0.03,
+        x=0.015,
+        y=0.03 if column == 1 else 0.97,
         xref=f"x{axis} domain",
         yref=f"y{axis} domain",
-        xanchor=side,
-        yanchor="bottom",
-        align=side,
+        xanchor="left",
+        yanchor="bottom" if column == 1 else "top",
+        align="left",
         text="<br>".join(textwrap.wrap(text, 44)),
         showarrow=False,
         font={"size": 11, "color": "#555555"},
@@ -305,17 +287,20 @@ def _legends(
 ) -> None:
     """Architectures beside the master row; sizes and marks, once, beside the first row below it."""
     for size, color in sizes.items():
-        figure.add_trace(_legend_line(size, color, "legend2"), row=2 if rows > 1 else 1, col=1)
+        figure.add_trace(legend_line(size, color, "legend2"), row=2 if rows > 1 else 1, col=1)
     level = fits["interval"]["level"]
     law = f"law and {level:.0%} interval" if level else "law (no interval)"
     for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
         marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
         trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
         figure.add_trace(trace, row=1, col=1)
-    figure.add_trace(_legend_line(law, INK, "legend2"), row=1, col=1)
-    figure.add_trace(_legend_line("range of the fit", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
+    diamond = {"size": 9, "symbol": "diamond", "color": INK}
+    trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
+    figure.add_trace(trace, row=1, col=1)
+    figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
+    figure.add_trace(legend_line("range of the fit", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:
-        figure.add_trace(_legend_reference(baseline["loss"], "legend2"), row=1, col=1)
+        figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)
     second = 1 - (1 - gap * (rows - 1)) / rows - gap
     figure.update_layout(
         legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1, "yanchor": "top"},
@@ -323,12 +308,12 @@ def _legends(
     )
 
 
-def _legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
+def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
     return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
 
 
-def _legend_reference(loss: float, legend: str) -> go.Scatter:
-    return _legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
+def legend_reference(loss: float, legend: str) -> go.Scatter:
+    return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
 
 
 def _fade(color: str, alpha: float) -> str:
@@ -336,7 +321,7 @@ def _fade(color: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
-def _style(figure: go.Figure, height: int) -> None:
+def style(figure: go.Figure, height: int) -> None:
     figure.update_layout(
         template="plotly_white",
         width=WIDTH,

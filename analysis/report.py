@@ -11,17 +11,20 @@ import pandas as pd
 from analysis.axes import si
 from analysis.fits.study import FitSettings, smoothed
 from analysis.palette import name_of
-from analysis.plots import figure_one, validation_figure
+from analysis.plots import figure_one
 from analysis.runs import Tables
 from analysis.tables import (
     HEADINGS,
     conventions_table,
+    curvature_table,
     diagnostics_table,
     extrapolation_text,
     interval_text,
     laws_table,
     notes,
+    optimum_table,
 )
+from analysis.validation_plot import validation_figure
 
 STYLE = """
 body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#222;max-width:1340px;margin:32px auto;padding:0 20px}
@@ -59,8 +62,15 @@ def page(
         "<h2>Training curves, envelope and laws</h2>",
         _figure(drawn["figure1"]),
         "<p>Curves are smoothed losses (dotted: runs left out of the fits); points are the lowest loss at each "
-        "compute, coloured by the size that owns it. Hollow points are censored and left out of N<sub>opt</sub> and "
-        "D<sub>opt</sub>. Brackets: interval of the exponent. Shaded: the range of compute of the fit.</p>",
+        "compute, coloured by the size that owns it; hollow ones say nothing about the optimal size. Diamonds are the "
+        "crossings of neighbouring sizes, at the geometric mean of the two (open: extrapolated). Brackets: interval of "
+        "the exponent. Shaded: the range of compute of the fit.</p>",
+        "<h2>Is L(C) a power law?</h2>",
+        _table(curvature_table(fits), names=True),
+        _list(_CURVATURE) if fits["interval"]["seed_noise"] else "<p>Not tested: no replicate seeds.</p>",
+        "<h2>N<sub>opt</sub> and D<sub>opt</sub> by crossings and by the envelope's points</h2>",
+        _table(optimum_table(fits), names=True),
+        _list(_OPTIMUM),
         "<h2>Exponents under every FLOP convention</h2>",
         _table(conventions_table(fits), names=True),
         "<h2>When not to believe them</h2>",
@@ -85,6 +95,18 @@ def page(
     return f"<!doctype html><html lang=en><head>{head}{script}</head><body>{''.join(parts)}</body></html>\n"
 
 
+_CURVATURE = (
+    "The quadratic term of log L in log C is 0 for a pure power law, but for the steps that a few sizes make under it, "
+    "which are taken off. What as large a term is likely by, under a pure power law, is simulated from the seed noise.",
+    "Where no bend is found the power law is not shown to hold: the power says how often a bend would have been seen.",
+)
+_OPTIMUM = (
+    "Where two neighbouring curves cross, the optimal size lies half way between them in log N: the crossings tell the "
+    "optimum of a continuous choice of sizes. The envelope's points, which the papers fit, take the values of the grid "
+    "of sizes alone; a line through their steps is too flat, by about 1 / k^2 for k sizes.",
+    "A small chance of their scatter: the crossings lie further from a line than seed noise explains, and N_opt is no "
+    "power law here, or rates or budgets are uneven; the intervals are widened by it.",
+)
 _DIAGNOSTICS = (
     "a p + b = 1 holds exactly where N_opt and D_opt lie on the same points and FLOP per token grow as N^p; p = 1 "
     "for C = 6 N D, so a + b = 1 there.",
@@ -113,12 +135,42 @@ def _methods(fits: dict[str, Any]) -> list[str]:
     return [
         f"C is {_convention(fits)}. Loss: {fits['conventions']['L']}; the seeds of a size are averaged in log loss.",
         f"At each of {settings['grid_points']} log-spaced C in the range ({_range_text(fits)}) the envelope is the "
-        "lowest loss among the sizes whose curve covers C. L = beta C^alpha is an ordinary least-squares line in "
-        "log-log through all covered points after warm-up; N_opt = coefficient C^a and D_opt = coefficient C^b are "
-        "lines through the uncensored points. Fewer than three sizes with two neighbouring uncensored points: not "
-        "identified. The points of the grid are not independent: R^2 says how straight a line is, not how well known.",
+        f"lowest loss among the sizes whose curve covers C. {_loss_text(settings)} The points of the grid are not "
+        "independent: R^2 says how straight a line is, not how well known.",
+        f"{_crossings_text(settings)} {_points_text(settings)}",
         f"{interval_text(fits)}.{_noise_text(fits)} No bootstrap over runs is claimed.",
     ]
+
+
+def _loss_text(settings: dict[str, Any]) -> str:
+    line = "L = beta C^alpha is an ordinary least-squares line in log-log through all covered points after warm-up"
+    if settings["optimum"] == "envelope":
+        return f"{line}."
+    return (
+        f"{line}, less what each point's size loses by not being the optimal one (from the crossings), as long as the "
+        "optimal size lies among the study's sizes or half a step outside; where N_opt is not identified, through all "
+        "points as they are."
+    )
+
+
+def _crossings_text(settings: dict[str, Any]) -> str:
+    role = "N_opt and D_opt" if settings["optimum"] == "crossings" else "The laws beside them"
+    return (
+        f"{role}: the difference of two neighbouring sizes' curves is read as a parabola within a factor of 3.5 of its "
+        "zero (beyond the shorter run by its tangent, up to a factor of 2); generalised least squares finds the line "
+        "of log C on log N at whose points the differences are smallest, in units of the seed noise, two of which "
+        "share a curve; its inverse is the law. Intervals are Fieller's, with Student's t of the noise's degrees of "
+        "freedom. Fewer than three crossings, or an interval without an upper end: not identified."
+    )
+
+
+def _points_text(settings: dict[str, Any]) -> str:
+    role = "The laws beside them" if settings["optimum"] == "crossings" else "N_opt and D_opt"
+    which = "the uncensored points" if settings["censor"] else "all covered points after warm-up (fit.censor: off)"
+    return (
+        f"{role}: ordinary least squares through {which} of the envelope, where three sizes own two neighbouring ones; "
+        "percentile intervals of the same replicates as L."
+    )
 
 
 def _range_text(fits: dict[str, Any]) -> str:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 6  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 3  # of the page
+FIT_VERSION = 7  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 4  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -138,6 +138,8 @@ def _fit_settings(study: StudySpec) -> FitSettings:
         smoothing_fraction=chosen.smoothing_fraction,
         control=chosen.control,
         flops=chosen.flops,
+        optimum=chosen.optimum,
+        censor=chosen.censor,
         range={arch: tuple(pair) for arch, pair in chosen.range.items()},
         grid_points=chosen.grid_points,
     )

@@ -6,6 +6,9 @@ import math
 from typing import Any
 
 from analysis.axes import power_of_ten
+from analysis.fits.optimum import METHOD as CROSSINGS
+
+NO_POWER_LAW = "(a pure power law does not describe this curve)"
 
 HEADINGS = {
     "arch": "architecture",
@@ -30,12 +33,63 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         rows.append(
             {
                 "arch": arch,
-                "alpha": estimate(laws["loss"], "exponent"),
+                "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if is_curved(laws["loss"]) else ""),
                 "beta": estimate(laws["loss"], "coef"),
                 "a": estimate(laws["n_opt"], "exponent"),
                 "b": estimate(laws["d_opt"], "exponent"),
                 "r2": "" if r2 is None else f"{r2:.4f}",
                 "decades": f"{one['diagnostics']['decades']:.2f}",
+            }
+        )
+    return rows
+
+
+def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """a and b from the crossings of neighbouring sizes and from the envelope's points, a row an architecture."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            continue
+        by_method = {law["n_opt"]["method"] == CROSSINGS: law for law in (one["laws"], one["beside"])}
+        row = {"architecture": arch}
+        for name, is_crossings in (("crossings", True), ("envelope points", False)):
+            laws = by_method[is_crossings]
+            row |= {
+                f"a, {name}": estimate(laws["n_opt"], "exponent"),
+                f"b, {name}": estimate(laws["d_opt"], "exponent"),
+            }
+        found = one["diagnostics"]
+        row["crossings (missing)"] = f"{found['n_crossings']} ({found['n_crossings_missing']})"
+        row["extrapolated, out of order"] = f"{found['n_crossings_extrapolated']}, {found['n_crossings_disordered']}"
+        misfit = by_method[True]["n_opt"]["misfit"]
+        row["chance of their scatter"] = "" if not misfit or misfit["chance"] is None else f"{misfit['chance']:.2f}"
+        rows.append(row)
+    return rows
+
+
+def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """Whether a pure power law describes L(C), and what the test could see, a row an architecture; none without
+    seeds."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        told = one["laws"]["loss"].get("curvature") if one["fitted"] else None
+        if told is None:
+            continue
+        row = {"architecture": arch}
+        if not told["tested"]:
+            rows.append(row | {"a pure power law": f"not tested: {told['reason']}"})
+            continue
+        verdict = f"does not describe this curve ({told['shape']})" if told["found"] else "not refuted"
+        visible = told["visible"]
+        rows.append(
+            row
+            | {
+                "a pure power law": verdict,
+                "chance of as much or more": f"{told['p_value']:.3f}",
+                "quadratic term of log L": f"{told['quadratic']:+.2e}",
+                "of the envelope's steps": f"{told['steps']:+.2e}",
+                "power: irreducible loss of half the lowest": f"{told['power_half']:.2f}",
+                "irreducible loss seen with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
             }
         )
     return rows
@@ -48,7 +102,7 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             "architecture": arch,
             "C": convention,
             "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
-            "alpha": estimate(one["loss"], "exponent"),
+            "alpha": estimate(one["loss"], "exponent") + (f" {NO_POWER_LAW}" if one["loss"]["curved"] else ""),
             "beta": estimate(one["loss"], "coef"),
             "a": estimate(one["n_opt"], "exponent"),
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
@@ -99,6 +153,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
             f"{told}. Its interval (beta, the band) is corrected for that, the line is not: it follows the envelope, "
             f"and need not lie in the middle of its band"
         )
+    lines.append(_optimum_text(fits))
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{arch}: not fitted: {one['reason']}")
@@ -106,6 +161,13 @@ def notes(fits: dict[str, Any]) -> list[str]:
         for law, name in (("loss", "alpha, beta"), ("n_opt", "a, b")):
             if not one["laws"][law]["identified"]:
                 lines.append(f"{arch}: {name} not identified: {one['laws'][law]['reason']}")
+        lines += _curvature_notes(arch, one["laws"]["loss"])
+        misfit = one["laws"]["n_opt"].get("misfit")
+        if misfit and misfit["scale"] > 1:
+            lines.append(
+                f"{arch}: the crossings scatter more than seeds explain (chance {misfit['chance']:.3f}); the intervals "
+                f"of a and b take {misfit['scale']:.2f} times the seed noise"
+            )
         lost, total = (one["laws"]["n_opt"].get(key) for key in ("replicates_not_identified", "replicates"))
         if lost:
             what = "the interval is of the others" if one["laws"]["n_opt"]["interval"] else "too many for an interval"
@@ -115,14 +177,46 @@ def notes(fits: dict[str, Any]) -> list[str]:
     return lines
 
 
+def is_curved(loss: dict[str, Any]) -> bool:
+    """Whether a law of L(C) was found to be no power law."""
+    return bool((loss.get("curvature") or {}).get("found"))
+
+
+def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
+    told = loss.get("curvature")
+    if not told:
+        return []
+    if not told["tested"]:
+        return [f"{arch}: whether L(C) is a power law was not tested: {told['reason']}"]
+    seen = "none" if told["visible"] is None else f"one of {told['visible']:.2f} nats/token"
+    if told["found"]:
+        why = "as an irreducible loss makes it" if told["shape"] == "convex" else "which no irreducible loss makes"
+        return [
+            f"{arch}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of this "
+            f"under a power law: {min(told['p_value'], 1 - told['p_value']):.3f}); no interval is given for it"
+        ]
+    return [
+        f"{arch}: no bend of L(C) was found (p = {told['p_value']:.2f}); the test finds an irreducible loss of half "
+        f"the lowest loss in {told['power_half']:.0%} of such studies, and with 80% chance {seen}"
+    ]
+
+
+def _optimum_text(fits: dict[str, Any]) -> str:
+    laws = [one["laws"]["n_opt"] for one in fits["archs"].values() if one["fitted"]]
+    if not laws:
+        return "a, b: nothing was fitted"
+    return f"a, b: {laws[0]['method']}; estimand: {laws[0]['estimand']}"
+
+
 def interval_text(fits: dict[str, Any]) -> str:
     interval = fits["interval"]
     if interval["seed_noise"] is None:
         return f"intervals: {interval['method']}"
     noise = interval["seed_noise"]
     return (
-        f"intervals: {interval['level']:.0%}, {interval['method']}, {interval['replicates']} replicates; estimand: "
-        f"{interval['estimand']}; seed noise {noise['s']:.2%} of the loss with {noise['df']} degrees of freedom"
+        f"intervals: {interval['level']:.0%}; of alpha and beta: {interval['method']}, {interval['replicates']} "
+        f"replicates; estimand: {interval['estimand']}; seed noise {noise['s']:.2%} of the loss with {noise['df']} "
+        f"degrees of freedom, correlated by {noise['correlation']:.2f} along a curve over a factor e of compute"
     )
 
 

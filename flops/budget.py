@@ -67,6 +67,11 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
     outside = [f"{row['arch']} ({row['c_min']:.3g} to {row['c_max']:.3g})" for row in rows if row["in_range"] is False]
     if outside:
         found.append(f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}")
+    curved = [row["arch"] for row in rows if laws.archs[row["arch"]].curved]
+    if curved:
+        found.append(
+            f"a pure power law does not describe L(C) of {', '.join(curved)}: a loss outside of the fitted range is off"
+        )
     long = []
     for row in rows:
         most = laws.archs[row["arch"]].most_tokens

@@ -17,7 +17,7 @@ from .params import count_params
 from .quantity import PF_DAY
 from .table7 import DATA, LABELS, STEP_TOKENS, configuration
 
-FITS_SCHEMA = 2  # of fits.json
+FITS_SCHEMA = 3  # of fits.json
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
@@ -47,7 +47,8 @@ class ArchLaws:
     """The laws of one architecture; a part that was not identified is None, with its reason.
 
     range: FLOP that were fitted, for N_opt where it was identified; most_tokens: of the longest run behind the laws;
-    cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known.
+    cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known;
+    curved: the fit found that a pure power law does not describe L(C).
     """
 
     loss: PowerLaw | None
@@ -57,6 +58,7 @@ class ArchLaws:
     range: tuple[float, float] | None
     most_tokens: float | None
     cost_growth: float | None
+    curved: bool = False
 
     @property
     def a_plus_b(self) -> float | None:
@@ -93,7 +95,7 @@ def paper_laws() -> Laws:
     with open(DATA / "table3.csv", newline="") as handle:
         for row in csv.DictReader(handle):
             arch = names[row["arch"]]
-            laws = {
+            laws: dict[str, Any] = {
                 part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
             }
             models = [configuration(arch, size) for size in PAPER]
@@ -143,7 +145,7 @@ def load_laws(name: str) -> Laws:
 
 
 def _arch(one: dict[str, Any]) -> ArchLaws:
-    laws: dict[str, PowerLaw | None] = {}
+    laws: dict[str, Any] = {}
     for part in PARTS:
         law = one["laws"][part]
         laws[part] = None
@@ -156,27 +158,17 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
     low, high = map(float, (one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
     if not 0 < low <= high < math.inf:
         raise ValueError(f"in range: {[low, high]}")
-    points = one["envelope"]
-    cost_growth = _cost_growth(points) if laws["n_opt"] else None
+    growth = one["diagnostics"].get("cost_growth")
+    if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
+        raise ValueError(f"in diagnostics.cost_growth: {growth!r}")
     return ArchLaws(
         **laws,
         reasons=reasons,
         range=(low, high),
-        most_tokens=max(map(float, points["n_tokens"]), default=None),
-        cost_growth=cost_growth,
+        most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
+        cost_growth=growth,
+        curved=bool((one["laws"]["loss"].get("curvature") or {}).get("found")),
     )
-
-
-def _cost_growth(points: dict[str, Any]) -> float | None:
-    """p of cost ~ N^p: least squares over the sizes that own uncensored points, whose cost is C over their tokens."""
-    cost = {
-        math.log(n): math.log(c / tokens)
-        for c, n, tokens, why in zip(
-            points["c"], points["n_params"], points["n_tokens"], points["censored"], strict=True
-        )
-        if why is None
-    }
-    return _slope(cost) if len(cost) > 1 else None
 
 
 def _slope(points: dict[float, float]) -> float:

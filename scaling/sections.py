@@ -109,6 +109,8 @@ class Fit(Section):
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # of the tokens seen, where that is more
     control: Literal["none", "bigram"] = "none"  # bigram: less the deviation of a bigram model on the same batch
     flops: Literal["paper", "exact", "6nd"] = "exact"
+    optimum: Literal["crossings", "envelope"] = "crossings"  # what N_opt and D_opt are made of; the other stands beside
+    censor: bool = True  # leave out points of the envelope that say nothing about N_opt; the papers keep them
     range: Ranges = {}  # [c_min, c_max] in FLOP of the convention `flops`, by architecture; one pair stands for all
     grid_points: Annotated[Count, Field(ge=3)] = 40
 

@@ -63,8 +63,11 @@ def average_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.n
     return grid, np.mean([np.interp(grid, *curve) for curve in curves], axis=0)
 
 
-def extract(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray | None = None) -> Envelope:
-    """The envelope of `curves`, smallest size first, on the grid log_c [g]; shifts [r, sizes] move each log loss."""
+def extract(
+    curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray | None = None, censor: bool = True
+) -> Envelope:
+    """The envelope of `curves`, smallest size first, on the grid log_c [g]; shifts [r, sizes] move each log loss.
+    Without `censor` only points in warm-up and without a curve are told apart from the others."""
     shifts = np.zeros((1, len(curves))) if shifts is None else shifts
     table = np.stack([read_at(curve.log_c, curve.log_loss, log_c) for curve in curves])  # [sizes, g]
     moved = table[None] + shifts[:, :, None]
@@ -73,13 +76,14 @@ def extract(curves: Sequence[SizeCurve], log_c: np.ndarray, shifts: np.ndarray |
     rank = np.arange(len(curves))
     warm_until = np.log([max(curve.warmup_tokens, 1e-300) * curve.flops_per_token for curve in curves])
     code = np.zeros(owner.shape, dtype=int)
-    code[owner == rank[-1]] = LARGEST
-    code[owner == 0] = SMALLEST
-    code[(code == 0) & _ended_ahead(curves, log_c, shifts, owner)] = ENDED
-    # a larger size whose curve has ended (or not begun) might be ahead here; the next one, behind, rules all others out
-    rival = np.isfinite(table[1:]) & (log_c > warm_until[1:, None])
-    above = np.concatenate([rival, np.ones((1, len(log_c)), dtype=bool)])
-    code[(code == 0) & ~above[owner, np.arange(len(log_c))]] = UNRIVALLED
+    if censor:
+        code[owner == rank[-1]] = LARGEST
+        code[owner == 0] = SMALLEST
+        code[(code == 0) & _ended_ahead(curves, log_c, shifts, owner)] = ENDED
+        # a larger size whose curve has ended (or not begun) might be ahead; the next one, behind, rules all others out
+        rival = np.isfinite(table[1:]) & (log_c > warm_until[1:, None])
+        above = np.concatenate([rival, np.ones((1, len(log_c)), dtype=bool)])
+        code[(code == 0) & ~above[owner, np.arange(len(log_c))]] = UNRIVALLED
     code[(log_c[None] <= warm_until[owner]) & np.isfinite(log_loss)] = WARMUP
     code[~np.isfinite(log_loss)] = UNCOVERED
     return Envelope(log_c, log_loss, owner, code)

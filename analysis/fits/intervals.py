@@ -24,12 +24,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve, extract
+from analysis.fits.noise import SeedNoise
 from analysis.fits.powerlaw import fit_lines
 
 METHOD = "seed-noise parametric bootstrap, percentile interval, the level of L corrected for its simulated bias"
 ESTIMAND = (
-    "the envelope law of these sizes under re-drawn seeds (initialisation and order of the data); sizes, text and "
-    "learning rates fixed"
+    "the line through the lowest loss at each compute under re-drawn seeds (initialisation and order of the data); "
+    "text and learning rates fixed"
 )
 NO_SEEDS = "none: no replicate seeds"
 MIN_SIZES = 3  # sizes that must own an uncensored stretch before N_opt and D_opt are laws at all
@@ -38,44 +39,20 @@ MIN_SIZES = 3  # sizes that must own an uncensored stretch before N_opt and D_op
 MIN_SIZES_REPLICATE = 2
 
 
-@dataclass(frozen=True)
-class SeedNoise:
-    """Between-seed standard deviation of log smoothed loss, its degrees of freedom, and what it was pooled from."""
-
-    s: float
-    df: int
-    groups: tuple[dict[str, object], ...]
-
-
 # Slope, intercept and centre of r lines in log-log, [r] each; nan: not identified.
 Lines = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Replicates:
-    """Refitted laws of r replicates; None where there were none. `level_bias`: how far simulated noise moves log L."""
+    """Refitted laws of r replicates; None where there were none. `level_bias`: how far simulated noise moves log L;
+    `log_loss` [r, g]: the replicates' envelopes."""
 
     loss: Lines | None
     n_opt: Lines | None
     d_opt: Lines | None
     level_bias: float | None = None
-
-
-def pool_seed_noise(groups: Sequence[tuple[str, str, np.ndarray]]) -> SeedNoise | None:
-    """Pool (arch, size, log loss [seeds, points]) groups; None where no group has two seeds and a common point.
-
-    At each point the variance between seeds has seeds - 1 degrees of freedom; points along one curve are not
-    independent, so a group's variance is their mean and its degrees of freedom stay seeds - 1.
-    """
-    found: list[dict[str, object]] = []
-    total, df = 0.0, 0
-    for arch, size, table in groups:
-        common = table[:, np.isfinite(table).all(0)]
-        if len(common) > 1 and common.shape[1]:
-            variance = float(common.var(0, ddof=1).mean())
-            total, df = total + (len(common) - 1) * variance, df + len(common) - 1
-            found.append({"arch": arch, "size": size, "n_seeds": len(common), "s": variance**0.5})
-    return SeedNoise((total / df) ** 0.5, df, tuple(found)) if df else None
+    log_loss: np.ndarray | None = None
 
 
 def settled(envelope: Envelope) -> np.ndarray:
@@ -89,15 +66,15 @@ def owns_stretch(envelope: Envelope, n_sizes: int) -> np.ndarray:
     return (owned[..., 1:] & owned[..., :-1]).any(-1)
 
 
-def loss_lines(envelope: Envelope) -> Lines:
-    """L(C) of every replicate, over all covered points after warm-up."""
-    kept = settled(envelope)
+def loss_lines(envelope: Envelope, inside: np.ndarray | bool = True) -> Lines:
+    """L(C) of every replicate, over all covered points after warm-up that are `inside` [g]."""
+    kept = settled(envelope) & inside
     return fit_lines(envelope.log_c, np.where(kept, envelope.log_loss, 0.0), kept)
 
 
-def shares(envelope: Envelope, n_sizes: int) -> np.ndarray:
+def shares(envelope: Envelope, n_sizes: int, inside: np.ndarray | bool = True) -> np.ndarray:
     """[r, sizes]: each size's share of the points of L(C)."""
-    kept = settled(envelope)
+    kept = settled(envelope) & inside
     owned = kept[:, None] & (envelope.owner[:, None] == np.arange(n_sizes)[:, None])  # [r, sizes, g]
     return np.asarray(owned.sum(-1) / np.maximum(kept.sum(-1), 1)[:, None])
 
@@ -117,21 +94,35 @@ def fit_envelopes(curves: Sequence[SizeCurve], envelope: Envelope) -> Replicates
 
 
 def bootstrap(
-    curves: Sequence[SizeCurve], log_c: np.ndarray, noise: SeedNoise, n_replicates: int, seed: Sequence[int]
+    curves: Sequence[SizeCurve],
+    log_c: np.ndarray,
+    noise: SeedNoise,
+    n_replicates: int,
+    seed: Sequence[int],
+    excess: np.ndarray | float = 0.0,
+    inside: np.ndarray | bool = True,
+    censor: bool = True,
 ) -> Replicates:
-    """Laws of `n_replicates` studies with re-drawn seed noise, on the same grid; the level of L(C) corrected."""
+    """Laws of `n_replicates` studies with re-drawn seed noise, on the same grid; the level of L(C) corrected.
+
+    L(C) is fitted to the points that are `inside` [g], less `excess` [g] in log loss (staircase.py).
+    """
     rng = np.random.default_rng(list(seed))
     s = noise.s * np.sqrt(noise.df / rng.chisquare(noise.df, size=n_replicates))
     seeds = np.array([curve.n_seeds for curve in curves])
     normal = rng.standard_normal((n_replicates, len(curves)))
     shifts = normal * s[:, None] / np.sqrt(seeds)
-    moved = extract(curves, log_c, shifts)
-    at_s = extract(curves, log_c, normal * noise.s / np.sqrt(seeds))
-    loss, bias = correct_level(moved, extract(curves, log_c), at_s, shifts)
-    return replace(fit_envelopes(curves, moved), loss=loss, level_bias=bias)
+    moved = extract(curves, log_c, shifts, censor)
+    found = fit_envelopes(curves, moved)
+    study, at_s = extract(curves, log_c), extract(curves, log_c, normal * noise.s / np.sqrt(seeds))
+    level = [replace(one, log_loss=one.log_loss - excess) for one in (moved, study, at_s)]
+    loss, bias = correct_level(level[0], level[1], level[2], shifts, inside)
+    return replace(found, loss=loss, level_bias=bias, log_loss=moved.log_loss)
 
 
-def correct_level(moved: Envelope, study: Envelope, at_s: Envelope, shifts: np.ndarray) -> tuple[Lines, float | None]:
+def correct_level(
+    moved: Envelope, study: Envelope, at_s: Envelope, shifts: np.ndarray, inside: np.ndarray | bool = True
+) -> tuple[Lines, float | None]:
     """L(C) of the replicates `moved` by `shifts` [r, sizes]: their own slopes, about the level of the study's L(C) less
     its bias; and that bias (log L; None where the study has no line).
 
@@ -141,13 +132,14 @@ def correct_level(moved: Envelope, study: Envelope, at_s: Envelope, shifts: np.n
     (2 share_i - mean share_i) shifts_i.
     """
     n_sizes = shifts.shape[1]
-    slope, intercept, centre = loss_lines(study)
+    slope, intercept, centre = loss_lines(study, inside)
+    lines = loss_lines(moved, inside)
     if not np.isfinite(slope[0]):
-        return loss_lines(moved), None
-    slopes, levels, centres = loss_lines(at_s)
+        return lines, None
+    slopes, levels, centres = loss_lines(at_s, inside)
     bias = float(np.nanmean(levels + slopes * (centre - centres)) - intercept[0])
-    weights = 2 * shares(study, n_sizes)[0] - shares(at_s, n_sizes).mean(0)
-    return (loss_lines(moved)[0], intercept - bias + shifts @ weights, np.full(len(shifts), centre[0])), bias
+    weights = 2 * shares(study, n_sizes, inside)[0] - shares(at_s, n_sizes, inside).mean(0)
+    return (lines[0], intercept - bias + shifts @ weights, np.full(len(shifts), centre[0])), bias
 
 
 def percentiles(values: np.ndarray, level: float) -> list[float] | None:

@@ -1,74 +1,90 @@
 """The laws of one architecture under one FLOP convention: L(C), N_opt(C), D_opt(C), and when not to believe them.
 
-A law is plain data: numbers at full precision or, where it is not identified, nulls and the reason.
+A law is plain data: numbers at full precision or, where it is not identified, nulls and the reason. N_opt and D_opt
+come twice: from the crossings of neighbouring sizes (optimum.py), and from the points of the envelope, as the
+scaling-law papers have it; `optimum` says which of them is the study's own, the other stands beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.fits.envelope import REASONS, UNCOVERED, WARMUP, Envelope, SizeCurve, extract
+from analysis.fits.crossings import Crossing, Missing, find_crossings
+from analysis.fits.curvature import Curvature, find_curvature
+from analysis.fits.diagnostics import diagnose
+from analysis.fits.envelope import REASONS, UNCOVERED, Envelope, SizeCurve, extract
 from analysis.fits.intervals import (
     MIN_SIZES,
     Lines,
     Replicates,
-    SeedNoise,
     bootstrap,
     owns_stretch,
     percentiles,
     settled,
 )
+from analysis.fits.noise import SeedNoise
+from analysis.fits.optimum import optimum_laws
 from analysis.fits.powerlaw import fit_power_law
-from analysis.fits.smooth import read_at
+from analysis.fits.staircase import Steps, steps_of
 
-FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
+CURVED = "a pure power law does not describe this curve"
+ENVELOPE = "points of the envelope, least squares"
+ENVELOPE_ESTIMAND = "the best of these sizes at each compute, whose steps make a too small by about 1 / sizes^2"
+
+
+@dataclass(frozen=True)
+class LawSettings:
+    """How laws are made of curves. optimum: `crossings` or `envelope`; censor: whether points of the envelope that say
+    nothing about N_opt are left out of its lines there."""
+
+    grid_points: int
+    n_replicates: int
+    level: float
+    optimum: str = "crossings"
+    censor: bool = True
 
 
 def fit_arch(
     curves: Sequence[SizeCurve],
     stretch: tuple[float, float],
-    grid_points: int,
     noise: SeedNoise | None,
-    n_replicates: int,
-    level: float,
+    settings: LawSettings,
     seed: Sequence[int],
 ) -> dict[str, Any]:
-    """Laws, envelope and diagnostics of `curves` (sorted by size) over C in `stretch` [FLOP]."""
-    log_c = np.linspace(math.log(stretch[0]), math.log(stretch[1]), grid_points)
-    envelope = extract(curves, log_c)
-    replicates = bootstrap(curves, log_c, noise, n_replicates, seed) if noise else None
-    c, loss, owner, code = np.exp(log_c), np.exp(envelope.log_loss[0]), envelope.owner[0], envelope.code[0]
-    n_params = np.array([float(curve.n_params) for curve in curves])[owner]
-    n_tokens = c / np.array([curve.flops_per_token for curve in curves])[owner]
-    covered, after, free = code != UNCOVERED, settled(envelope)[0], code == 0
-
-    lines = replicates or Replicates(None, None, None)
-    reason = _why_not(curves, envelope)
-    too_few = f"{after.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
-    laws = {
-        "loss": _law(c[after], loss[after], lines.loss, level, too_few if after.sum() < 2 else None),
-        "n_opt": _law(c[free], n_params[free], lines.n_opt, level, reason),
-        "d_opt": _law(c[free], n_tokens[free], lines.d_opt, level, reason),
-    }
+    """Laws, envelope, crossings and diagnostics of `curves` (sorted by size) over C in `stretch` [FLOP]."""
+    log_c = np.linspace(math.log(stretch[0]), math.log(stretch[1]), settings.grid_points)
+    envelope = extract(curves, log_c, censor=settings.censor)
+    crossings, missing = find_crossings(curves, (float(log_c[0]), float(log_c[-1])))
+    optimum, line = optimum_laws(curves, crossings, missing, noise, settings.level)
+    steps = steps_of(curves, envelope, crossings, line)
+    none = Steps(np.zeros_like(log_c), np.ones(len(log_c), dtype=bool))
+    taken = steps if steps is not None and settings.optimum == "crossings" else none  # the papers take nothing off
+    replicates = None
+    if noise is not None:
+        replicates = bootstrap(
+            curves, log_c, noise, settings.n_replicates, seed, taken.excess, taken.inside, settings.censor
+        )
+    points = _envelope_laws(curves, envelope, replicates, settings)
+    first, second = (optimum, points) if settings.optimum == "crossings" else (points, optimum)
+    laws = {"loss": _loss_law(envelope, taken, replicates, settings.level), **first}
     if laws["loss"]["identified"]:
-        laws["loss"]["level_bias"] = lines.level_bias
-    points = {
-        "c": c[covered].tolist(),
-        "loss": loss[covered].tolist(),
-        "n_params": n_params[covered].tolist(),
-        "n_tokens": n_tokens[covered].tolist(),
-        "size": [curves[rank].size for rank in owner[covered]],
-        "censored": [REASONS[k] for k in code[covered]],
-    }
+        curvature = _curvature(envelope, steps, replicates)
+        laws["loss"]["curvature"] = curvature
+        if curvature is not None and curvature["found"]:
+            laws["loss"] |= {"interval": None, "band": None}
+    pairs: list[Crossing | Missing] = [*crossings, *missing]
     return {
         "range": [float(stretch[0]), float(stretch[1])],
         "laws": laws,
-        "envelope": points,
-        "diagnostics": _diagnostics(curves, envelope, laws, replicates),
+        "beside": second,
+        "envelope": _points(curves, envelope),
+        "crossings": [_described(curves, one) for one in sorted(pairs, key=lambda one: one.small)],
+        "diagnostics": diagnose(curves, envelope, laws, crossings, missing),
     }
 
 
@@ -78,8 +94,93 @@ def owner_at_ends(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> 
     return int(envelope.owner[0, 0]), int(envelope.owner[0, 1])
 
 
+def _points(curves: Sequence[SizeCurve], envelope: Envelope) -> dict[str, list[Any]]:
+    covered = envelope.code[0] != UNCOVERED
+    c, owner = np.exp(envelope.log_c), envelope.owner[0]
+    per_token = np.array([curve.flops_per_token for curve in curves])[owner]
+    return {
+        "c": c[covered].tolist(),
+        "loss": np.exp(envelope.log_loss[0])[covered].tolist(),
+        "n_params": np.array([float(curve.n_params) for curve in curves])[owner][covered].tolist(),
+        "n_tokens": (c / per_token)[covered].tolist(),
+        "size": [curves[rank].size for rank in owner[covered]],
+        "censored": [REASONS[k] for k in envelope.code[0][covered]],
+    }
+
+
+def _described(curves: Sequence[SizeCurve], one: Crossing | Missing) -> dict[str, Any]:
+    """A pair of neighbouring sizes: C in FLOP at which the larger one takes over, the sizes' and their tokens'
+    geometric means there, and by how much of log C that lies beyond the shorter run; or why there is none."""
+    small, large = curves[one.small], curves[one.small + 1]
+    found: dict[str, Any] = {"sizes": [small.size, large.size], "c": None, "n_params": None, "n_tokens": None}
+    found["n_params"] = math.sqrt(float(small.n_params) * large.n_params)
+    if isinstance(one, Missing):
+        return found | {"beyond": None, "reason": one.reason}
+    c = math.exp(one.at)
+    tokens = c / math.sqrt(small.flops_per_token * large.flops_per_token)
+    return found | {"c": c, "n_tokens": tokens, "beyond": one.beyond, "reason": None}
+
+
+def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, level: float) -> dict[str, Any]:
+    """L(C) through the settled points of the envelope, less its steps. `steps`: their mean, as a share of the loss;
+    n_outside: settled points left out because the optimal size lies outside the study's sizes."""
+    after = settled(envelope)[0]
+    used = after & taken.inside
+    few = f"{used.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
+    c, loss = np.exp(envelope.log_c[used]), np.exp((envelope.log_loss[0] - taken.excess)[used])
+    law = _law(c, loss, replicates.loss if replicates else None, level, few if used.sum() < 2 else None)
+    if law["identified"]:
+        law["level_bias"] = replicates.level_bias if replicates else None
+        law["steps"] = float(np.expm1(taken.excess[used].mean()))
+    return law | {"n_outside": int((after & ~taken.inside).sum())}
+
+
+def _curvature(envelope: Envelope, steps: Steps | None, replicates: Replicates | None) -> dict[str, Any] | None:
+    """The test's outcome as plain data; None without seeds."""
+    if replicates is None or replicates.log_loss is None:
+        return None
+    if steps is None:
+        why = "N_opt is not identified, so the envelope's steps cannot be told from a bend"
+        return {"tested": False, "found": False, "reason": why}
+    used = settled(envelope)[0] & steps.inside
+    told: Curvature | None = find_curvature(
+        envelope.log_c[used], envelope.log_loss[0, used], steps.excess[used], replicates.log_loss[:, used]
+    )
+    if told is None:
+        return {"tested": False, "found": False, "reason": "fewer than four points"}
+    return {
+        "tested": True,
+        "found": told.shape is not None,
+        "shape": told.shape,
+        "reason": CURVED if told.shape else None,
+        "quadratic": told.quadratic,
+        "steps": told.steps,
+        "p_value": told.p_value,
+        "power_half": told.power_half,
+        "visible": told.visible,
+    }
+
+
+def _envelope_laws(
+    curves: Sequence[SizeCurve], envelope: Envelope, replicates: Replicates | None, settings: LawSettings
+) -> dict[str, dict[str, Any]]:
+    """N_opt and D_opt through the uncensored points of the envelope."""
+    free, owner = envelope.code[0] == 0, envelope.owner[0]
+    c = np.exp(envelope.log_c)
+    reason = _why_not(curves, envelope)
+    values = {
+        "n_opt": np.array([float(curve.n_params) for curve in curves])[owner],
+        "d_opt": c / np.array([curve.flops_per_token for curve in curves])[owner],
+    }
+    named = {"method": ENVELOPE, "estimand": ENVELOPE_ESTIMAND}
+    return {
+        name: _law(c[free], y[free], getattr(replicates, name) if replicates else None, settings.level, reason) | named
+        for name, y in values.items()
+    }
+
+
 def _why_not(curves: Sequence[SizeCurve], envelope: Envelope) -> str | None:
-    """Why N_opt and D_opt are not identified; None if they are."""
+    """Why the envelope's points give no N_opt and D_opt; None if they do."""
     code = envelope.code[0]
     sizes = [curve.size for curve, owns in zip(curves, owns_stretch(envelope, len(curves))[0], strict=True) if owns]
     if len(sizes) >= MIN_SIZES:
@@ -91,14 +192,8 @@ def _why_not(curves: Sequence[SizeCurve], envelope: Envelope) -> str | None:
     return f"{count} an uncensored stretch{named}, {MIN_SIZES} are needed" + (f": {detail}" if detail else "")
 
 
-def _law(
-    x: np.ndarray,
-    y: np.ndarray,
-    lines: Lines | None,
-    level: float,
-    reason: str | None,
-) -> dict[str, Any]:
-    """A law as plain data, with percentile intervals of coefficient, exponent and of the law itself (`band`)."""
+def _law(x: np.ndarray, y: np.ndarray, lines: Lines | None, level: float, reason: str | None) -> dict[str, Any]:
+    """A least-squares law as plain data, with percentile intervals of coefficient, exponent and the law (`band`)."""
     empty = {"exponent": None, "coef": None, "r2": None, "n_points": len(x), "interval": None, "band": None}
     if reason is not None:
         return {"identified": False, "reason": reason, **empty}
@@ -130,71 +225,3 @@ def _law(
     result["replicates"] = len(slope)
     result["replicates_not_identified"] = int((~np.isfinite(slope)).sum())
     return result
-
-
-def _diagnostics(
-    curves: Sequence[SizeCurve], envelope: Envelope, laws: dict[str, Any], replicates: Replicates | None
-) -> dict[str, Any]:
-    code, owner, log_c = envelope.code[0], envelope.owner[0], envelope.log_c
-    covered = code != UNCOVERED
-    owners = [
-        {
-            "size": curve.size,
-            "n_params": curve.n_params,
-            "n_points": int((covered & (owner == rank)).sum()),
-            "n_uncensored": int(((code == 0) & (owner == rank)).sum()),
-        }
-        for rank, curve in enumerate(curves)
-    ]
-    result: dict[str, Any] = {
-        "n_points": int(covered.sum()),
-        "n_uncovered": int((~covered).sum()),
-        "n_in_warmup": int((code == WARMUP).sum()),
-        "fraction_censored": float((code[covered] != 0).mean()) if covered.any() else None,
-        "owners": owners,
-        "decades": float(np.ptp(log_c[covered]) / math.log(10)) if covered.any() else 0.0,
-        "flatness": _flatness(curves, envelope),
-        "a_plus_b": None,
-        "cost_identity": None,
-        "compute_identity": None,
-    }
-    if covered.any():
-        loss = envelope.log_loss[0, covered]
-        result["loss_first_last"] = [float(np.exp(loss[0])), float(np.exp(loss[-1]))]
-        result["falling_decades"] = _falling_decades(log_c[covered], loss)
-    n_opt, d_opt = laws["n_opt"], laws["d_opt"]
-    if n_opt["identified"]:
-        # N and D lie on the same points, so a p + b = 1 where fpt ~ N^p along the sizes used; r is 1 for C = 6 N D.
-        used = [curve for curve, own in zip(curves, owners, strict=True) if own["n_uncensored"]]
-        power = fit_power_law(
-            np.array([float(c.n_params) for c in used]), np.array([c.flops_per_token for c in used])
-        ).exponent
-        result["a_plus_b"] = n_opt["exponent"] + d_opt["exponent"]
-        result["cost_identity"] = n_opt["exponent"] * power + d_opt["exponent"] - 1
-        ends = n_opt["range"]
-        result["compute_identity"] = [
-            6 * _predict(n_opt, end) * _predict(d_opt, end) / end  # r(C) = 6 N_opt D_opt / C
-            for end in ends
-        ]
-    return result
-
-
-def _predict(law: dict[str, Any], c: float) -> float:
-    return float(law["centre"][1] * (c / law["centre"][0]) ** law["exponent"])
-
-
-def _falling_decades(log_c: np.ndarray, log_loss: np.ndarray) -> float:
-    """Decades of compute from the first point of the envelope to its lowest."""
-    return float((log_c[log_loss.argmin()] - log_c[0]) / math.log(10))
-
-
-def _flatness(curves: Sequence[SizeCurve], envelope: Envelope) -> float | None:
-    """Median over the uncensored points of N_max / N_min among the sizes within 0.5% of the minimal loss."""
-    free = envelope.code[0] == 0
-    if not free.any():
-        return None
-    table = np.stack([read_at(curve.log_c, curve.log_loss, envelope.log_c[free]) for curve in curves])
-    near = table <= envelope.log_loss[0, free] + math.log1p(FLAT)
-    n_params = np.array([float(curve.n_params) for curve in curves])[:, None]
-    widest = np.where(near, n_params, 0).max(0) / np.where(near, n_params, np.inf).min(0)
-    return float(np.median(widest))

@@ -15,25 +15,29 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.envelope import SizeCurve, average_seeds
-from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS, SeedNoise, pool_seed_noise
-from analysis.fits.laws import fit_arch, owner_at_ends
+from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS
+from analysis.fits.laws import LawSettings, fit_arch, owner_at_ends
+from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.smooth import read_at, smooth
 from analysis.runs import CONVENTIONS, Tables
 from data.files import read_json
 
-SCHEMA = 2
+SCHEMA = 3
 LAWS = ("loss", "n_opt", "d_opt")
+NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What a fit depends on besides the runs; the first seven are the study file's `fit` section."""
+    """What a fit depends on besides the runs; the first nine are the study file's `fit` section."""
 
     loss: str = "train_smoothed"  # or "validation"
     smoothing_tokens: int = 50_000
     smoothing_fraction: float = 0.0
     control: str = "none"  # or "bigram": the training loss less each batch's difficulty
     flops: str = "exact"  # the convention of C, and of `range`
+    optimum: str = "crossings"  # or "envelope": what N_opt and D_opt are made of; the other stands beside
+    censor: bool = True  # leave out the envelope's points that say nothing about N_opt; the papers do not
     range: Mapping[str, Sequence[float]] = field(
         default_factory=dict
     )  # FLOP by architecture; absent: all after warm-up
@@ -74,6 +78,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
     noise = {name: _seed_noise(groups, settings, name) for name in CONVENTIONS}
+    made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
     for arch in archs:
         used = groups.get(arch, {})
         curves = {name: _size_curves(used, name, settings) for name in CONVENTIONS}
@@ -83,15 +88,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
-                one = fit_arch(
-                    curves[name],
-                    stretch,
-                    settings.grid_points,
-                    noise[name],
-                    settings.n_replicates,
-                    settings.level,
-                    seed,
-                )
+                one = fit_arch(curves[name], stretch, noise[name], made, seed)
                 by_convention[name][arch] = {"range": one["range"], **{law: _short(one["laws"][law]) for law in LAWS}}
                 if name == settings.flops:
                     result |= one
@@ -212,9 +209,9 @@ def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> Seed
             start = max(low - own, warm, *(tokens[0] for _, tokens, _ in runs))
             end = min(high - own, *(tokens[-1] for _, tokens, _ in runs))
             if start < end:
-                at = np.linspace(start, end, settings.grid_points)
+                at = np.arange(start, end, NOISE_STEP)
                 found.append((arch, size, np.stack([read_at(tokens, loss, at) for _, tokens, loss in runs])))
-    return pool_seed_noise(found)
+    return pool_seed_noise(found, NOISE_STEP)
 
 
 def _describe(
@@ -239,7 +236,13 @@ def _text(value: Any) -> str:
 
 
 def _short(law: dict[str, Any]) -> dict[str, Any]:
-    return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")}
+    return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
+        "curved": _is_curved(law)
+    }
+
+
+def _is_curved(law: dict[str, Any]) -> bool:
+    return bool((law.get("curvature") or {}).get("found"))
 
 
 def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
@@ -251,5 +254,10 @@ def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
         "level": settings.level,
         "replicates": settings.n_replicates,
         "seed": settings.seed,
-        "seed_noise": {"s": noise.s, "df": noise.df, "groups": list(noise.groups)},
+        "seed_noise": {
+            "s": noise.s,
+            "df": noise.df,
+            "correlation": noise.correlation,
+            "groups": list(noise.groups),
+        },
     }

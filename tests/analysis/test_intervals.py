@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from analysis.fits.envelope import SizeCurve, extract
-from analysis.fits.intervals import Lines, SeedNoise, bootstrap, fit_envelopes, percentiles, pool_seed_noise
+from analysis.fits.intervals import Lines, bootstrap, fit_envelopes, percentiles
+from analysis.fits.noise import SeedNoise, pool_seed_noise
 from tests.pace import seconds
 
 from .synthetic import SIZES, power_world
@@ -24,22 +25,6 @@ def world(shifts: np.ndarray) -> list[SizeCurve]:
         seeds = 3 if size == "55k" else 1
         curves.append(SizeCurve(size, n, 6.0 * n, 20_000, seeds, np.log(6 * n * tokens), log_loss))
     return curves
-
-
-def test_noise_is_pooled_by_degrees_of_freedom() -> None:
-    three = np.array([[0.0], [1.0], [2.0]]) * np.ones((3, 7))  # variance 1, 2 degrees of freedom
-    two = np.array([[0.0], [2.0]]) * np.ones((2, 7))  # variance 2, 1 degree of freedom
-    lonely = np.zeros((1, 7))
-    noise = pool_seed_noise([("llama", "55k", three), ("tnl", "55k", two), ("tnl", "98k", lonely)])
-    assert noise is not None
-    assert noise.df == 3
-    assert noise.s == pytest.approx(math.sqrt((2 * 1 + 1 * 2) / 3))
-    assert [group["n_seeds"] for group in noise.groups] == [3, 2]
-
-
-def test_no_replicates_no_noise() -> None:
-    assert pool_seed_noise([("llama", "55k", np.zeros((1, 7)))]) is None
-    assert pool_seed_noise([("llama", "55k", np.full((2, 7), np.inf))]) is None
 
 
 @pytest.mark.parametrize("s", [0.003, 0.01])

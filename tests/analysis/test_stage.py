@@ -10,8 +10,9 @@ import pytest
 
 import analysis.pictures
 from analysis import stage
-from analysis.plots import figure_one, validation_figure
+from analysis.plots import figure_one
 from analysis.runs import load_tables
+from analysis.validation_plot import validation_figure
 from arch.errors import InputError
 from data.corpus import CorpusSettings, prepare
 from data.files import read_json
@@ -95,13 +96,15 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
     assert html.count("<script src") == html.count("<link") == 0
     assert not re.search(r"<(script|img|iframe)[^>]*(src|href)\s*=", html)
     for text in (
-        "not identified: 1 interior size owns an uncensored stretch (25k), 3 are needed",
+        "2 pairs cross in the range, 3 are needed",
+        "was not tested: N_opt is not identified",
+        "the optimum over a continuous choice of sizes, under re-drawn seeds",
         "loss is nan at step 12",
         "training compute C (FLOP, exact)",
         "non-embedding parameters",
         "centred mean over 20,000 tokens",
         "seed-noise parametric bootstrap",
-        "the envelope law of these sizes under re-drawn seeds",
+        "the line through the lowest loss at each compute under re-drawn seeds",
         "bigram",
         f"{held_out['documents']} documents, {held_out['bytes']:,} bytes, {held_out['tokens']:,} tokens",
         runs[0].spec_hash,

@@ -131,21 +131,21 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
     def law(at: float, exponent: float) -> dict:
         return {"identified": True, "reason": None, "exponent": exponent, "centre": [1e11, at], "range": [1e10, 1e12]}
 
-    points = {"c": C_POINTS, "n_params": N_PARAMS, "censored": [None] * 3 + ["owned by the largest size"]}
+    points = {"c": C_POINTS, "n_params": N_PARAMS}
     points["n_tokens"] = [c / (60 * n**0.8) for c, n in zip(C_POINTS, N_PARAMS, strict=True)]
-    points["n_tokens"][3] *= 2  # a censored point says nothing
     one = {
         "fitted": True,
         "reason": None,
         "range": [1e9, 1e12],
         "laws": {"loss": law(2.0, -0.1), "n_opt": law(2e4, a), "d_opt": law(5e5, b)},
         "envelope": points,
+        "diagnostics": {"cost_growth": 0.8},
     }
     no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
     half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1), "n_opt": no, "d_opt": no}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
     archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
-    return {"schema": 2, "study": "small", "conventions": conventions, "archs": archs}
+    return {"schema": 3, "study": "small", "conventions": conventions, "archs": archs}
 
 
 def stored(tmp_path, content) -> str:
@@ -172,6 +172,14 @@ def test_a_studys_law_that_breaks_its_identity_is_told(tmp_path):
     rows = budget(laws, 1e12)
     ratio = 6 * (2e4 * 10**0.5) * (5e5 * 10**0.7) / 1e12
     assert warnings(laws, rows)[0].endswith(f"tnl (a + b = 1.200, 6ND/C = {ratio:.3g}, x 1.58 a decade)")
+
+
+def test_a_law_that_its_curve_does_not_follow_is_told(tmp_path):
+    content = fits()
+    content["archs"]["tnl"]["laws"]["loss"]["curvature"] = {"found": True}
+    laws = load_laws(stored(tmp_path, content))
+    told = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
+    assert any("a pure power law does not describe L(C) of tnl" in line for line in told)
 
 
 def test_the_command_names_conventions_and_tells_warnings(tmp_path):
@@ -206,8 +214,8 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=1), "is of schema 1, this version reads 2: fit the study again"),
-        (changed("schema", value=3), "is of schema 3"),
+        (changed("schema", value=2), "is of schema 2, this version reads 3: fit the study again"),
+        (changed("schema", value=4), "is of schema 4"),
         (changed("schema", value=None), "is of schema None"),
         ([1, 2], "is of schema None"),
         ("{", "cannot be read as JSON"),
@@ -216,6 +224,7 @@ def changed(*path, value) -> dict:
         (changed("archs", "tnl", "laws", "n_opt", "centre", value=[0.0, 1.0]), "is damaged"),
         (changed("archs", "tnl", "laws", "n_opt", "exponent", value="x"), "is damaged"),
         (changed("archs", "tnl", "envelope", value=None), "is damaged"),
+        (changed("archs", "tnl", "diagnostics", "cost_growth", value="x"), "is damaged"),
         (
             changed("archs", value={"llama": {"fitted": False, "reason": "no usable run"}}),
             "no law .llama: no usable run",

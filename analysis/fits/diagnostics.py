@@ -1,0 +1,100 @@
+"""What says when not to believe an architecture's laws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.crossings import Crossing, Missing
+from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve
+from analysis.fits.powerlaw import fit_power_law
+from analysis.fits.smooth import read_at
+
+FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
+
+
+def diagnose(
+    curves: Sequence[SizeCurve],
+    envelope: Envelope,
+    laws: dict[str, Any],
+    crossings: Sequence[Crossing],
+    missing: Sequence[Missing],
+) -> dict[str, Any]:
+    """Counts, owners, how far the loss falls, how flat the minimum is, and whether N_opt D_opt make the compute."""
+    code, owner, log_c = envelope.code[0], envelope.owner[0], envelope.log_c
+    covered = code != UNCOVERED
+    owners = [
+        {
+            "size": curve.size,
+            "n_params": curve.n_params,
+            "n_points": int((covered & (owner == rank)).sum()),
+            "n_uncensored": int(((code == 0) & (owner == rank)).sum()),
+        }
+        for rank, curve in enumerate(curves)
+    ]
+    at = [one.at for one in crossings]
+    result: dict[str, Any] = {
+        "n_points": int(covered.sum()),
+        "n_uncovered": int((~covered).sum()),
+        "n_in_warmup": int((code == WARMUP).sum()),
+        "fraction_censored": float((code[covered] != 0).mean()) if covered.any() else None,
+        "owners": owners,
+        "n_crossings": len(crossings),
+        "n_crossings_missing": len(missing),
+        "n_crossings_extrapolated": sum(one.beyond > 0 for one in crossings),
+        "n_crossings_disordered": sum(later < earlier for earlier, later in pairwise(at)),
+        "decades": float(np.ptp(log_c[covered]) / math.log(10)) if covered.any() else 0.0,
+        "flatness": _flatness(curves, envelope),
+        "a_plus_b": None,
+        "cost_identity": None,
+        "compute_identity": None,
+    }
+    if covered.any():
+        loss = envelope.log_loss[0, covered]
+        result["loss_first_last"] = [float(np.exp(loss[0])), float(np.exp(loss[-1]))]
+        result["falling_decades"] = float((log_c[covered][loss.argmin()] - log_c[covered][0]) / math.log(10))
+    n_opt, d_opt = laws["n_opt"], laws["d_opt"]
+    if n_opt["identified"] and d_opt["identified"]:
+        growth = cost_growth(curves, n_opt["range"], n_opt)
+        result["cost_growth"] = growth
+        result["a_plus_b"] = n_opt["exponent"] + d_opt["exponent"]
+        result["cost_identity"] = n_opt["exponent"] * growth + d_opt["exponent"] - 1
+        ends = n_opt["range"]
+        result["compute_identity"] = [
+            6 * predict(n_opt, end) * predict(d_opt, end) / end  # r(C) = 6 N_opt D_opt / C
+            for end in ends
+        ]
+    return result
+
+
+def predict(law: dict[str, Any], c: float) -> float:
+    """An identified law's value at C in FLOP."""
+    return float(law["centre"][1] * (c / law["centre"][0]) ** law["exponent"])
+
+
+def cost_growth(curves: Sequence[SizeCurve], stretch: Sequence[float], n_opt: dict[str, Any]) -> float:
+    """p of a token's training cost ~ N^p, by least squares over the sizes nearest to N_opt in `stretch` [FLOP] and all
+    between; 1 for C = 6 N D."""
+    n_params = np.array([float(curve.n_params) for curve in curves])
+    low, high = (predict(n_opt, end) for end in stretch)
+    first = max(int(np.searchsorted(n_params, low, side="right")) - 1, 0)
+    last = min(int(np.searchsorted(n_params, high)), len(curves) - 1)
+    used = curves[first : max(last, first + 1) + 1]
+    cost = np.array([curve.flops_per_token for curve in used])
+    return fit_power_law(n_params[first : first + len(used)], cost).exponent
+
+
+def _flatness(curves: Sequence[SizeCurve], envelope: Envelope) -> float | None:
+    """Median over the uncensored points of N_max / N_min among the sizes within 0.5% of the minimal loss."""
+    free = envelope.code[0] == 0
+    if not free.any():
+        return None
+    table = np.stack([read_at(curve.log_c, curve.log_loss, envelope.log_c[free]) for curve in curves])
+    near = table <= envelope.log_loss[0, free] + math.log1p(FLAT)
+    n_params = np.array([float(curve.n_params) for curve in curves])[:, None]
+    widest = np.where(near, n_params, 0).max(0) / np.where(near, n_params, np.inf).min(0)
+    return float(np.median(widest))

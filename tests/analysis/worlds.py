@@ -1,0 +1,217 @@
+"""Synthetic worlds with a known continuous law, studies drawn from them, and how often the fits cover it.
+
+A world is a loss surface L(N, D) with C = 6 N D. A study trains a ladder of sizes in it, each run's log loss moved by
+seed noise; its fits are the product's own (`fit_arch`). The truth is the optimum over all N, not over the ladder.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from analysis.fits.crossings import find_crossings
+from analysis.fits.envelope import SizeCurve, extract
+from analysis.fits.laws import LawSettings, fit_arch
+from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.optimum import fit_line, interval_at
+
+N0, D0, SMALLEST, WARMUP = 1.2e5, 2e6, 14e3, 20_480
+SETTINGS = LawSettings(grid_points=40, n_replicates=400, level=0.95)
+NOISE_STEP = 0.05  # log C between the points at which seeds are compared
+Z95 = 1.959964
+
+
+@dataclass(frozen=True)
+class World:
+    """L = E + (A^(1/r) + B^(1/r))^r, A = (N / N0)^-p, B = (D / D0)^-q; r = 1: no interaction of N and D. `mistuned`:
+    log loss that a size a factor of 10 from the middle of the ladder loses by a wrong rate, growing as the square."""
+
+    irreducible: float = 0.0
+    p: float = 0.3
+    q: float = 0.3
+    interaction: float = 1.0
+    mistuned: float = 0.0
+
+    def loss(self, n_params: float, n_tokens: np.ndarray | float) -> np.ndarray:
+        r = self.interaction
+        a, b = (n_params / N0) ** -self.p, (np.asarray(n_tokens) / D0) ** -self.q
+        return np.asarray(self.irreducible + (a ** (1 / r) + b ** (1 / r)) ** r)
+
+    def log_n_opt(self, log_c: float) -> float:
+        def loss(log_n: float) -> float:
+            return float(self.loss(math.exp(log_n), math.exp(log_c - log_n) / 6))
+
+        return float(optimize.minimize_scalar(loss, bounds=(0, 40), method="bounded", options={"xatol": 1e-10}).x)
+
+    def log_l_opt(self, log_c: float) -> float:
+        n = math.exp(self.log_n_opt(log_c))
+        return math.log(float(self.loss(n, math.exp(log_c) / 6 / n)))
+
+    def log_c_where(self, n_opt: float) -> float:
+        return float(optimize.brentq(lambda x: self.log_n_opt(x) - math.log(n_opt), 10, 60))
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """`n_sizes`, each `ratio` times the last; all trained to the compute at which the largest is optimal. The third has
+    three seeds. Noise: standard deviation `s` of log loss between seeds, of the curve as a whole, or with `memory` (of
+    log C) wandering along it; `shared`: of log loss, the same for all runs."""
+
+    n_sizes: int
+    s: float
+    ratio: float = 2.0
+    memory: float = math.inf
+    shared: float = 0.0
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.asarray(SMALLEST * self.ratio ** np.arange(self.n_sizes))
+
+    @property
+    def n_seeds(self) -> np.ndarray:
+        return np.asarray([3 if rank == 2 else 1 for rank in range(self.n_sizes)])
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A world, a ladder in it, and the true laws that its studies should find."""
+
+    world: World
+    ladder: Ladder
+    curves: tuple[SizeCurve, ...]
+    stretch: tuple[float, float]  # FLOP
+    a: float
+    middle: tuple[float, float, float]  # log C, log N_opt, log L_opt in the middle of the range
+    beyond: tuple[float, float, float]  # the same at ten times its end
+    oracle_width: float
+
+    @classmethod
+    def of(cls, world: World, ladder: Ladder) -> Setting:
+        sizes = ladder.sizes
+        first, last = world.log_c_where(sizes[0]), world.log_c_where(sizes[-1])
+        curves = []
+        off = np.log10(sizes) - np.log10(sizes).mean()
+        for rank, n in enumerate(sizes):
+            tokens = np.geomspace(WARMUP, math.exp(last) / 6 / n, 160)
+            log_loss = np.log(world.loss(n, tokens)) + world.mistuned * off[rank] ** 2
+            curves.append(
+                SizeCurve(
+                    f"{n:.0f}", round(n), 6.0 * n, WARMUP, int(ladder.n_seeds[rank]), np.log(6 * n * tokens), log_loss
+                )
+            )
+        middle, beyond = (first + last) / 2, last + math.log(10)
+        a = (world.log_n_opt(last) - world.log_n_opt(first)) / (last - first)
+        told = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
+        clean, _ = find_crossings(curves, (first, last))
+        y = [math.log(sizes[c.small] * sizes[c.small + 1]) / 2 for c in clean]
+        line = fit_line(clean, y, ladder.n_seeds, math.exp(-1 / ladder.memory))
+        assert line is not None
+        width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1, 1]) / line.slope**2
+        return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, told[0], told[1], width)
+
+    def draw(self, rng: np.random.Generator) -> tuple[list[SizeCurve], SeedNoise]:
+        """One study: its curves, and the noise as it would measure it."""
+        ladder, moved = self.ladder, []
+        shared = ladder.shared * rng.standard_normal()
+        for curve in self.curves:
+            noise = paths(rng, curve.log_c, ladder.memory) * ladder.s / math.sqrt(curve.n_seeds) + shared
+            moved.append(replace(curve, log_loss=curve.log_loss + noise))
+        return moved, self.measure(rng)
+
+    def measure(self, rng: np.random.Generator) -> SeedNoise:
+        """The noise as a study of four architectures measures it, on three seeds of the third size of each."""
+        curve = self.curves[2]
+        at = np.arange(curve.log_c[0], curve.log_c[-1], NOISE_STEP)
+        seeds = [
+            (arch, curve.size, self.ladder.s * np.stack([paths(rng, at, self.ladder.memory) for _ in range(3)]))
+            for arch in "abcd"
+        ]
+        noise = pool_seed_noise(seeds, NOISE_STEP)
+        assert noise is not None
+        return noise
+
+
+def paths(rng: np.random.Generator, x: np.ndarray, memory: float) -> np.ndarray:
+    """[len(x)]: noise of standard deviation 1 at rising x, correlated as exp(-distance / memory)."""
+    kept = np.exp(-np.diff(x) / memory)
+    draws = rng.standard_normal(len(x))
+    found = np.empty(len(x))
+    found[0] = draws[0]
+    for i, share in enumerate(kept):
+        found[i + 1] = share * found[i] + math.sqrt(1 - share**2) * draws[i + 1]
+    return found
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Shares of `studies` whose 95% interval covers the continuous law; a study without an interval covers (all reals)
+    and does not count as identified. `width`: median of the identified ones' intervals of a, over the oracle's, who
+    knows the noise and where the curves cross without it. `points`: how often the envelope's points cover a."""
+
+    studies: int
+    identified: float
+    a: float
+    n_opt: float
+    n_opt_beyond: float
+    d_opt_beyond: float
+    loss: float
+    width: float
+    points: float
+    curved: float
+
+
+def coverage(setting: Setting, studies: int, seed: int = 0) -> Coverage:
+    """How often the fits of `studies` studies cover the truth of `setting`."""
+    rng = np.random.default_rng(seed)
+    hits = dict.fromkeys(("identified", "a", "n_opt", "n_opt_beyond", "d_opt_beyond", "loss", "points", "curved"), 0)
+    widths = []
+    for study in range(studies):
+        curves, noise = setting.draw(rng)
+        found = fit_arch(curves, setting.stretch, noise, SETTINGS, [study])
+        laws, points = found["laws"], found["beside"]["n_opt"]
+        n_opt, d_opt, loss = laws["n_opt"], laws["d_opt"], laws["loss"]
+        hits["points"] += within(setting.a, points["interval"] and points["interval"]["exponent"])
+        hits["curved"] += bool(loss["curvature"]["found"])
+        hits["loss"] += loss["band"] is None or within(setting.middle[2], band_at(loss, setting.middle[0]))
+        if not n_opt["identified"]:
+            for key in ("a", "n_opt", "n_opt_beyond", "d_opt_beyond"):
+                hits[key] += 1
+            continue
+        hits["identified"] += 1
+        interval = n_opt["interval"]["exponent"]
+        widths.append(interval[1] - interval[0])
+        hits["a"] += within(setting.a, interval)
+        hits["n_opt"] += within(setting.middle[1], interval_at(n_opt, setting.middle[0]))
+        x, y, _ = setting.beyond
+        hits["n_opt_beyond"] += within(y, interval_at(n_opt, x))
+        hits["d_opt_beyond"] += within(x - y - math.log(6), interval_at(d_opt, x))
+    shares = {key: count / studies for key, count in hits.items()}
+    width = float(np.median(widths)) / setting.oracle_width if widths else math.nan
+    return Coverage(studies=studies, width=width, **shares)
+
+
+def within(value: float, interval: Any) -> bool:
+    """Whether an interval covers a value; a missing one covers everything."""
+    return interval is None or interval[0] <= value <= interval[1]
+
+
+def band_at(law: dict[str, Any], x: float) -> list[float]:
+    """The law's band at log C = x, in log, within its range."""
+    return [float(np.interp(x, np.log(law["band"]["c"]), np.log(law["band"][side]))) for side in ("low", "high")]
+
+
+def oracle_threshold(setting: Setting, rng: np.random.Generator, studies: int = 4000) -> float:
+    """The quadratic term of the envelope that 5% of studies of `setting` exceed, for one who knows world and noise."""
+    log_c = np.linspace(*np.log(setting.stretch), SETTINGS.grid_points)
+    shifts = rng.standard_normal((studies, setting.ladder.n_sizes)) * setting.ladder.s / np.sqrt(setting.ladder.n_seeds)
+    return float(np.quantile(quadratic_terms(log_c, extract(setting.curves, log_c, shifts).log_loss), 0.95))
+
+
+def quadratic_terms(log_c: np.ndarray, log_loss: np.ndarray) -> np.ndarray:
+    """[r]: of the least-squares parabolas through log_loss [r, g]."""
+    x = log_c - log_c.mean()
+    return np.asarray(log_loss @ np.linalg.pinv(np.stack([np.ones_like(x), x, x**2], 1))[2])
