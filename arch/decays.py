@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from .config import ModelConfig
 
-# `fixed` slopes are 2^-e, with e evenly spaced over the heads from the first of these to the second.
+# `fixed` slopes are 2^-e, with e in even steps over the heads from the first of these towards the second, which itself
+# none has: at equal ends two heads had one that forgets at once and one that never does, and lost 0.02 nats to this.
 FASTEST_EXPONENT, SLOWEST_EXPONENT = 0.5, 8.0
 
 
@@ -22,9 +23,10 @@ def paper_slopes(n_heads: int) -> list[float]:
 
 
 def fixed_slopes(n_heads: int) -> list[float]:
-    """A geometric range with the same ends for every number of heads; one head has the fast end."""
-    span = SLOWEST_EXPONENT - FASTEST_EXPONENT
-    return [2.0 ** -(FASTEST_EXPONENT + span * i / max(1, n_heads - 1)) for i in range(n_heads)]
+    """2^-(0.5 + 7.5 i / h), i = 0 .. h - 1: a geometric range with the same fast end for every number of heads
+    (NOTES.md has the loss by heads and ranges)."""
+    step = (SLOWEST_EXPONENT - FASTEST_EXPONENT) / n_heads
+    return [2.0 ** -(FASTEST_EXPONENT + step * i) for i in range(n_heads)]
 
 
 SLOPES = {"paper": paper_slopes, "fixed": fixed_slopes}  # ModelConfig.decay_slopes

@@ -57,19 +57,23 @@ class World:
 
 @dataclass(frozen=True)
 class Ladder:
-    """`n_sizes`, each `ratio` times the last; all trained to the compute at which the largest is optimal. The third has
-    three seeds. Noise: standard deviation `s` of log loss between seeds, of the curve as a whole, or with `memory` (of
-    log C) wandering along it; `shared`: of log loss, the same for all runs."""
+    """`n_sizes`, each `ratio` times the last, or those `given`; all trained to the compute at which the largest is
+    optimal, or to the end of `stretch` [FLOP], the range of the fit. The third has three seeds. Noise: standard
+    deviation `s` of log loss between seeds, of the curve as a whole, or with `memory` (of log C) wandering along it;
+    `shared`: of log loss, the same for all runs.
+    """
 
     n_sizes: int
     s: float
     ratio: float = 2.0
     memory: float = math.inf
     shared: float = 0.0
+    given: tuple[float, ...] = ()
+    stretch: tuple[float, float] | None = None
 
     @property
     def sizes(self) -> np.ndarray:
-        return np.asarray(SMALLEST * self.ratio ** np.arange(self.n_sizes))
+        return np.asarray(self.given or SMALLEST * self.ratio ** np.arange(self.n_sizes))
 
     @property
     def n_seeds(self) -> np.ndarray:
@@ -92,7 +96,10 @@ class Setting:
     @classmethod
     def of(cls, world: World, ladder: Ladder) -> Setting:
         sizes = ladder.sizes
-        first, last = world.log_c_where(sizes[0]), world.log_c_where(sizes[-1])
+        if ladder.stretch is None:
+            first, last = world.log_c_where(sizes[0]), world.log_c_where(sizes[-1])
+        else:
+            first, last = (math.log(c) for c in ladder.stretch)
         curves = []
         off = np.log10(sizes) - np.log10(sizes).mean()
         for rank, n in enumerate(sizes):
@@ -204,11 +211,14 @@ def band_at(law: dict[str, Any], x: float) -> list[float]:
     return [float(np.interp(x, np.log(law["band"]["c"]), np.log(law["band"][side]))) for side in ("low", "high")]
 
 
-def oracle_threshold(setting: Setting, rng: np.random.Generator, studies: int = 4000) -> float:
-    """The quadratic term of the envelope that 5% of studies of `setting` exceed, for one who knows world and noise."""
+def oracle_power(null: Setting, setting: Setting, studies: int = 8000) -> float:
+    """The power against `setting` of one who knows the distribution of the envelope's quadratic term in the world
+    `null` at this noise: a one-sided test of 5%."""
+    rng = np.random.default_rng(0)
     log_c = np.linspace(*np.log(setting.stretch), SETTINGS.grid_points)
     shifts = rng.standard_normal((studies, setting.ladder.n_sizes)) * setting.ladder.s / np.sqrt(setting.ladder.n_seeds)
-    return float(np.quantile(quadratic_terms(log_c, extract(setting.curves, log_c, shifts).log_loss), 0.95))
+    terms = [quadratic_terms(log_c, extract(one.curves, log_c, shifts).log_loss) for one in (null, setting)]
+    return float((terms[1] > np.quantile(terms[0], 0.95)).mean())
 
 
 def quadratic_terms(log_c: np.ndarray, log_loss: np.ndarray) -> np.ndarray:

@@ -36,19 +36,18 @@ def test_the_papers_sizes_drift():
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 12, 32])
-def test_fixed_slopes_have_the_same_ends_for_every_number_of_heads(heads):
+def test_fixed_slopes_begin_at_one_end_for_every_number_of_heads(heads):
     slopes = fixed_slopes(heads)
     assert len(slopes) == heads and slopes[0] == 2**-0.5
-    ratios = {round(later / earlier, 12) for earlier, later in pairwise(slopes)}
-    assert len(ratios) == min(1, heads - 1)
-    if heads > 1:
-        assert slopes[-1] == 2**-8 and slopes == sorted(slopes, reverse=True)
+    assert slopes == sorted(slopes, reverse=True) and slopes[-1] == pytest.approx(2 ** -(8 - 7.5 / heads))
+    for earlier, later in pairwise(slopes):
+        assert earlier / later == pytest.approx(2 ** (7.5 / heads))
 
 
 def test_the_range_is_tuned_in_one_place(monkeypatch):
     monkeypatch.setattr(decays, "FASTEST_EXPONENT", 1.0)
     monkeypatch.setattr(decays, "SLOWEST_EXPONENT", 3.0)
-    assert fixed_slopes(3) == [0.5, 0.25, 0.125] and fixed_slopes(1) == [0.5]
+    assert fixed_slopes(2) == [0.5, 0.25] and fixed_slopes(1) == [0.5]
     assert tuple(decays.SLOPES) == CHOICES["decay_slopes"]
 
 

@@ -16,7 +16,7 @@ from arch.lm import build_model
 CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
 SLOPES = {
     "paper": (2.0**-4, 2.0**-8, 2.0**-2),  # ALiBi, three heads: those of two, then every second one of four
-    "fixed": (2.0**-0.5, 2.0**-4.25, 2.0**-8),
+    "fixed": (2.0**-0.5, 2.0**-3, 2.0**-5.5),
 }
 
 
