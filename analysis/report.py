@@ -147,8 +147,8 @@ def _loss_text(settings: dict[str, Any]) -> str:
     if settings["optimum"] == "envelope":
         return f"{line}."
     return (
-        f"{line}, less what each point's size loses by not being the optimal one (from the crossings), as long as the "
-        "optimal size lies among the study's sizes or half a step outside; where N_opt is not identified, through all "
+        f"{line}, less what each point's size loses by not being the optimal one (from the crossings), as long as a "
+        "size next to the optimal one has a curve there; where N_opt is not identified, through all "
         "points as they are."
     )
 

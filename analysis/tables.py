@@ -77,7 +77,11 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             continue
         row = {"architecture": arch}
         if not told["tested"]:
-            rows.append(row | {"a pure power law": f"not tested: {told['reason']}"})
+            off = f"{one['laws']['loss']['off_line']:.1%}"
+            missed = (
+                f"does not describe this curve: its points lie {off} off the line" if told["found"] else "not tested"
+            )
+            rows.append(row | {"a pure power law": f"{missed}; {told['reason']}"})
             continue
         verdict = f"does not describe this curve ({told['shape']})" if told["found"] else "not refuted"
         visible = told["visible"]
@@ -187,6 +191,11 @@ def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
     if not told:
         return []
     if not told["tested"]:
+        if told["found"]:
+            return [
+                f"{arch}: a pure power law does not describe this curve: its points lie {loss['off_line']:.1%} off the "
+                f"line; no interval is given for it ({told['reason']})"
+            ]
         return [f"{arch}: whether L(C) is a power law was not tested: {told['reason']}"]
     seen = "none" if told["visible"] is None else f"one of {told['visible']:.2f} nats/token"
     if told["found"]:

@@ -122,7 +122,7 @@ class Decoder(nn.Module):
 
         Matrices normal(0, init_std), those that write to the residual stream divided by the root of their number (2 L;
         L without channel mixers); norms 1 and 0; gamma, Tpe and what is special to a mixer as their modules say.
-        Source: ARCHITECTURES.md's training table (the papers do not state it).
+        The rule is ours: the papers state none.
         """
         std = self.config.init_std
         writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_channel_mixer else 1)

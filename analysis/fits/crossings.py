@@ -82,6 +82,13 @@ def find_crossings(curves: Sequence[SizeCurve], stretch: tuple[float, float]) ->
     return found, missing
 
 
+def rise(crossings: Sequence[Crossing], gaps: np.ndarray) -> float:
+    """By how much the difference of two curves rises for each e-fold of compute, over their distance `gaps` [k] in
+    log N: one number for all crossings, since those of single ones are noisy, and too steep where noise made them."""
+    slopes = np.array([one.slope(one.at) for one in crossings])
+    return float(slopes @ gaps / (gaps @ gaps))
+
+
 def _start(curve: SizeCurve) -> float:
     """log C from which on a curve counts."""
     return max(float(curve.log_c[0]), math.log(max(curve.warmup_tokens, 1e-300) * curve.flops_per_token))

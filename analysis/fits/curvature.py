@@ -51,7 +51,8 @@ def find_curvature(log_c: np.ndarray, log_loss: np.ndarray, steps: np.ndarray, m
     x = log_c - log_c.mean()
     weights = np.linalg.pinv(np.stack([np.ones_like(x), x, x**2], 1))[2]
     raw = float(log_loss @ weights)
-    noise = moved @ weights - raw
+    noise = moved @ weights
+    noise -= noise.mean()  # noise drawn once more also bends the envelope on average; the first draw hardly does
     of_steps = float(steps @ weights)
     found = raw - of_steps
     threshold = float(np.quantile(noise, 1 - LEVEL))

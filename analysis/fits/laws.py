@@ -32,6 +32,8 @@ from analysis.fits.optimum import optimum_laws
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.staircase import Steps, steps_of
 
+RAGGED = 0.01  # of the loss: the steps of usual ladders stay below
+TIMES_NOISE = 3.0
 CURVED = "a pure power law does not describe this curve"
 ENVELOPE = "points of the envelope, least squares"
 ENVELOPE_ESTIMAND = "the best of these sizes at each compute, whose steps make a too small by about 1 / sizes^2"
@@ -73,7 +75,7 @@ def fit_arch(
     first, second = (optimum, points) if settings.optimum == "crossings" else (points, optimum)
     laws = {"loss": _loss_law(envelope, taken, replicates, settings.level), **first}
     if laws["loss"]["identified"]:
-        curvature = _curvature(envelope, steps, replicates)
+        curvature = _curvature(envelope, steps, replicates, laws["loss"]["off_line"], noise)
         laws["loss"]["curvature"] = curvature
         if curvature is not None and curvature["found"]:
             laws["loss"] |= {"interval": None, "band": None}
@@ -123,7 +125,7 @@ def _described(curves: Sequence[SizeCurve], one: Crossing | Missing) -> dict[str
 
 def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, level: float) -> dict[str, Any]:
     """L(C) through the settled points of the envelope, less its steps. `steps`: their mean, as a share of the loss;
-    n_outside: settled points left out because the optimal size lies outside the study's sizes."""
+    n_outside: settled points left out because no size near the optimal one has a curve there."""
     after = settled(envelope)[0]
     used = after & taken.inside
     few = f"{used.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
@@ -132,22 +134,28 @@ def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, l
     if law["identified"]:
         law["level_bias"] = replicates.level_bias if replicates else None
         law["steps"] = float(np.expm1(taken.excess[used].mean()))
+        line = math.log(law["centre"][1]) + law["exponent"] * (np.log(c) - math.log(law["centre"][0]))
+        law["off_line"] = float(np.sqrt(((np.log(loss) - line) ** 2).mean()))
     return law | {"n_outside": int((after & ~taken.inside).sum())}
 
 
-def _curvature(envelope: Envelope, steps: Steps | None, replicates: Replicates | None) -> dict[str, Any] | None:
-    """The test's outcome as plain data; None without seeds."""
-    if replicates is None or replicates.log_loss is None:
+def _curvature(
+    envelope: Envelope, steps: Steps | None, replicates: Replicates | None, off_line: float, noise: SeedNoise | None
+) -> dict[str, Any] | None:
+    """The test's outcome as plain data; None without seeds. off_line: root mean square distance of the points from the
+    line, in log loss; where there can be no test it alone tells a line that misses them."""
+    if replicates is None or replicates.log_loss is None or noise is None:
         return None
     if steps is None:
         why = "N_opt is not identified, so the envelope's steps cannot be told from a bend"
-        return {"tested": False, "found": False, "reason": why}
+        ragged = off_line > max(RAGGED, TIMES_NOISE * noise.s)
+        return {"tested": False, "found": ragged, "shape": "ragged" if ragged else None, "reason": why}
     used = settled(envelope)[0] & steps.inside
     told: Curvature | None = find_curvature(
         envelope.log_c[used], envelope.log_loss[0, used], steps.excess[used], replicates.log_loss[:, used]
     )
     if told is None:
-        return {"tested": False, "found": False, "reason": "fewer than four points"}
+        return {"tested": False, "found": False, "shape": None, "reason": "fewer than four points"}
     return {
         "tested": True,
         "found": told.shape is not None,

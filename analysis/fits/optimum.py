@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from analysis.fits.crossings import Crossing, Missing
+from analysis.fits.crossings import Crossing, Missing, rise
 from analysis.fits.envelope import SizeCurve
 from analysis.fits.noise import SeedNoise
 
 MIN_CROSSINGS = 3  # two fix a line; a third can tell whether it is one
+MIN_SEEN = 2  # of them inside the stretch that both curves cover, or at most SLIGHT beyond it in log C
+SLIGHT = math.log(1.25)
 UNFIT = 0.05  # chance of crossings that scatter as much, below which the noise is scaled up to their scatter
 
 METHOD = "crossings of neighbouring sizes, generalised least squares of log C on log N, Fieller's interval"
@@ -119,12 +121,13 @@ def optimum_laws(
     log_n = np.log([float(curve.n_params) for curve in curves])
     log_cost = np.log([curve.flops_per_token for curve in curves])
     n_seeds = [curve.n_seeds for curve in curves]
+    gaps = [float(log_n[one.small + 1] - log_n[one.small]) for one in crossings]
     laws, lines = {}, []
     for name, log_y in (("n_opt", log_n), ("d_opt", log_cost)):
         y = [float(log_y[one.small] + log_y[one.small + 1]) / 2 for one in crossings]
         line = None
         if len(crossings) >= MIN_CROSSINGS:
-            line = fit_line(crossings, y, n_seeds, noise.correlation if noise else 1.0)
+            line = fit_line(crossings, y, gaps, n_seeds, noise.correlation if noise else 1.0)
         error = uncertainty_of(line, noise, level) if line and noise else None
         reason = _why_not(curves, crossings, missing, line, error)
         laws[name] = _law(crossings, y, line if reason is None else None, error, reason, name == "d_opt")
@@ -144,6 +147,12 @@ def _why_not(
         found = "1 pair of neighbouring sizes crosses" if len(crossings) == 1 else f"{len(crossings)} pairs cross"
         told = [f"{curves[one.small].size} and {curves[one.small + 1].size}: {one.reason}" for one in missing]
         return f"{found} in the range, {MIN_CROSSINGS} are needed" + (f": {'; '.join(told)}" if told else "")
+    seen = sum(one.beyond <= SLIGHT for one in crossings)
+    if seen < MIN_SEEN:
+        return (
+            f"{seen} of {len(crossings)} crossings {'lies' if seen == 1 else 'lie'} where both curves were trained, "
+            f"{MIN_SEEN} are needed: the others are extrapolated"
+        )
     if line is None:
         return "no line of log C rising in log N fits the crossings: their order is not that of the sizes"
     if error is not None and not math.isfinite(line.exponent_interval(error.value)[1]):
@@ -196,8 +205,8 @@ def _law(
     }
     result["band"] = {
         "c": np.exp(grid).tolist(),
-        "low": np.exp([low for low, _ in band]).tolist(),
-        "high": np.exp([high for _, high in band]).tolist(),
+        "low": [_finite(low) for low, _ in band],
+        "high": [_finite(high) for _, high in band],
     }
     return result
 
@@ -216,10 +225,17 @@ def _finite(log_value: float) -> float | None:
 
 
 def fit_line(
-    crossings: Sequence[Crossing], y: Sequence[float], n_seeds: Sequence[int], correlation: float
+    crossings: Sequence[Crossing],
+    y: Sequence[float],
+    gaps: Sequence[float],
+    n_seeds: Sequence[int],
+    correlation: float,
 ) -> InverseLine | None:
-    """The line through `crossings`, whose sizes' mean is y; n_seeds of every size by rank; `correlation` of a curve's
-    noise over one e-fold of compute. None where no line with C rising in N fits."""
+    """The line through `crossings`, whose sizes' mean is y and distance in log N is `gaps`; n_seeds of every size by
+    rank; `correlation` of a curve's noise over one e-fold of compute. None where no line with C rising in N fits.
+
+    Its covariance is that for differences which all rise alike for their gap (crossings.rise).
+    """
     if len(crossings) < 2:
         return None
     at, ys = np.array([c.at for c in crossings]), np.array(y, dtype=float)
@@ -239,7 +255,8 @@ def fit_line(
     steep = float(np.polyfit(ys - centre, at, 1)[0])
     start = np.array([at.mean(), steep if steep > 0 else 1.0])
     found = optimize.least_squares(residual, start, jac=jacobian, method="lm", xtol=1e-14, ftol=1e-14, gtol=1e-14)
-    matrix = jacobian(found.x)
+    slopes = rise(crossings, np.array(gaps)) * np.array(gaps)
+    matrix = root @ (slopes[:, None] * np.stack([np.ones_like(ys), ys - centre], 1))
     information = matrix.T @ matrix
     if found.x[1] <= 0 or not np.isfinite(information).all() or np.linalg.cond(information) > 1e12:
         return None

@@ -3,8 +3,9 @@
 Near its minimum log L is a parabola in log N, of a curvature k that the crossings tell: the difference of two
 neighbouring curves, a distance h apart in log N, rises by k h a for each e-fold of compute, a the exponent of N_opt. A
 size that is u = log N - log N_opt(C) away from the optimum loses k u^2 / 2 of the loss. The steps that this makes
-under a straight line look like curvature of L(C): quadratic terms of 0.0003 to 0.001 for six sizes. Where N_opt lies
-below the smallest size or above the largest, the envelope is one curve and no envelope: it says nothing about L(C).
+under a straight line look like curvature of L(C): quadratic terms of 0.0003 to 0.001 for six sizes. Where the size that
+owns a point is not one of those next to N_opt (it lies beyond the sizes, or the run of the right one has ended), the
+point is no point of an envelope: it says nothing about L(C).
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fits.crossings import Crossing
+from analysis.fits.crossings import Crossing, rise
 from analysis.fits.envelope import Envelope, SizeCurve
 from analysis.fits.optimum import InverseLine
+
+NEAR = 0.75  # half would be the envelope's own; noise moves what is known of N_opt
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Of each point of an envelope [g]: its log loss less that of the optimal size; and whether the optimal size lies
-    among the study's sizes, or at most half a step outside."""
+    """Of each point of an envelope [g]: its log loss less that of the optimal size; and whether its size is near that
+    one: no more than NEAR of the distance to the next size away."""
 
     excess: np.ndarray
     inside: np.ndarray
@@ -36,11 +39,10 @@ def steps_of(
         return None
     log_n = np.log([float(curve.n_params) for curve in curves])
     width = np.diff(log_n)
-    at = np.array([c.at for c in crossings])
-    bent = np.array([max(c.slope(c.at), 0.0) * n_opt.slope / width[c.small] for c in crossings])
-    order = np.argsort(at)
-    curvature = np.interp(envelope.log_c, at[order], bent[order])
+    curvature = max(rise(crossings, np.array([width[one.small] for one in crossings])), 0.0) * n_opt.slope
     optimum = n_opt.centre + (envelope.log_c - n_opt.level) / n_opt.slope
     off = log_n[envelope.owner[0]] - optimum
-    inside = (optimum >= log_n[0] - width[0] / 2) & (optimum <= log_n[-1] + width[-1] / 2)
+    below, above = np.concatenate([width[:1], width]), np.concatenate([width, width[-1:]])
+    owner = envelope.owner[0]
+    inside = (off <= NEAR * below[owner]) & (off >= -NEAR * above[owner])
     return Steps(np.asarray(curvature * off**2 / 2), np.asarray(inside))

@@ -17,15 +17,14 @@ SIX = (14e3, 25e3, 55e3, 98e3, 221e3, 393e3)  # whose steps bend the envelope by
 SHORT = Ladder(6, 0.003, given=SIX, stretch=(5e10, 3e12))
 
 
-def cell(job: tuple[World, Ladder, int]) -> Coverage:
-    world, ladder, studies = job
-    return coverage(Setting.of(world, ladder), studies, seed=ladder.n_sizes)
+def cell(world: World, ladder: Ladder, studies: int, seed: int) -> Coverage:
+    return coverage(Setting.of(world, ladder), studies, seed)
 
 
 def run(jobs: list[tuple[World, Ladder, int]]) -> pd.DataFrame:
     """A row a job: what defines it, and how often its studies cover the truth."""
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(cell, jobs))
+        found = list(pool.map(cell, *zip(*jobs, strict=True), range(len(jobs))))
     rows = [
         {"E": w.irreducible, "sizes": x.n_sizes, "s": x.s, "memory": x.memory} | asdict(one)
         for (w, x, _), one in zip(jobs, found, strict=True)
@@ -71,15 +70,22 @@ def test_noise_that_wanders_along_the_curves() -> None:
 
 @pytest.mark.slow
 def test_the_bend_of_an_irreducible_loss_is_found() -> None:
-    """Six sizes over 1.8 decades: power at least 80% of an oracle's, who has known noise and a known null."""
+    """Six sizes over 1.8 decades, noise measured with 8 degrees of freedom: power at least 80% of that of an oracle who
+    knows the null's shape and has to measure the noise as well; one who knows the noise too is printed beside it."""
     for s in (0.003, 0.005, 0.01):
         ladder = replace(SHORT, s=s)
         null, bent = (Setting.of(World(e), ladder) for e in (0.0, 0.6))
-        alarms, power = (coverage(one, 1000).curved for one in (null, bent))
-        oracle = oracle_power(null, bent)
-        print(f"s = {s:.1%}: false alarms {alarms:.3f}, power {power:.3f}, an oracle's {oracle:.3f}")
+        with ProcessPoolExecutor(2) as pool:
+            drawn = pool.map(cell, [World(0), World(0.6)] * 2, [ladder] * 4, [1000] * 4, range(4))
+            found = [one.curved for one in drawn]
+        alarms, power = (found[0] + found[2]) / 2, (found[1] + found[3]) / 2
+        oracle, measuring = oracle_power(null, bent), oracle_power(null, bent, df=8)
+        print(
+            f"s = {s:.1%}: false alarms {alarms:.3f}, power {power:.3f}, an oracle's {oracle:.3f}, of one who measures "
+            f"the noise {measuring:.3f}"
+        )
         assert 0.03 <= alarms <= 0.07
-        assert power >= 0.8 * oracle
+        assert power >= 0.8 * measuring
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import pytest
 
 from analysis.fits.crossings import find_crossings
 from analysis.fits.curvature import find_curvature
-from analysis.fits.envelope import extract
+from analysis.fits.envelope import SizeCurve, extract
 from analysis.fits.laws import fit_arch
 from analysis.fits.noise import SeedNoise
 from analysis.fits.optimum import optimum_laws
@@ -41,8 +41,25 @@ def test_points_whose_optimum_lies_outside_the_sizes_are_left_out() -> None:
 def test_without_crossings_nothing_is_taken_off_and_nothing_tested() -> None:
     setting = Setting.of(World(), Ladder(4, 0.003))
     found = fit_arch(setting.curves[:3], setting.stretch, SeedNoise(0.003, 8), SETTINGS, [0])["laws"]["loss"]
-    assert found["steps"] == 0 and found["n_outside"] == 0
-    assert not found["curvature"]["tested"] and "N_opt is not identified" in found["curvature"]["reason"]
+    assert found["steps"] == 0 and found["n_outside"] == 0 and found["off_line"] < 0.01
+    told = found["curvature"]
+    assert not told["tested"] and not told["found"] and "N_opt is not identified" in told["reason"]
+    assert found["band"] is not None
+
+
+def test_a_line_that_misses_its_points_has_no_band_although_nothing_can_be_tested() -> None:
+    """Equal tokens for all sizes: the envelope is made of the ends of runs, and no two neighbours cross."""
+    world, sizes = World(0.6), 14e3 * 3.0 ** np.arange(5)
+    curves = []
+    for n in sizes:
+        tokens = np.geomspace(2e4, 3e5, 160)
+        log_c, log_loss = np.log(6 * n * tokens), np.log(world.loss(n, tokens))
+        curves.append(SizeCurve(f"{n:.0f}", round(n), 6 * n, 2e4, 1, log_c, log_loss))
+    stretch = (float(np.exp(curves[0].log_c[0])), float(np.exp(curves[-1].log_c[-1])))
+    loss = fit_arch(curves, stretch, SeedNoise(0.003, 8), SETTINGS, [0])["laws"]["loss"]
+    assert loss["off_line"] > 0.02
+    assert not loss["curvature"]["tested"] and loss["curvature"]["shape"] == "ragged"
+    assert loss["interval"] is None and loss["band"] is None
 
 
 def test_a_curve_that_bends_is_called_so_and_has_no_interval() -> None:

@@ -21,21 +21,23 @@ def straight(small: int, at: float, slope: float = 0.05) -> Crossing:
 
 def test_the_line_is_generalised_least_squares() -> None:
     """With straight differences the fit is linear: (J' V^-1 J)^-1 J' V^-1 d, neighbours sharing a curve of 3 seeds."""
-    at, y, slopes = np.array([20.0, 22.3, 23.9, 26.2]), np.array([9.0, 10.0, 11.0, 12.0]), [0.05, 0.04, 0.06, 0.05]
+    at, y = np.array([20.0, 22.3, 23.9, 26.2]), np.array([9.0, 10.0, 11.0, 12.0])
+    gaps = np.array([1.0, 0.8, 1.2, 1.0])
+    slopes = 0.05 * gaps
     n_seeds = [1, 3, 1, 2, 1]
     crossings = [straight(i, x, s) for i, (x, s) in enumerate(zip(at, slopes, strict=True))]
-    found = fit_line(crossings, y, n_seeds, 0.5)
+    found = fit_line(crossings, y, gaps, n_seeds, 0.5)
     assert found is not None
     variance = np.diag([1 + 1 / 3, 1 / 3 + 1, 1 + 1 / 2, 1 / 2 + 1])
     for i, seeds in enumerate((3, 1, 2)):
         variance[i, i + 1] = variance[i + 1, i] = -(0.5 ** (at[i + 1] - at[i])) / seeds
-    design = np.array(slopes)[:, None] * np.stack([np.ones(4), y - 10.5], 1)
+    design = slopes[:, None] * np.stack([np.ones(4), y - 10.5], 1)
     weights = np.linalg.inv(variance)
     covariance = np.linalg.inv(design.T @ weights @ design)
-    level, slope = covariance @ design.T @ weights @ (np.array(slopes) * at)
+    level, slope = covariance @ design.T @ weights @ (slopes * at)
     assert (found.level, found.slope) == pytest.approx((level, slope), rel=1e-8)
     assert found.covariance == pytest.approx(covariance, rel=1e-6)
-    rest = np.array(slopes) * (level + slope * (y - 10.5) - at)
+    rest = slopes * (level + slope * (y - 10.5) - at)
     assert found.misfit == pytest.approx(float(rest @ weights @ rest), rel=1e-6) and found.df == 2
 
 
@@ -54,14 +56,27 @@ def test_a_value_belongs_to_the_interval_as_long_as_its_line_does() -> None:
     assert line.interval(23.0, 1.3) == (-math.inf, math.inf)
 
 
+def test_the_covariance_takes_one_rise_for_all() -> None:
+    """A crossing that noise has made steep does not count for more."""
+    y, gaps = [9.0, 10.0, 11.0, 12.0], [1.0, 0.5, 1.0, 1.0]
+    at = [20.0, 22.0, 24.0, 26.0]
+    lines = [
+        fit_line([straight(i, x, s) for i, (x, s) in enumerate(zip(at, slopes, strict=True))], y, gaps, [1] * 5, 1.0)
+        for slopes in ((0.04, 0.06, 0.06, 0.03), (0.05, 0.025, 0.05, 0.05))
+    ]
+    assert lines[0] is not None and lines[1] is not None
+    mean = (0.04 + 0.5 * 0.06 + 0.06 + 0.03) / 3.25
+    assert lines[0].covariance * mean**2 == pytest.approx(lines[1].covariance * 0.05**2)
+
+
 def test_no_line_through_crossings_in_the_wrong_order() -> None:
     crossings = [straight(0, 26.0), straight(1, 24.0), straight(2, 22.0)]
-    assert fit_line(crossings, [9.0, 10.0, 11.0], [1] * 4, 1.0) is None
+    assert fit_line(crossings, [9.0, 10.0, 11.0], [1.0] * 3, [1] * 4, 1.0) is None
 
 
 def test_scatter_beyond_the_noise_widens_the_interval() -> None:
     crossings = [straight(0, 20.0), straight(1, 23.0), straight(2, 23.5), straight(3, 26.5)]
-    line = fit_line(crossings, [9.0, 10.0, 11.0, 12.0], [1] * 5, 1.0)
+    line = fit_line(crossings, [9.0, 10.0, 11.0, 12.0], [1.0] * 4, [1] * 5, 1.0)
     assert line is not None
     quiet, loud = SeedNoise(0.002, 8), SeedNoise(0.05, 8)
     told = uncertainty_of(line, quiet, 0.95)

@@ -115,7 +115,8 @@ class Setting:
         told = [(x, world.log_n_opt(x), world.log_l_opt(x)) for x in (middle, beyond)]
         clean, _ = find_crossings(curves, (first, last))
         y = [math.log(sizes[c.small] * sizes[c.small + 1]) / 2 for c in clean]
-        line = fit_line(clean, y, ladder.n_seeds, math.exp(-1 / ladder.memory))
+        gaps = [math.log(sizes[c.small + 1] / sizes[c.small]) for c in clean]
+        line = fit_line(clean, y, gaps, ladder.n_seeds, math.exp(-1 / ladder.memory))
         assert line is not None
         width = 2 * Z95 * ladder.s * math.sqrt(line.covariance[1, 1]) / line.slope**2
         return cls(world, ladder, tuple(curves), (math.exp(first), math.exp(last)), a, told[0], told[1], width)
@@ -211,13 +212,19 @@ def band_at(law: dict[str, Any], x: float) -> list[float]:
     return [float(np.interp(x, np.log(law["band"]["c"]), np.log(law["band"][side]))) for side in ("low", "high")]
 
 
-def oracle_power(null: Setting, setting: Setting, studies: int = 8000) -> float:
-    """The power against `setting` of one who knows the distribution of the envelope's quadratic term in the world
-    `null` at this noise: a one-sided test of 5%."""
+def oracle_power(null: Setting, setting: Setting, df: int | None = None, studies: int = 40_000) -> float:
+    """The power against `setting`, in a one-sided test of 5%, of one who knows how the envelope's quadratic term is
+    distributed in the world `null` at this noise; with `df` only for a known noise, which has to be measured first."""
     rng = np.random.default_rng(0)
     log_c = np.linspace(*np.log(setting.stretch), SETTINGS.grid_points)
     shifts = rng.standard_normal((studies, setting.ladder.n_sizes)) * setting.ladder.s / np.sqrt(setting.ladder.n_seeds)
-    terms = [quadratic_terms(log_c, extract(one.curves, log_c, shifts).log_loss) for one in (null, setting)]
+    still = extract(null.curves, log_c).log_loss
+    terms = [
+        quadratic_terms(log_c, extract(one.curves, log_c, shifts).log_loss) - quadratic_terms(log_c, still)
+        for one in (null, setting)
+    ]
+    if df is not None:
+        terms = [term / np.sqrt(rng.chisquare(df, studies) / df) for term in terms]
     return float((terms[1] > np.quantile(terms[0], 0.95)).mean())
 
 

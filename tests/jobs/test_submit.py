@@ -264,4 +264,4 @@ def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes):
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
     assert told["validated"]
-    assert sum(len(e) for job in told["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 24
+    assert sum(len(e) for job in told["plan"]["jobs"] if job["kind"] == "train" for e in job["elements"]) == 32

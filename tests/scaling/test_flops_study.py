@@ -100,7 +100,7 @@ def test_memory_of_a_run_and_what_does_not_fit():
     assert gpu["memory_bytes"] != core["memory_bytes"]  # kernels on the one, plain forms on the other
     sizes = [f"training.micro_batch_tokens={n}" for n in (16384, 32768)]
     told = [[line for line in of("paper", size, gpus=60)["warnings"] if "GB of" in line] for size in sizes]
-    assert told[0] == [] and told[1][0].startswith("4 of 24 runs need more than 90% of the 80 GB of H100 SXM, up to 77")
+    assert told[0] == [] and told[1][0].startswith("4 of 32 runs need more than 90% of the 80 GB of H100 SXM, up to 77")
     assert any("GB of H100 SXM" in line and "jobs.recompute" in line for line in found["warnings"])
     assert not of("quickstart", device="cpu")["warnings"]
     assert not any("GB of" in line for line in of("quickstart")["warnings"])

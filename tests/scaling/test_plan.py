@@ -15,7 +15,7 @@ from scaling.spec import load_study
 def test_paper_plan():
     study = load_study("paper")
     table = plan(study, study.runs())
-    assert len(table["runs"]) == 24
+    assert len(table["runs"]) == 24 + 8  # and two more seeds of the smallest size
     row = next(row for row in table["runs"] if row["run_id"] == "hgrn2-410m-c8192-s0")
     config = preset("hgrn2", "410m")
     assert row["n_params_non_embedding"] == count_params(config).non_embedding
@@ -24,18 +24,18 @@ def test_paper_plan():
         assert row[f"flops_{name}"] == train_flops_per_token(config, name) * row["n_tokens"]
     assert row["artifact_bytes"] == 57 * 2 * count_params(config).total
     totals = table["totals"]
-    assert totals["n_runs"] == 24 and totals["n_checkpoints"] == 24 * 57
+    assert totals["n_runs"] == 32 and totals["n_checkpoints"] == 32 * 57
     assert totals["flops_exact"] == pytest.approx(sum(row["flops_exact"] for row in table["runs"]), rel=1e-12)
     assert totals["pf_days_exact"] == totals["flops_exact"] / PF_DAY
     assert sum(row["share"] for row in table["runs"]) == pytest.approx(1.0)
     text = show_plan(table)
     assert all(row["run_id"] in text for row in table["runs"])
-    assert "24 runs" in text and "days of one H200" in text
+    assert "32 runs" in text and "days of one H200" in text
 
 
 def test_set_and_only_reach_the_plan():
     study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
-    rows = plan(study, study.runs("arch=hgrn2,size=38k,seed=0"))["runs"]
+    rows = plan(study, study.runs("arch=hgrn2,size=25k,seed=0"))["runs"]
     assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
     assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
     assert rows[0]["share"] == 1.0
@@ -43,7 +43,7 @@ def test_set_and_only_reach_the_plan():
 
 def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
     study = load_study("quickstart", ["grid.archs=[tnl, hgrn1]"])
-    table = plan(study, study.runs("size=38k,seed=0"))
+    table = plan(study, study.runs("size=25k,seed=0"))
     assert {row["arch"]: "flops_paper" in row for row in table["runs"]} == {"tnl": True, "hgrn1": False}
     assert "flops_paper" not in table["totals"] and table["totals"]["flops_6nd"] > 0
     line = next(line for line in show_plan(table).splitlines() if line.startswith("hgrn1"))

@@ -18,7 +18,7 @@ from scaling.status import show_status, status_rows
 
 
 def one_run(*sets):
-    return load_study("quickstart", list(sets)).runs("arch=tnl,size=10k,seed=0")[0]
+    return load_study("quickstart", list(sets)).runs("arch=tnl,size=14k,seed=0")[0]
 
 
 def prepare(folder, run, fingerprint="f" * 64):
@@ -30,7 +30,7 @@ def test_run_json(tmp_path):
     rundir = prepare(tmp_path, run)
     record = rundir.record()
     assert record["schema"] == 1 and record["run_id"] == run.run_id and record["spec_hash"] == run.spec_hash
-    assert record["model"]["d_model"] == 20 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
+    assert record["model"]["d_model"] == 24 and record["tokenizer"] == "bytes" and record["study"] == "quickstart"
     assert record["cost"]["flops_per_token_train"].keys() == {"exact", "paper", "6nd"}
     assert record["versions"]["torch"] and record["corpus_fingerprint"] == "f" * 64
     assert rundir.spec() == run and rundir.spec().spec_hash == record["spec_hash"]
@@ -68,7 +68,7 @@ def test_another_spec_or_corpus_is_refused_with_both_hashes(tmp_path):
 
 def test_a_run_of_an_earlier_version_is_told_by_what_differs(tmp_path):
     """Not by fields that its run.json has under another name, or did not have and means by their default."""
-    run = load_study("quickstart", ["grid.archs=[hgrn1]"]).runs("size=10k,seed=0")[0]
+    run = load_study("quickstart", ["grid.archs=[hgrn1]"]).runs("size=14k,seed=0")[0]
     rundir = prepare(tmp_path, run)
     record = rundir.record()
     del record["spec"]["model"]["hgrn1_state"], record["spec"]["model"]["residual_dtype"]
