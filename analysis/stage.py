@@ -53,6 +53,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
 
     from analysis.fits.study import fit_study
     from analysis.runs import load_tables
+    from arch.decays import drift
 
     tables = load_tables(study.directory, [run.run_id for run in runs])
     if settings.control == "bigram":
@@ -64,6 +65,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    fits["warnings"] = [line for line in (drift([(run.size, run.config) for run in runs]),) if line is not None]
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
         buffer = io.BytesIO()

@@ -158,6 +158,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
             f"and need not lie in the middle of its band"
         )
     lines.append(_optimum_text(fits))
+    lines += fits.get("warnings", [])
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{arch}: not fitted: {one['reason']}")

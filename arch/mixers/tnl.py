@@ -8,9 +8,9 @@ code does (the paper writes the un-normalised one); W_o, declared but not writte
 is over all d channels, not per head, so any constant scale of q cancels (up to its eps). v has no activation, as the
 paper writes; later code of the authors puts silu on it (`value_activation`). The paper has one decay for each head;
 here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the authors' released models
-(OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no slopes: `decay_slopes` is
-`paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number of heads, or `fixed` for
-one range at every size (decays.py).
+(OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no
+slopes: `decay_slopes` is `paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number
+of heads, or `fixed` for one range at every size (decays.py).
 """
 
 from __future__ import annotations

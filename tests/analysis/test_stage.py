@@ -12,6 +12,7 @@ import analysis.pictures
 from analysis import stage
 from analysis.plots import figure_one
 from analysis.runs import load_tables
+from analysis.tables import notes
 from analysis.validation_plot import validation_figure
 from arch.errors import InputError
 from data.corpus import CorpusSettings, prepare
@@ -192,3 +193,14 @@ def test_pictures_are_written_where_a_browser_is(tmp_path: Path, monkeypatch: py
     assert reason is None
     for name in figures:
         assert (tmp_path / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        f"name: demo\nout: {tmp_path}/out\ncorpus: {{source: 'stdlib:'}}\n"
+        "grid: {archs: [tnl], sizes: [70m, 7b]}\ntraining: {n_tokens: 100000000, batch_tokens: 8192}\n"
+    )
+    study = load_study(tmp_path / "s.yaml")
+    fits = stage.fit(study, study.runs()).fits
+    assert "the fastest half-life is 2.8 tokens at 70m and 0.8 at 7b" in fits["warnings"][0]
+    assert fits["warnings"][0] in notes(fits)
