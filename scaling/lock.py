@@ -1,7 +1,7 @@
 """One writer at a time: an flock on <directory>/.lock, which the kernel lets go of when its holder dies, however.
 
 A study is held by the command that works on it, a run by the process that trains it, which may have been started by
-hand or by a scheduler.
+hand or by a scheduler. A holder that wrote nothing leaves nothing: neither the file nor the folders made for it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from arch.errors import InputError
 if TYPE_CHECKING:
     from .owner import Claim
 
+LOCK = ".lock"
 PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
 TAKEOVER_S = 300.0  # an older owner ends by itself within seconds; a file server lets go of a lost node's lock later
 
@@ -47,30 +48,62 @@ def run_lock(directory: Path, claim: Claim | None = None) -> Iterator[None]:
 
 @contextmanager
 def _lock(directory: Path, what: str, patience_s: float, claim: Claim | None) -> Iterator[None]:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        handle = open(directory / ".lock", "a+")  # noqa: SIM115 (closed below)
-    except OSError as error:
-        raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
-    with handle:
-        try:
-            acquired = _acquire(handle, patience_s, claim)
-        except OSError as error:
-            raise InputError(f"{directory}: cannot be locked ({error.strerror}): give another --out") from None
-        if not acquired:
-            handle.seek(0)
-            raise InputError(
-                f"{directory}: process {handle.read().strip() or '?'} {what}: wait for it, stop it, or give another "
-                f"--out"
-            )
-        with suppress(OSError):  # on a full disk nobody is named, and the lock holds all the same
-            os.truncate(handle.fileno(), 0)
-            os.write(handle.fileno(), f"{os.getpid()}\n".encode())
-        yield
-
-
-def _acquire(handle: TextIO, patience_s: float, claim: Claim | None) -> bool:
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
     deadline = time.monotonic() + patience_s
+    try:
+        while True:
+            handle = _opened(directory)
+            with handle:
+                try:
+                    acquired = _acquire(handle, deadline, claim)
+                except OSError as error:
+                    raise InputError(f"{directory}: cannot be locked ({error.strerror}): give another --out") from None
+                if not acquired:
+                    handle.seek(0)
+                    raise InputError(
+                        f"{directory}: process {handle.read().strip() or '?'} {what}: wait for it, stop it, or give "
+                        f"another --out"
+                    )
+                if not _is_there(directory, handle):  # its holder found nothing to keep, and removed it
+                    continue
+                with suppress(OSError):  # on a full disk nobody is named, and the lock holds all the same
+                    os.truncate(handle.fileno(), 0)
+                    os.write(handle.fileno(), f"{os.getpid()}\n".encode())
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):
+                        if os.listdir(directory) == [LOCK]:
+                            (directory / LOCK).unlink()
+                return
+    finally:
+        for path in made:  # those that nothing was written to
+            with suppress(OSError):
+                path.rmdir()
+
+
+def _opened(directory: Path) -> TextIO:
+    """The lock's file, made if missing. Raises InputError where it cannot be."""
+    for attempt in range(10):
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            return open(directory / LOCK, "a+")
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and attempt < 9:  # another holder removed the empty folder just now
+                continue
+            raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
+    raise AssertionError("unreachable")
+
+
+def _is_there(directory: Path, handle: TextIO) -> bool:
+    """Whether `handle` is still the lock that others would open."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), os.stat(directory / LOCK))
+    except FileNotFoundError:
+        return False
+
+
+def _acquire(handle: TextIO, deadline: float, claim: Claim | None) -> bool:
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,7 +119,7 @@ def _acquire(handle: TextIO, patience_s: float, claim: Claim | None) -> bool:
 def is_locked(directory: Path) -> bool:
     """Whether a process holds the study or run at `directory` right now."""
     try:
-        with open(directory / ".lock") as handle:
+        with open(directory / LOCK) as handle:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
