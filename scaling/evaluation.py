@@ -21,9 +21,11 @@ from .worklist import EXIT_INPUT, expected_work, thread_environment
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix, Pair
+    from analysis.evals.planning import Planned
     from analysis.evals.task import Task
 
     from .commands import Request
+    from .spec import RunSpec
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 1.0, 10.0
 NOW_SHOWN = 3
@@ -63,6 +65,27 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
         {"validation": validation} | wanted.settings,
     )
     return make_tasks(choice.tasks or ("validation", *(wanted.tasks or ())), place)
+
+
+def planned(request: Request, choice: Choice | None = None) -> dict[str, dict[str, Planned]]:
+    """{run id: {task: what one evaluation of one of its checkpoints reads}}. Loads no torch; a task from outside that
+    cannot tell is left out. Raises InputError where a task's data are missing."""
+    from analysis.evals import planning
+
+    tasks = eval_tasks(request, choice or Choice())
+    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    return {run_id: planning.planned(tasks, reader) for run_id, reader in readers.items()}
+
+
+def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
+    """{task: forward tokens of one evaluation of one checkpoint of `run`}, of the tasks that the study asks for; those
+    from outside that cannot tell are left out. Exact or an estimate: `planned` says. Raises InputError as that does."""
+    if not _last or _last[0][0] is not request:
+        _last[:] = [(request, planned(request))]
+    return {task: one.tokens for task, one in _last[0][1][run.run_id].items()}
+
+
+_last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # asked for run after run, of one request
 
 
 def eval_matrix(request: Request, choice: Choice) -> Matrix:

@@ -19,6 +19,7 @@ from arch.errors import InputError
 from data.files import sha256
 from data.tokenizer import Tokenizer
 
+from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
 from .validation import exp_or_none
 from .windows import batches, token_nats
@@ -65,6 +66,36 @@ class Extrapolate:
 
         return sha256(self._path) if self._settings.file else open_corpus(self._place.corpus).fingerprint
 
+    def _grid(self, context_length: int, n_text: int) -> tuple[list[int], list[int], int]:
+        """(lengths asked for, those that the text of so many tokens has, windows of the longest). Raises InputError
+        where it has none."""
+        wanted = sorted(set(self._settings.lengths or default_lengths(context_length)))
+        lengths = [n for n in wanted if n < n_text]
+        if not lengths:
+            raise InputError(
+                f"{self.name}: the text has {n_text:,} tokens, too few for one window of {wanted[0]:,}: give "
+                f"more text, or evaluation.settings.{self.name}.lengths"
+            )
+        longest = lengths[-1]
+        return wanted, lengths, min((n_text - 1) // longest, max(1, self._settings.n_tokens // longest))
+
+    def planned(self, reader: Reader) -> Planned:
+        if self._settings.file:
+            n_text, estimate = 1 + reader.tokens_of(self._path.stat().st_size), by_tokenizer(reader)
+        elif reader.held_out is not None:
+            n_text, estimate = reader.held_out, ""
+        else:
+            n_text, estimate = 1 << 62, "there is no corpus yet"
+        _, lengths, n_windows = self._grid(reader.context_length, n_text)
+        longest = lengths[-1]
+        each = [longest // length * n_windows for length in lengths]
+        tokens = sum(count * length for count, length in zip(each, lengths, strict=True))
+        return Planned(tokens, sum(each), f"windows of {len(lengths)} lengths", estimate)
+
+    def check(self, reader: Reader) -> None:
+        if self._settings.file or reader.held_out is not None:
+            self.planned(reader)
+
     def prepare(self, tokenizer: Tokenizer) -> Any:
         """Token ids; in front of a file's text stands end-of-text."""
         from data.corpus import open_corpus
@@ -76,15 +107,8 @@ class Extrapolate:
 
     def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
         """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
-        wanted = sorted(set(self._settings.lengths or default_lengths(model.context_length)))
-        lengths = [n for n in wanted if n < len(prepared)]
-        if not lengths:
-            raise InputError(
-                f"{self.name}: the text has {len(prepared):,} tokens, too few for one window of {wanted[0]:,}: give "
-                f"more text, or evaluation.settings.{self.name}.lengths"
-            )
+        wanted, lengths, n_windows = self._grid(model.context_length, len(prepared))
         longest = lengths[-1]
-        n_windows = min((len(prepared) - 1) // longest, max(1, self._settings.n_tokens // longest))
         starts = np.arange(n_windows) * longest
         by_length, read, last = [], 0, np.empty((0, 0))
         for length in lengths:

@@ -25,6 +25,7 @@ from arch.errors import InputError
 from data.files import sha256
 from data.tokenizer import Tokenizer
 
+from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
 from .validation import exp_or_none, losses
 from .windows import token_nats
@@ -82,6 +83,15 @@ class Perplexity:
 
     def data_hash(self) -> str:
         return sha256(self._path)
+
+    def planned(self, reader: Reader) -> Planned:
+        window = self._settings.window or reader.context_length
+        n_tokens = reader.tokens_of(len(self._text().encode()))
+        n_windows = sum(1 for _ in spans(n_tokens, window, self._stride(window)))
+        return Planned(n_windows * min(window, n_tokens), n_windows, "windows", by_tokenizer(reader))
+
+    def check(self, reader: Reader) -> None:
+        self._stride(self._settings.window or reader.context_length)
 
     def prepare(self, tokenizer: Tokenizer) -> Text:
         text = self._text()

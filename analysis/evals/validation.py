@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.tokenizer import Tokenizer
 
+from .planning import Planned, Reader
 from .task import Loaded, Place, Say, Settings
 from .windows import batches, token_nats, window_starts
 
@@ -43,6 +44,17 @@ class Validation:
         from data.corpus import open_corpus
 
         return open_corpus(self._corpus).fingerprint
+
+    def planned(self, reader: Reader) -> Planned:
+        length, wanted = reader.context_length, self._settings.validation_tokens
+        if reader.held_out is None:
+            n_windows, estimate = max(1, wanted // length), "there is no corpus yet"
+        else:
+            n_windows, estimate = len(window_starts(reader.held_out, length, wanted)), ""
+        return Planned(n_windows * length, n_windows, "windows", estimate)
+
+    def check(self, reader: Reader) -> None:
+        """The corpus is judged where it is made (scaling.commands.data_stage)."""
 
     def prepare(self, tokenizer: Tokenizer) -> Corpus:
         """The corpus, whose tokens are made already."""

@@ -16,7 +16,9 @@ from pydantic import Field
 from arch.errors import InputError
 from data.files import sha256
 
+from ..planning import Planned, Reader
 from ..task import Loaded, Place, Say, Settings
+from .prompts import planned
 from .sets import DATA, TASKS, LmTask
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class LmEvalTask:
     def __init__(self, name: str, place: Place) -> None:
         self.version = TASKS[name].version
         self.name, self._place, self._chosen = name, place, place.settings_of(name, LmSettings)
+        self._planned: dict[tuple[float, ...], Planned] = {}
 
     @property
     def spec(self) -> LmTask:
@@ -68,15 +71,45 @@ class LmEvalTask:
     def _file(self) -> Path:
         return self._place.data_file(self.name, DATA[self.spec.data].file)
 
+    def planned(self, reader: Reader) -> Planned:
+        """An estimate: lm-eval's prompts, from the lengths of their parts."""
+        window = self._window(reader.context_length)
+        key = (*window, reader.bytes_per_token)
+        if key not in self._planned:
+            rows = self._rows()
+            if self.spec.scrolls:  # one document a question, whatever the number of its answers
+                rows = list({row["id"]: row for row in rows}.values())
+            self._planned[key] = planned(self.spec.data, rows, reader, *window, self._chosen.limit)
+        return self._planned[key]
+
+    def check(self, reader: Reader) -> None:
+        self._window(reader.context_length)
+
+    def _window(self, context_length: int) -> tuple[int, int]:
+        """(tokens of a window, of a generated answer at most). Raises InputError where no prompt fits beside it."""
+        max_length = self._chosen.max_length or context_length
+        new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
+        if new_tokens >= max_length:
+            raise InputError(
+                f"evaluation.settings.{self.name}.max_new_tokens={new_tokens} leaves no room for a prompt in a window "
+                f"of {max_length} tokens: lower it"
+            )
+        return max_length, new_tokens
+
+    def _rows(self) -> list[dict[str, Any]]:
+        path = self._file()
+        status = path.stat()
+        return _rows_of(path, status.st_size, status.st_mtime_ns)
+
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
-        from .local_tasks import local_task, read_rows
+        from .local_tasks import local_task
 
         if find_spec("lm_eval") is None:
             raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         _quiet()
         from .adapter import hf_tokenizer
 
-        return Prepared(local_task(self.name, read_rows(self._file())), hf_tokenizer(tokenizer.name))
+        return Prepared(local_task(self.name, self._rows()), hf_tokenizer(tokenizer.name))
 
     def evaluate(self, model: Loaded, prepared: Prepared, say: Say) -> dict[str, Any]:
         """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
@@ -85,13 +118,7 @@ class LmEvalTask:
 
         from .adapter import CountingLM, hf_model
 
-        max_length = self._chosen.max_length or model.context_length
-        new_tokens = self._chosen.max_new_tokens or min(DEFAULT_NEW_TOKENS, max_length // 2)
-        if new_tokens >= max_length:
-            raise InputError(
-                f"evaluation.settings.{self.name}.max_new_tokens={new_tokens} leaves no room for a prompt in a window "
-                f"of {max_length} tokens: lower it"
-            )
+        max_length, new_tokens = self._window(model.context_length)
         wrapped = hf_model(model.model)
         lm = CountingLM(
             wrapped, prepared.tokenizer, max_length, self._chosen.batch_size, say, prepared.encoded, new_tokens
@@ -129,6 +156,14 @@ def make(name: str, place: Place) -> LmEvalTask:
 def _hash_of(path: Path, size: int, mtime_ns: int) -> str:
     """Computed again where the file has changed."""
     return sha256(path)
+
+
+@lru_cache(maxsize=4)
+def _rows_of(path: Path, size: int, mtime_ns: int) -> list[dict[str, Any]]:
+    """Read again where the file has changed."""
+    from .local_tasks import read_rows
+
+    return read_rows(path)
 
 
 def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, float | None]:

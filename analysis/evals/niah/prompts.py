@@ -72,6 +72,14 @@ def question_text(needle: Needle, language: str) -> str:
     return "\n\n" + ASKED[language].format(question=needle.question)
 
 
+def text_bytes(settings: NiahSettings, variant: Variant) -> tuple[int, int]:
+    """UTF-8 bytes of a needle as it is hidden and of its question; a fact stands for all facts."""
+    needle = CLASSIC[variant.language]
+    if variant.facts:
+        needle = fact(variant.language, settings.digits, str(settings.seed))
+    return len(needle_text(needle, variant).encode()), len(question_text(needle, variant.language).encode())
+
+
 def make_prompts(settings: NiahSettings, variant: Variant, haystack: Haystack, tokenizer: Tokenizer) -> Prompts:
     """The grid's prompts. Raises InputError where the haystack is too short, or a length leaves no room for it."""
     columns = []

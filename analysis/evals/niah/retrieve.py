@@ -21,14 +21,15 @@ from arch.decode import generate_tokens
 from arch.state import DecodeState
 from flops.state import decode_state
 
+from .settings import CPU_STATE_BYTES
+
 if TYPE_CHECKING:
     from analysis.evals.task import Loaded
 
     from .prompts import Cell, Prompts
 
 PIECE_TOKENS = 16_384  # of all rows in one forward pass, so that activations stay small at any length
-CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a fifth of what is free: caches are copied as they grow
-STATE_SHARE = 0.2
+STATE_SHARE = 0.2  # of a GPU's free memory
 
 
 def generate_answers(model: Loaded, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:

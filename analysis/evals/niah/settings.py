@@ -9,6 +9,8 @@ from pydantic import Field
 
 from analysis.evals.task import Settings
 
+CPU_STATE_BYTES = 1 << 30  # of all rows' states; on a GPU a share of what is free: caches are copied as they grow
+
 Tokens = Annotated[int, Field(ge=1)]
 
 

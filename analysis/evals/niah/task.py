@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.evals.planning import Planned, Reader
 from analysis.evals.task import Loaded, Place, Say
 from arch.errors import InputError
+from flops import decode_state
 
 from .haystack import folder_hash, read_haystack
 from .metrics import measures, shares
-from .prompts import Prompts, make_prompts
+from .prompts import Prompts, make_prompts, text_bytes
 from .scorer import score
-from .settings import VARIANTS, NiahSettings, Variant
+from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings, Variant
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
@@ -50,6 +53,25 @@ class Niah:
         if self._hash is None:
             self._hash = folder_hash(self.folder())
         return self._hash
+
+    def planned(self, reader: Reader) -> Planned:
+        """The haystack once for each length and batch, what follows the needle for each cell, and whole answers."""
+        tokens = 0
+        lengths, depths = self.chosen.grid_lengths(), self.chosen.grid_depths()
+        needle, question = (reader.tokens_of(n) for n in text_bytes(self.chosen, self.variant))
+        for length in lengths:
+            n_haystack = max(0, length - self.chosen.max_new_tokens - 1 - needle - question)
+            one = decode_state(reader.config, length, 2 if reader.autocast else 4)["bytes"]
+            n_batches = math.ceil(len(depths) / max(1, CPU_STATE_BYTES // one))
+            behind = sum(n_haystack - n_haystack * min(depth, 100) // 100 for depth in depths)
+            tokens += n_batches + n_haystack * (n_batches + 1) // 2 + behind  # a batch ends at its deepest needle
+            tokens += len(depths) * (needle + question + self.chosen.max_new_tokens - 1)
+        return Planned(
+            tokens, len(lengths) * len(depths), "cells", "needles at ends of sentences, answers of any length"
+        )
+
+    def check(self, reader: Reader) -> None:
+        self.folder()
 
     def prepare(self, tokenizer: Tokenizer) -> Prompts:
         try:

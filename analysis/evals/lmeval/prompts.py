@@ -1,0 +1,112 @@
+"""What lm-eval's tasks ask of a row, as far as its length goes: how many tokens an evaluation will read.
+
+The templates are those of lm-eval 0.4.13, filled with the columns of rows.py; a test compares their lengths with the
+requests that lm-eval makes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..planning import Planned, Reader, by_tokenizer
+
+LETTERED = r"\(A\)[\s\S]*?\(D\)[\s\S]*?\n\n"  # QuALITY's choices, in front of the story
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the one that
+    holds a list of them, maybe after a dot; without: marks that lm-eval takes out, as a pattern; lettered: these are
+    the choices; generated: the model writes on; judged: but for rows whose `output` is yes or no, which it judges;
+    rolling: the text is read in whole windows."""
+
+    asked: str
+    answers: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    many: str = ""
+    without: str = ""
+    lettered: bool = False
+    generated: bool = False
+    judged: bool = False
+    rolling: bool = False
+
+    def continuations(self, row: Mapping[str, Any]) -> Sequence[str]:
+        """The texts whose likelihood is asked for."""
+        if self.lettered:
+            found = re.search(LETTERED, row["input"])
+            return re.split(r" *\([A-D]\) *", found[0])[1:] if found else []
+        if self.many:
+            texts: Any = row
+            for key in self.many.split("."):
+                texts = texts[key]
+            return list(texts)
+        return [*self.answers, *(str(row[name]) for name in self.columns)]
+
+
+_YES_NO = ("no", "yes")
+_INPUT = "{input}\n\nQuestion: \nAnswer:"
+_SUMMARY = "{input}\n\nQuestion: What is a summary of the preceding text?\nAnswer:"
+PROMPTS: dict[str, Prompt] = {
+    "boolq": Prompt("{passage}\nQuestion: {question}?\nAnswer:", _YES_NO),
+    "piqa": Prompt("Question: {goal}\nAnswer:", columns=("sol1", "sol2")),
+    "siqa": Prompt("Q: {context} {question}\nA:", columns=("answerA", "answerB", "answerC")),
+    "hellaswag": Prompt("{activity_label}: {ctx_a} {ctx_b}", many="endings"),
+    "winogrande": Prompt("{option1}", columns=("sentence", "sentence")),
+    "arc_easy": Prompt("Question: {question}\nAnswer:", many="choices.text"),
+    "arc_challenge": Prompt("Question: {question}\nAnswer:", many="choices.text"),
+    "openbookqa": Prompt("{question_stem}", many="choices.text"),
+    "wikitext": Prompt("{page}", rolling=True),
+    "lambada": Prompt("", columns=("text",)),
+    "cb": Prompt("{premise}\nQuestion: {hypothesis}. True, False, or Neither?\nAnswer:", ("True", "False", "Neither")),
+    "copa": Prompt("{premise} because", columns=("choice1", "choice2")),
+    "multirc": Prompt("{paragraph}\nQuestion: {question}\nAnswer:{answer}\nIs the answer correct?", _YES_NO),
+    "record": Prompt("{passage}\n\n  - {query}", many="entities", without="@highlight|@placeholder"),
+    "rte": Prompt("{premise}\nQuestion: {hypothesis} True or False?\nAnswer:", ("True", "False")),
+    "wic": Prompt(
+        "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nQuestion: Is the word '{word}' used in the same way in the "
+        "two sentences above?\nAnswer:",
+        _YES_NO,
+    ),
+    "wsc.fixed": Prompt(
+        'Passage: {text}\nQuestion: In the passage above, does the pronoun "*{span2_text}*" refer to '
+        '"*{span1_text}*"?\nAnswer:',
+        _YES_NO,
+    ),
+    "gov_report": Prompt(_SUMMARY, generated=True),
+    "summ_screen_fd": Prompt(_SUMMARY, generated=True),
+    "qmsum": Prompt(_INPUT, generated=True),
+    "qasper": Prompt(_INPUT, _YES_NO, generated=True, judged=True),
+    "narrative_qa": Prompt(_INPUT, generated=True),
+    "quality": Prompt(_INPUT, without=LETTERED, lettered=True),
+    "contract_nli": Prompt("{input}\n\nHypothesis: \nConclusion:", ("Not mentioned", "Entailment", "Contradiction")),
+}
+
+
+def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: int, new_tokens: int) -> list[int]:
+    """Tokens that each forward pass of this row reads, padding left out."""
+    text = prompt.asked.format_map(row)
+    asked = len((re.sub(prompt.without, "", text) if prompt.without else text).encode())
+    if prompt.rolling:
+        n_tokens = reader.tokens_of(asked)
+        return [n_tokens] if n_tokens <= max_length else [max_length] * math.ceil(n_tokens / max_length)
+    if prompt.generated and not (prompt.judged and str(row["output"]).strip(" .").lower() in _YES_NO):
+        return [min(reader.tokens_of(asked), max_length - new_tokens) + new_tokens - 1]
+    texts = prompt.continuations(row)
+    if not reader.exact and prompt.answers and len(prompt.answers) == len(texts) and " " not in "".join(texts):
+        texts = texts[:1]  # answers of one token share a forward pass
+    return [min(max_length, max(1, reader.tokens_of(asked + 1 + len(text.encode())) - 1)) for text in texts]
+
+
+def planned(
+    name: str, rows: Sequence[Mapping[str, Any]], reader: Reader, max_length: int, new_tokens: int, limit: int | None
+) -> Planned:
+    """One evaluation of the data set `name`, whose rows have the layout that rows.py asks for."""
+    prompt = PROMPTS[name]
+    read = [sum(lengths(prompt, row, reader, max_length, new_tokens)) for row in rows[:limit]]
+    how = ["lm-eval pads its batches", *([by_tokenizer(reader)] if not reader.exact else [])]
+    how += ["answers as long as max_new_tokens"] if prompt.generated else []
+    return Planned(sum(read), len(read), "documents", ", ".join(how))

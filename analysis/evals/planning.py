@@ -1,0 +1,87 @@
+"""What an evaluation will read, told before there is a model: examples, forward tokens, settings that cannot be.
+
+Imports no torch. A task that can tell has `planned` and `check`; one from outside of this package need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from data.files import read_manifest
+
+if TYPE_CHECKING:
+    from arch.config import ModelConfig
+    from scaling.spec import RunSpec
+
+    from .task import Task
+
+BYTES_PER_TOKEN = {"bytes": 1.0}  # others: as the study's corpus has it
+ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A run's model as an evaluation will meet it. context_length: tokens, of the training; bytes_per_token: UTF-8
+    bytes of text a token; exact: whether that is the same for every text; held_out: tokens of the corpus' validation
+    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU."""
+
+    config: ModelConfig
+    context_length: int
+    bytes_per_token: float
+    exact: bool
+    held_out: int | None
+    autocast: bool
+
+    def tokens_of(self, n_bytes: float) -> int:
+        """Of a text of so many bytes; an estimate unless `exact`."""
+        return round(n_bytes / self.bytes_per_token)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One evaluation of one checkpoint. tokens: that pass through the model; items: windows, cells or documents, as
+    `unit` says; estimate: in what way `tokens` is no exact count, "" where it is one."""
+
+    tokens: int
+    items: int
+    unit: str
+    estimate: str = ""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A task that knows before it runs."""
+
+    def planned(self, reader: Reader) -> Planned:
+        """What one evaluation of such a model reads. Raises InputError where data are missing."""
+
+    def check(self, reader: Reader) -> None:
+        """Raise InputError where settings and data cannot go with such a model. Reads what is small, loads no torch."""
+
+
+def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, Reader]:
+    """By run_id. corpus: the study's directory of it, which need not be there; tokenizer: by name."""
+    manifest = read_manifest(corpus, verify=False) or {}
+    splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
+    held_out = splits["validation"]["tokens"] if splits else None
+    exact = tokenizer in BYTES_PER_TOKEN
+    per_token = BYTES_PER_TOKEN.get(tokenizer, ASSUMED_BYTES_PER_TOKEN)
+    if splits and not exact:
+        per_token = sum(one["bytes"] for one in splits.values()) / max(1, sum(one["tokens"] for one in splits.values()))
+    return {
+        run.run_id: Reader(run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16")
+        for run in runs
+    }
+
+
+def planned(tasks: Iterable[Task], reader: Reader) -> dict[str, Planned]:
+    """By task name; tasks that cannot tell are left out. Raises InputError where a task's data are missing."""
+    return {task.name: task.planned(reader) for task in tasks if isinstance(task, Foreseeing)}
+
+
+def by_tokenizer(reader: Reader) -> str:
+    """Planned.estimate of a count that is exact but for the tokenizer."""
+    return "" if reader.exact else f"at {reader.bytes_per_token:.2f} bytes a token"
