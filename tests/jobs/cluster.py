@@ -154,10 +154,12 @@ class Cluster:
         self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def restart_controller(self, away_s: float = 0.0) -> None:
-        """End the controller in good order and start it `away_s` later."""
+        """End the controller in good order and start it `away_s` later; wait until it has heard of its nodes again:
+        until then it refuses jobs ("Requested node configuration is not available")."""
         self._end("slurmctld")
         time.sleep(away_s)
         self.start_controller()
+        self._wait(self._nodes_answer, START_S, "nodes that answer the new controller")
 
     def stop(self) -> None:
         """Cancel all jobs and end everything that belongs to the cluster, within bounded time."""
@@ -198,6 +200,13 @@ class Cluster:
     def idle_nodes(self) -> int:
         found = self.run("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).split()
         return sum(map(int, found))
+
+    def _nodes_answer(self) -> bool:
+        """Whether every node with a slurmd has a state, without the asterisk of one that does not answer."""
+        told = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).split("\n")
+        states = dict(line.split() for line in told if line.strip())
+        heard = {node for node, state in states.items() if not state.startswith("unk") and not state.endswith("*")}
+        return heard >= {node for node in self.nodes if node in self._processes}
 
     def jobs(self) -> list[dict[str, Any]]:
         """All jobs the controller knows, an array's elements one by one, as squeue's JSON has them."""
