@@ -17,10 +17,10 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from analysis.axes import log_axis, minus
+from analysis.fits.laws import CURVED, is_curved
 from analysis.fits.study import FitSettings, smoothed
 from analysis.palette import arch_colors, name_of
 from analysis.runs import Tables
-from analysis.tables import NO_POWER_LAW, is_curved
 
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 MAX_POINTS = 300
@@ -163,7 +163,7 @@ def _arch_row(
         if law["identified"]:
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
             if is_curved(law):
-                _note(figure, row, column, NO_POWER_LAW.strip("()"))
+                _note(figure, row, column, CURVED)
         elif law_name != "d_opt":  # its reason is that of n_opt
             _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
         low, high = one["range"]

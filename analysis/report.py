@@ -103,7 +103,7 @@ _CURVATURE = (
 _OPTIMUM = (
     "Where two neighbouring curves cross, the optimal size lies half way between them in log N: the crossings tell the "
     "optimum of a continuous choice of sizes. The envelope's points, which the papers fit, take the values of the grid "
-    "of sizes alone; a line through their steps is too flat, by about 1 / k^2 for k sizes.",
+    "of sizes alone; a line through their steps is too flat, by about 1 / k^2 for k sizes that own points.",
     "A small chance of their scatter: the crossings lie further from a line than seed noise explains, and N_opt is no "
     "power law here, or rates or budgets are uneven; the intervals are widened by it.",
 )
@@ -157,7 +157,7 @@ def _crossings_text(settings: dict[str, Any]) -> str:
     role = "N_opt and D_opt" if settings["optimum"] == "crossings" else "The laws beside them"
     return (
         f"{role}: the difference of two neighbouring sizes' curves is read as a parabola within a factor of 3.5 of its "
-        "zero (beyond the shorter run by its tangent, up to a factor of 2); generalised least squares finds the line "
+        "zero (beyond what is compared by its tangent, up to a factor of 2); generalised least squares finds the line "
         "of log C on log N at whose points the differences are smallest, in units of the seed noise, two of which "
         "share a curve; its inverse is the law. Intervals are Fieller's, with Student's t of the noise's degrees of "
         "freedom. Fewer than three crossings, or an interval without an upper end: not identified."
@@ -193,8 +193,8 @@ def _noise_text(fits: dict[str, Any]) -> str:
         "noise's variance from its scaled inverse chi-square, moves every size's curve as a whole by an independent "
         "normal draw in log loss, extracts the envelope and fits again. The lowest of noisy curves "
         "lies too low, in the study and once more in its replicates: their level of L is put about the fitted level "
-        "less its simulated bias, and varies as this difference does. Noise along a curve is not modelled, nor that "
-        "runs of one seed read the same batches."
+        "less its simulated bias, and varies as this difference does. For L and the envelope's points noise along a "
+        "curve is not modelled; that runs of one seed read the same batches is nowhere."
     )
 
 

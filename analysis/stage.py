@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 7  # of the method; a change makes every stored fit stale
+FIT_VERSION = 8  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 4  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from scipy import stats
+
 from analysis.axes import power_of_ten
+from analysis.fits.laws import CURVED, is_curved
+from analysis.fits.optimum import FIELLER
 from analysis.fits.optimum import METHOD as CROSSINGS
 
-NO_POWER_LAW = "(a pure power law does not describe this curve)"
+NO_POWER_LAW = f"({CURVED})"
 
 HEADINGS = {
     "arch": "architecture",
@@ -68,8 +72,7 @@ def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
-    """Whether a pure power law describes L(C), and what the test could see, a row an architecture; none without
-    seeds."""
+    """Whether a pure power law describes L(C), and what the test could see, a row an architecture."""
     rows = []
     for arch, one in fits["archs"].items():
         told = one["laws"]["loss"].get("curvature") if one["fitted"] else None
@@ -89,7 +92,8 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             row
             | {
                 "a pure power law": verdict,
-                "chance of as much or more": f"{told['p_value']:.3f}",
+                "it leans": _lean(told),
+                "chance of as much that way": f"{_chance(one['laws']['loss']):.3f}",
                 "quadratic term of log L": f"{told['quadratic']:+.2e}",
                 "of the envelope's steps": f"{told['steps']:+.2e}",
                 "power: irreducible loss of half the lowest": f"{told['power_half']:.2f}",
@@ -101,6 +105,7 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """Exponents and coefficients under every FLOP convention, a row for each (architecture, convention)."""
+    other = "envelope points" if fits["settings"]["optimum"] == "crossings" else "crossings"
     return [
         {
             "architecture": arch,
@@ -112,6 +117,8 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
             "b": estimate(one["d_opt"], "exponent"),
             "D_opt at C = 1": estimate(one["d_opt"], "coef"),
+            f"a, {other}": estimate(one["beside"]["n_opt"], "exponent"),
+            f"b, {other}": estimate(one["beside"]["d_opt"], "exponent"),
         }
         for arch in fits["archs"]
         for convention, archs in fits["by_convention"].items()
@@ -135,6 +142,7 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
                 "loss falls over": f"{found.get('falling_decades', 0):.2f} decades",
                 "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
+                "not in L(C): no size near the optimal one": str(one["laws"]["loss"]["n_outside"]),
                 "censored": "" if censored is None else f"{censored:.0%}",
                 "owners: uncensored/points": ", ".join(owners),
                 "range of N_opt, D_opt": _range(one["laws"]["n_opt"]),
@@ -158,7 +166,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
             f"and need not lie in the middle of its band"
         )
     lines.append(_optimum_text(fits))
-    lines += fits.get("warnings", [])
+    lines += [*fits.get("warnings", []), *_common_lean(fits)]
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{arch}: not fitted: {one['reason']}")
@@ -167,6 +175,8 @@ def notes(fits: dict[str, Any]) -> list[str]:
             if not one["laws"][law]["identified"]:
                 lines.append(f"{arch}: {name} not identified: {one['laws'][law]['reason']}")
         lines += _curvature_notes(arch, one["laws"]["loss"])
+        if one["laws"]["n_opt"]["identified"] and one["laws"]["n_opt"]["method"] == CROSSINGS:
+            lines += _crossings_note(arch, one["diagnostics"])
         misfit = one["laws"]["n_opt"].get("misfit")
         if misfit and misfit["scale"] > 1:
             lines.append(
@@ -180,11 +190,6 @@ def notes(fits: dict[str, Any]) -> list[str]:
         for run in one["left_out"]:
             lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
     return lines
-
-
-def is_curved(loss: dict[str, Any]) -> bool:
-    """Whether a law of L(C) was found to be no power law."""
-    return bool((loss.get("curvature") or {}).get("found"))
 
 
 def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
@@ -203,19 +208,62 @@ def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
         why = "as an irreducible loss makes it" if told["shape"] == "convex" else "which no irreducible loss makes"
         return [
             f"{arch}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of this "
-            f"under a power law: {min(told['p_value'], 1 - told['p_value']):.3f}); no interval is given for it"
+            f"under a power law: {_chance(loss):.3f}); no interval is given for it"
         ]
     return [
-        f"{arch}: no bend of L(C) was found (p = {told['p_value']:.2f}); the test finds an irreducible loss of half "
-        f"the lowest loss in {told['power_half']:.0%} of such studies, and with 80% chance {seen}"
+        f"{arch}: no bend of L(C) was found (it leans {_lean(told)}, by what noise does with a chance of "
+        f"{_chance(loss):.2f}); the test finds an irreducible loss of half the lowest loss in {told['power_half']:.0%} "
+        f"of such studies, and with 80% chance {seen}"
     ]
+
+
+def _lean(told: dict[str, Any]) -> str:
+    return "concave" if told["p_value"] > 0.5 else "convex"
+
+
+def _chance(loss: dict[str, Any]) -> float:
+    """Of a bend as large to its side under a pure power law; no less than the replicates can tell."""
+    p = loss["curvature"]["p_value"]
+    return float(max(min(p, 1 - p), 1 / (loss["replicates"] + 1)))
+
+
+def _common_lean(fits: dict[str, Any]) -> list[str]:
+    """A line where all architectures' curves lean one way, together by more than chance (Stouffer's sum, 1%)."""
+    tested = [
+        one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"] and one["laws"]["loss"]["identified"]
+    ]
+    tested = [loss for loss in tested if loss["curvature"]["tested"]]
+    leans = {_lean(loss["curvature"]) for loss in tested}
+    if len(tested) < 2 or len(leans) != 1:
+        return []
+    chance = float(stats.norm.sf(sum(stats.norm.isf(_chance(loss)) for loss in tested) / math.sqrt(len(tested))))
+    if chance >= 0.01:
+        return []
+    lean = leans.pop()
+    why = "an irreducible loss" if lean == "convex" else "learning rates or budgets that suit some sizes better"
+    return [f"the curves of all {len(tested)} architectures lean {lean} (together by a chance of {chance:.1g}): {why}?"]
+
+
+def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
+    """What weakens an architecture's crossings, in one line; none where nothing does."""
+    told = [
+        f"{found[key]} {what}"
+        for key, what in (
+            ("n_crossings_extrapolated", "lie beyond what was compared"),
+            ("n_crossings_disordered", "come before that of the next smaller sizes"),
+            ("n_crossings_missing", "more were not reached, which leaves the law to those that noise brought near"),
+        )
+        if found[key]
+    ]
+    return [f"{arch}: of {found['n_crossings']} crossings {', '.join(told)}"] if told else []
 
 
 def _optimum_text(fits: dict[str, Any]) -> str:
     laws = [one["laws"]["n_opt"] for one in fits["archs"].values() if one["fitted"]]
     if not laws:
         return "a, b: nothing was fitted"
-    return f"a, b: {laws[0]['method']}; estimand: {laws[0]['estimand']}"
+    method = laws[0]["method"] if fits["interval"]["seed_noise"] else laws[0]["method"].removesuffix(f", {FIELLER}")
+    return f"a, b: {method}; estimand: {laws[0]['estimand']}"
 
 
 def interval_text(fits: dict[str, Any]) -> str:
@@ -231,7 +279,8 @@ def interval_text(fits: dict[str, Any]) -> str:
 
 
 def extrapolation_text(fits: dict[str, Any]) -> str:
-    fitted = [one["range"] for one in fits["archs"].values() if one["fitted"]]
+    losses = [one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"]]
+    fitted = [loss["range"] for loss in losses if loss["identified"]]
     if not fitted:
         return "nothing was fitted"
     low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)

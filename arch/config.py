@@ -117,7 +117,7 @@ class ModelConfig:
     tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
     tpe_learned_decay: bool = False  # cosFormer2: the poles of the position encoding are learned, + e parameters
     value_activation: bool = False  # TNL, cosFormer2: silu on v, as the authors' later code has it and no paper
-    decay_slopes: str = "paper"  # TNL: paper: they follow from the number of heads | fixed: one range for any number
+    decay_slopes: str = "paper"  # TNL: paper: they follow from the number of heads | fixed: the fastest does not
     theta_learned: bool = True  # cosFormer2: angles of LRPE are parameters; False: they stay where they start
     lrpe: str = "full"  # cosFormer2: full: all channels turn; half: the first half of a head, the same in each head
     lower_bound: str = "increasing"  # HGRN's forget gates: increasing with depth | off | random | decreasing | only

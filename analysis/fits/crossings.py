@@ -32,8 +32,8 @@ class Crossing:
     """Two neighbouring sizes, by rank, and the difference d of their log losses, smaller size less larger one.
 
     d(x) in x = log C is the parabola `coefficients` (highest first) of x - centre within [low, high], continued by its
-    tangents outside. `at`: x where d rises through zero; `beyond`: how far that lies outside the stretch that both
-    curves cover (0: inside).
+    tangents outside. `at`: x where d rises through zero; `beyond`: how far that lies outside the stretch that is
+    compared: after both warm-ups, as far as both smoothed curves and the fit's range reach (0: inside).
     """
 
     small: int
@@ -67,7 +67,7 @@ def find_crossings(curves: Sequence[SizeCurve], stretch: tuple[float, float]) ->
     found: list[Crossing] = []
     missing: list[Missing] = []
     for rank, (small, large) in enumerate(pairwise(curves)):
-        start = max(stretch[0], _start(small), _start(large))
+        start = max(stretch[0], small.settled_from, large.settled_from)
         end = min(stretch[1], small.log_c[-1], large.log_c[-1])
         if end - start < MIN_SHARED:
             missing.append(Missing(rank, "the two curves share too little compute after their warm-ups"))
@@ -87,11 +87,6 @@ def rise(crossings: Sequence[Crossing], gaps: np.ndarray) -> float:
     log N: one number for all crossings, since those of single ones are noisy, and too steep where noise made them."""
     slopes = np.array([one.slope(one.at) for one in crossings])
     return float(slopes @ gaps / (gaps @ gaps))
-
-
-def _start(curve: SizeCurve) -> float:
-    """log C from which on a curve counts."""
-    return max(float(curve.log_c[0]), math.log(max(curve.warmup_tokens, 1e-300) * curve.flops_per_token))
 
 
 def _cross(rank: int, x: np.ndarray, d: np.ndarray) -> Crossing | str:
@@ -161,7 +156,7 @@ def _zero(parabola: Crossing) -> float | None:
 def _why_none(parabola: Crossing, x: np.ndarray, d: np.ndarray) -> str:
     first, last = parabola.difference(float(x[0])), parabola.difference(float(x[-1]))
     if last < 0:
-        return f"the smaller size is still ahead by {-math.expm1(last):.1%} where the shorter run ends"
+        return f"the smaller size is still ahead by {-math.expm1(last):.1%} where the compared stretch ends"
     if first > 0:
         return f"the larger size is ahead by {math.expm1(first):.1%} from the start of the range on"
     return "the two curves run side by side"

@@ -47,7 +47,7 @@ def diagnose(
         "n_crossings_missing": len(missing),
         "n_crossings_extrapolated": sum(one.beyond > 0 for one in crossings),
         "n_crossings_disordered": sum(later < earlier for earlier, later in pairwise(at)),
-        "decades": float(np.ptp(log_c[covered]) / math.log(10)) if covered.any() else 0.0,
+        "decades": math.log10(rests_on[1] / rests_on[0]) if (rests_on := laws["loss"].get("range")) else 0.0,
         "flatness": _flatness(curves, envelope),
         "a_plus_b": None,
         "cost_identity": None,

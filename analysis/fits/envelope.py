@@ -7,6 +7,7 @@ other point is censored, with its reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,11 @@ class SizeCurve:
     n_seeds: int
     log_c: np.ndarray
     log_loss: np.ndarray
+
+    @property
+    def settled_from(self) -> float:
+        """log C from which on the curve counts: after its warm-up."""
+        return max(float(self.log_c[0]), math.log(max(self.warmup_tokens, 1e-300) * self.flops_per_token))
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,11 @@ from analysis.fits.staircase import Steps, steps_of
 RAGGED = 0.01  # of the loss: the steps of usual ladders stay below
 TIMES_NOISE = 3.0
 CURVED = "a pure power law does not describe this curve"
+NO_SEEDS = "there are no replicate seeds to tell a bend from noise"
 ENVELOPE = "points of the envelope, least squares"
-ENVELOPE_ESTIMAND = "the best of these sizes at each compute, whose steps make a too small by about 1 / sizes^2"
+ENVELOPE_ESTIMAND = (
+    "the best of these sizes at each compute, whose steps make a too small by about 1 / k^2 for k sizes that own points"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ def fit_arch(
 ) -> dict[str, Any]:
     """Laws, envelope, crossings and diagnostics of `curves` (sorted by size) over C in `stretch` [FLOP]."""
     log_c = np.linspace(math.log(stretch[0]), math.log(stretch[1]), settings.grid_points)
-    envelope = extract(curves, log_c, censor=settings.censor)
+    full = extract(curves, log_c)
+    envelope = full if settings.censor else extract(curves, log_c, censor=False)
     crossings, missing = find_crossings(curves, (float(log_c[0]), float(log_c[-1])))
     optimum, line = optimum_laws(curves, crossings, missing, noise, settings.level)
     steps = steps_of(curves, envelope, crossings, line)
@@ -77,17 +81,22 @@ def fit_arch(
     if laws["loss"]["identified"]:
         curvature = _curvature(envelope, steps, replicates, laws["loss"]["off_line"], noise)
         laws["loss"]["curvature"] = curvature
-        if curvature is not None and curvature["found"]:
+        if curvature["found"]:
             laws["loss"] |= {"interval": None, "band": None}
     pairs: list[Crossing | Missing] = [*crossings, *missing]
     return {
         "range": [float(stretch[0]), float(stretch[1])],
         "laws": laws,
         "beside": second,
-        "envelope": _points(curves, envelope),
+        "envelope": _points(curves, full),
         "crossings": [_described(curves, one) for one in sorted(pairs, key=lambda one: one.small)],
-        "diagnostics": diagnose(curves, envelope, laws, crossings, missing),
+        "diagnostics": diagnose(curves, full, laws, crossings, missing),
     }
+
+
+def is_curved(loss: dict[str, Any]) -> bool:
+    """Whether a law of L(C) was found to be no power law."""
+    return bool((loss.get("curvature") or {}).get("found"))
 
 
 def owner_at_ends(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> tuple[int, int]:
@@ -112,7 +121,7 @@ def _points(curves: Sequence[SizeCurve], envelope: Envelope) -> dict[str, list[A
 
 def _described(curves: Sequence[SizeCurve], one: Crossing | Missing) -> dict[str, Any]:
     """A pair of neighbouring sizes: C in FLOP at which the larger one takes over, the sizes' and their tokens'
-    geometric means there, and by how much of log C that lies beyond the shorter run; or why there is none."""
+    geometric means there, and by how much of log C that lies beyond what is compared; or why there is none."""
     small, large = curves[one.small], curves[one.small + 1]
     found: dict[str, Any] = {"sizes": [small.size, large.size], "c": None, "n_params": None, "n_tokens": None}
     found["n_params"] = math.sqrt(float(small.n_params) * large.n_params)
@@ -141,14 +150,12 @@ def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, l
 
 def _curvature(
     envelope: Envelope, steps: Steps | None, replicates: Replicates | None, off_line: float, noise: SeedNoise | None
-) -> dict[str, Any] | None:
-    """The test's outcome as plain data; None without seeds. off_line: root mean square distance of the points from the
-    line, in log loss; where there can be no test it alone tells a line that misses them."""
-    if replicates is None or replicates.log_loss is None or noise is None:
-        return None
-    if steps is None:
-        why = "N_opt is not identified, so the envelope's steps cannot be told from a bend"
-        ragged = off_line > max(RAGGED, TIMES_NOISE * noise.s)
+) -> dict[str, Any]:
+    """The test's outcome as plain data. off_line: root mean square distance of the points from the line, in log loss;
+    where there can be no test it alone tells a line that misses them."""
+    if replicates is None or replicates.log_loss is None or noise is None or steps is None:
+        why = "N_opt is not identified, so the envelope's steps cannot be told from a bend" if noise else NO_SEEDS
+        ragged = off_line > max(RAGGED, TIMES_NOISE * (noise.s if noise else 0.0))
         return {"tested": False, "found": ragged, "shape": "ragged" if ragged else None, "reason": why}
     used = settled(envelope)[0] & steps.inside
     told: Curvature | None = find_curvature(

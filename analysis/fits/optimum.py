@@ -6,10 +6,10 @@ be attenuated by the noise in C.
 
 The noise is that of the curves' losses. A line C(N) says where two curves should cross; their difference there, which
 would be 0 without noise, has variance s^2 (1 / seeds of one + 1 / seeds of the other), and neighbouring crossings share
-a curve, so their differences are correlated. Generalised least squares over these differences finds the line. It
-needs no crossing to be seen: a difference that is not yet 0 where a run ends says as much. Intervals are Fieller's: a
-value belongs to them as long as the line through it is no worse than t standard errors (Fieller 1954; Draper and
-Smith 1998, section 3.2).
+a curve, so their differences are correlated. Generalised least squares over these differences finds the line. A pair
+that does not cross within reach of its runs is left out: read from its tangent, far from where it was trained, it
+biased the exponent more than its absence does (NOTES.md). Intervals are Fieller's: a value belongs to them as long as
+the line through it is no worse than t standard errors (Fieller 1954; Draper and Smith 1998, section 3.2).
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from analysis.fits.noise import SeedNoise
 MIN_CROSSINGS = 3  # two fix a line; a third can tell whether it is one
 MIN_SEEN = 2  # of them inside the stretch that both curves cover, or at most SLIGHT beyond it in log C
 SLIGHT = math.log(1.25)
+MOST = 5.0  # an interval that reaches an exponent of N_opt beyond this tells nothing: 1 spends all compute on size
 UNFIT = 0.05  # chance of crossings that scatter as much, below which the noise is scaled up to their scatter
 
-METHOD = "crossings of neighbouring sizes, generalised least squares of log C on log N, Fieller's interval"
+FIELLER = "Fieller's interval"
+METHOD = f"crossings of neighbouring sizes, generalised least squares of log C on log N, {FIELLER}"
 ESTIMAND = (
     "the optimum over a continuous choice of sizes, under re-drawn seeds (initialisation and order of the data); text "
     "and learning rates fixed"
@@ -122,17 +124,20 @@ def optimum_laws(
     log_cost = np.log([curve.flops_per_token for curve in curves])
     n_seeds = [curve.n_seeds for curve in curves]
     gaps = [float(log_n[one.small + 1] - log_n[one.small]) for one in crossings]
-    laws, lines = {}, []
-    for name, log_y in (("n_opt", log_n), ("d_opt", log_cost)):
+    found = []
+    for log_y in (log_n, log_cost):
         y = [float(log_y[one.small] + log_y[one.small + 1]) / 2 for one in crossings]
         line = None
         if len(crossings) >= MIN_CROSSINGS:
             line = fit_line(crossings, y, gaps, n_seeds, noise.correlation if noise else 1.0)
-        error = uncertainty_of(line, noise, level) if line and noise else None
-        reason = _why_not(curves, crossings, missing, line, error)
-        laws[name] = _law(crossings, y, line if reason is None else None, error, reason, name == "d_opt")
-        lines.append(line if reason is None else None)
-    return laws, lines[0]
+        found.append((y, line, uncertainty_of(line, noise, level) if line and noise else None))
+    reasons = [_why_not(curves, crossings, missing, line, error) for _, line, error in found]
+    reason = next((one for one in reasons if one is not None), None)  # they are one optimum: both or neither
+    laws = {
+        name: _law(crossings, y, line if reason is None else None, error, reason, name == "d_opt")
+        for name, (y, line, error) in zip(("n_opt", "d_opt"), found, strict=True)
+    }
+    return laws, found[0][1] if reason is None else None
 
 
 def _why_not(
@@ -155,10 +160,10 @@ def _why_not(
         )
     if line is None:
         return "no line of log C rising in log N fits the crossings: their order is not that of the sizes"
-    if error is not None and not math.isfinite(line.exponent_interval(error.value)[1]):
+    if error is not None and line.exponent_interval(error.value)[1] > MOST:
         return (
-            "at this seed noise the crossings do not exclude an optimum that grows without bound: the interval of its "
-            "exponent has no upper end"
+            f"at this seed noise the crossings do not exclude an optimum that grows without bound: the interval of its "
+            f"exponent reaches beyond {MOST:g}"
         )
     return None
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from analysis.fits.envelope import SizeCurve, average_seeds
 from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.laws import LawSettings, fit_arch, owner_at_ends
+from analysis.fits.laws import LawSettings, fit_arch, is_curved, owner_at_ends
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.smooth import read_at, smooth
 from analysis.runs import CONVENTIONS, Tables
@@ -89,7 +89,11 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
                 one = fit_arch(curves[name], stretch, noise[name], made, seed)
-                by_convention[name][arch] = {"range": one["range"], **{law: _short(one["laws"][law]) for law in LAWS}}
+                by_convention[name][arch] = {
+                    "range": one["range"],
+                    **{law: _short(one["laws"][law]) for law in LAWS},
+                    "beside": {law: _short(found) for law, found in one["beside"].items()},
+                }
                 if name == settings.flops:
                     result |= one
         fitted[arch] = {"fitted": reason is None, "reason": reason, **result}
@@ -182,8 +186,8 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     if arch in settings.range:
         low, high = settings.range[arch]
     else:
-        start = [max(c.log_c[0], np.log(max(c.warmup_tokens, 1) * c.flops_per_token)) for c in own]
-        low, high = float(np.exp(min(start))), float(np.exp(max(c.log_c[-1] for c in own)))
+        low = float(np.exp(min(c.settled_from for c in own)))
+        high = float(np.exp(max(c.log_c[-1] for c in own)))
     first, last = owner_at_ends(own, (low, high))
     return {
         name: (
@@ -237,12 +241,8 @@ def _text(value: Any) -> str:
 
 def _short(law: dict[str, Any]) -> dict[str, Any]:
     return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
-        "curved": _is_curved(law)
+        "curved": is_curved(law)
     }
-
-
-def _is_curved(law: dict[str, Any]) -> bool:
-    return bool((law.get("curvature") or {}).get("found"))
 
 
 def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:

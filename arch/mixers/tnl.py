@@ -10,7 +10,7 @@ paper writes; later code of the authors puts silu on it (`value_activation`). Th
 here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the authors' released models
 (OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no
 slopes: `decay_slopes` is `paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number
-of heads, or `fixed` for one range at every size (decays.py).
+of heads, or `fixed` for ones of which the fastest is the same at every size (decays.py).
 """
 
 from __future__ import annotations

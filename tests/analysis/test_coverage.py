@@ -5,7 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -71,7 +70,7 @@ def test_noise_that_wanders_along_the_curves() -> None:
 @pytest.mark.slow
 def test_the_bend_of_an_irreducible_loss_is_found() -> None:
     """Six sizes over 1.8 decades, noise measured with 8 degrees of freedom: power at least 80% of that of an oracle who
-    knows the null's shape and has to measure the noise as well; one who knows the noise too is printed beside it."""
+    knows the null's shape and the noise; one who has to measure the noise as well is printed beside it."""
     for s in (0.003, 0.005, 0.01):
         ladder = replace(SHORT, s=s)
         null, bent = (Setting.of(World(e), ladder) for e in (0.0, 0.6))
@@ -85,13 +84,13 @@ def test_the_bend_of_an_irreducible_loss_is_found() -> None:
             f"the noise {measuring:.3f}"
         )
         assert 0.03 <= alarms <= 0.07
-        assert power >= 0.8 * measuring
+        assert power >= 0.8 * oracle
 
 
 @pytest.mark.slow
 def test_worlds_that_break_the_model() -> None:
-    """Reported, not held to anything but that they run: N and D interact, rates are mistuned towards the ends of the
-    ladder, noise is shared by all runs of a corpus."""
+    """Reported: rates mistuned towards the ends of the ladder, noise shared by all runs of a corpus. Where N and D
+    interact the intervals hold as well."""
     worlds = {
         "interaction": World(0.6, interaction=0.7),
         "mistuned 2% at a factor of 10": World(0.6, mistuned=0.02),
@@ -101,4 +100,5 @@ def test_worlds_that_break_the_model() -> None:
         shared = 0.02 if name.startswith("shared") else 0.0
         print(name)
         table = run([(world, Ladder(k, s, shared=shared), STUDIES) for s in (0.003, 0.01) for k in (4, 6, 8)])
-        assert np.isfinite(table[list(COVERED)].to_numpy()).all()
+        if name == "interaction":  # a surface as smooth as the others: only its exponents are not those of a sum
+            assert table[list(COVERED)].to_numpy().min() >= 0.90

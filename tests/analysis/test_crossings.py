@@ -56,7 +56,7 @@ def test_why_there_is_none() -> None:
     pair = [curve(14e3, at - 1.5), curve(28e3, 29.0)]
     found, missing = find_crossings(pair, EVERYWHERE)
     assert not found and "the smaller size is still ahead by" in missing[0].reason
-    assert "where the shorter run ends" in missing[0].reason
+    assert "where the compared stretch ends" in missing[0].reason
     found, missing = find_crossings([curve(14e3, 29.0), curve(28e3, 29.0)], (at + REACH + 1.0, 100.0))
     assert not found and "the larger size is ahead by" in missing[0].reason
     found, missing = find_crossings([curve(14e3, 22.3), curve(28e3, 29.0)], EVERYWHERE)

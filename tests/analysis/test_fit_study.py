@@ -109,13 +109,42 @@ def test_the_papers_way(tmp_path: Path) -> None:
     assert {found["laws"]["n_opt"]["method"], ours["beside"]["n_opt"]["method"]} == {ENVELOPE}
     assert found["beside"]["n_opt"]["exponent"] == ours["laws"]["n_opt"]["exponent"]
     points = found["envelope"]
-    assert set(points["censored"]) == {None}
+    assert "owned by the smallest size" in points["censored"]  # used, and still told
+    assert found["diagnostics"]["fraction_censored"] == ours["diagnostics"]["fraction_censored"] > 0
+    beside = papers["by_convention"]["6nd"]["tnl"]["beside"]["n_opt"]
+    assert beside["exponent"] == pytest.approx(found["beside"]["n_opt"]["exponent"], abs=0.05)
     every = fit_power_law(np.array(points["c"]), np.array(points["n_params"]))
     assert found["laws"]["n_opt"]["exponent"] == pytest.approx(every.exponent)
     assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["beside"]["n_opt"]["n_points"]
     assert found["laws"]["loss"]["steps"] == 0 and ours["laws"]["loss"]["steps"] > 0
     row = optimum_table(papers)[0]
+    assert conventions_table(papers)[0]["a, crossings"] != "not identified"
     assert row["a, envelope points"] == laws_table(papers)[0]["a"] != row["a, crossings"]
+
+
+def test_without_seeds_nothing_is_tested_and_no_interval_is_named(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    told = "\n".join(notes(fits))
+    assert "whether L(C) is a power law was not tested: there are no replicate seeds" in told
+    assert "Fieller" not in told
+    assert curvature_table(fits)[0]["a pure power law"].startswith("not tested")
+
+
+def test_a_lean_that_all_architectures_share_is_told(tmp_path: Path) -> None:
+    """Curves that bend by less than shows in one of them."""
+
+    def irreducible(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return 0.25 + power_world(n_params, n_tokens)
+
+    runs = write_study(tmp_path, archs=("tnl", "llama", "hgrn2"), tokens=BUDGETS, seed_noise=0.004, world=irreducible)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    losses = [one["laws"]["loss"] for one in fits["archs"].values()]
+    for loss, p in zip(losses, (0.06, 0.08, 0.1), strict=True):
+        loss["curvature"] |= {"tested": True, "found": False, "shape": None, "p_value": p}
+    assert any(line.startswith("the curves of all 3 architectures lean convex") for line in notes(fits))
+    losses[0]["curvature"]["p_value"] = 0.94  # one leans the other way
+    assert not any("lean convex" in line for line in notes(fits))
 
 
 def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None:

@@ -97,6 +97,9 @@ def test_reasons() -> None:
     assert few["n_opt"]["reason"].startswith("1 pair of neighbouring sizes crosses in the range, 3 are needed")
     noisy, line = optimum_laws(curves, crossings, missing, SeedNoise(0.2, 2), 0.95)
     assert line is None and "grows without bound" in noisy["n_opt"]["reason"] and noisy["n_opt"]["interval"] is None
+    wide, line = optimum_laws(curves, crossings, missing, SeedNoise(0.02, 8), 0.95)
+    assert line is None and not wide["d_opt"]["identified"]  # an end of 8 is a number, and tells as little
+    assert wide["n_opt"]["reason"] == wide["d_opt"]["reason"] and "reaches beyond 5" in wide["n_opt"]["reason"]
     plain, line = optimum_laws(curves, crossings, missing, None, 0.95)
     assert line is not None and plain["n_opt"]["identified"] and plain["n_opt"]["interval"] is None
 
