@@ -21,7 +21,7 @@ from .conventions import CONVENTIONS, RECOMPUTE
 from .laws import load_laws
 from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
 from .shapes import ALIASES, MOST_VOCAB, arch_of, configuration, every_arch, model_of
-from .sizing import Measure, aspect_of, best, flops_under, matches, parameters, total_parameters
+from .sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
 from .tables import FORMATS, emit, format_of, warn
 
 app = typer.Typer(
@@ -169,15 +169,21 @@ def size(
     convention: Convention = "exact",
     context: Context = None,
     vocab: Vocab = None,
-    aspect: Annotated[Text, typer.Option(help="Range of width over layers; default: 32:160 (Mamba 16:80).")] = None,
-    top: Annotated[int, typer.Option(help="How many.", min=1, max=100)] = 5,
+    aspect: Annotated[
+        Text, typer.Option(help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half).")
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option(help="How many of each architecture; default: 5, or 1 of all of them.", min=1, max=100)
+    ] = None,
     plugins: Plugins = None,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Configurations on the hardware grid closest to a target: d in multiples of 128, heads of 128, g as in presets.
+    """Configurations on the hardware grid closest to a target, and by how much they miss it.
 
-    --match gives every architecture's closest in parameters and in FLOP per token.
+    The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
+    (below 256: two), g as in the presets. --match gives every architecture's closest in parameters and in FLOP per
+    token.
     """
     load_plugins(plugins or [])
     form = format_of(form, as_json)
@@ -200,10 +206,10 @@ def size(
         changes["vocab_size"] = whole(vocab, "--vocab", MOST_VOCAB)
     if match is not None:
         target = preset(*model_of(match), **changes)
-        emit(*views.matched(match, matches(target, convention, span, names), convention, target), form)
-        return
-    if not names:
-        raise InputError(f"--arch is missing: {', '.join(every_arch())}, or --match for all of them")
+        pairs = matches(target, convention, span, names)
+        told = missed([one for _, one in pairs], match)
+        emit(*views.matched(match, pairs, convention, target, told), form)
+        return warn(told, form)
     measure: Measure
     if params is not None:
         goal, kind = quantity(params, "--params", MOST_PARAMS), "total" if total else "non-embedding"
@@ -217,8 +223,13 @@ def size(
             goal, origin = c / d, f" = {c:.4g} FLOP over {d:.4g} tokens"
         measure, what = flops_under(convention), f"{goal:.4g} training FLOP per token ({convention}){origin}"
         target_data = {f"flops_per_token_train_{convention}": goal}
-    found = [one for name in names for one in best(name, measure, goal, span, top, **changes)]
-    emit(*views.sizes(f"Closest to {what}", found, convention, target_data), form)
+    many = top or (5 if names else 1)
+    found = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
+    told = missed([ones[0] for ones in found], what)
+    emit(
+        *views.sizes(f"Closest to {what}", [one for ones in found for one in ones], convention, target_data, told), form
+    )
+    warn(told, form)
 
 
 @app.command()

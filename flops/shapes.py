@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from arch.config import ARCHS, FIELDS, KNOWN, ModelConfig
@@ -16,6 +16,7 @@ from .registry import entry_of
 
 HEAD = 128  # channels of a head, and the grid of the widths
 FFN_GRID = 256
+SMALL = 256  # narrower models are shaped as the tiny presets
 MOST_LAYERS, MOST_WIDTH, MOST_VOCAB = 1e5, 1e6, 1e8
 ALIASES = {"cos2": "cosformer2"}  # the paper's tables
 _TYPES = {field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(ModelConfig)}
@@ -54,6 +55,28 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
         raise InputError(f"a width of {d_model} is no multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
     own = RULES[arch]("7b", dict(shape), dict(changes)) if arch in RULES else {}
+    return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
+
+
+def grid_widths(most: int) -> Iterator[int]:
+    """The grid's widths up to `most`: multiples of 4 from 16 on, of 16 from 64, of 64 from 256, of 128 from 1024."""
+    width = 16
+    while width <= most:
+        yield width
+        width += 4 if width < 64 else 16 if width < SMALL else 64 if width < 1024 else HEAD
+
+
+def grid_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelConfig:
+    """A model of the grid: a multiple of 128 as free_shape; from 256 on others with heads of 64 channels (Mamba: as
+    ever) and g = 8d/3 up to a multiple of 64; below, as the tiny presets, with two heads and g = 8d/3 to the nearest
+    multiple of 8. HGRN1: g = 2d."""
+    if d_model >= SMALL and d_model % HEAD == 0:
+        return free_shape(arch, d_model, n_layers, **changes)
+    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": 2, "d_ffn": 8 * round(d_model / 3)}
+    if d_model >= SMALL:
+        shape |= {"n_heads": d_model // (HEAD // 2), "d_ffn": -(-8 * d_model // (3 * 64)) * 64}
+    rule = RULES.get(arch)
+    own = rule("7b" if d_model >= SMALL else "6k", dict(shape), dict(changes)) if rule else {}
     return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
 
 

@@ -1,7 +1,8 @@
 """The configurations on the hardware grid that come closest to a target. Imports no torch.
 
-The grid: widths in multiples of 128, heads of 128 channels, g rounded as in the presets (shapes.py), any number of
-layers whose ratio of width to layers lies in a range.
+The grid: widths in multiples of 128, below 1,024 of 64, and heads of 128 or 64 channels; below 256, as the tiny
+presets, in multiples of 16, then of 4, with two heads (shapes.grid_shape). Any number of layers whose ratio of width to
+layers lies in a range. At small widths, where layers and widths leave holes, g may differ from its rule by a quarter.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from .conventions import train_flops_per_token
 from .params import count_params
 from .quantity import quantity
 from .registry import entry_of
-from .shapes import HEAD, every_arch, free_shape
+from .shapes import SMALL, every_arch, grid_shape, grid_widths
 
 MOST_WIDTH = 131_072
 # Width over layers. The paper's presets have 39 to 128. Without a channel mixer a model has twice the layers.
 ASPECT = (32.0, 160.0)
 MATCH_ASPECT = 2.0  # a match is at most so much wider or deeper, for its layers, than what it is matched to
-COARSE = 0.1  # a deviation above this is worth a word
+# Small models are deeper for their width: the tiny presets have 8 to 64. The range's lower end, up to such a width.
+DEEPER = ((64, 4.0), (256, 16.0))
+LEAST_LAYERS = 2  # of the default range; one layer alone shows little of an architecture
+CLOSE, COARSE = 0.02, 0.05  # a small width's g is varied above the one; a deviation above the other is worth a word
 
 Measure = Callable[[ModelConfig], float]
 
@@ -78,17 +82,17 @@ def best(
 ) -> list[Found]:
     """The `top` widths whose best number of layers comes closest to `target`, closest first; `changes` are fields of
     ModelConfig (vocab_size, context_length, ..). Raises InputError where `target` is off the grid at either end."""
-    low, high = aspect or default_aspect(arch)
     found: list[Found] = []
     smallest, largest = math.inf, 0.0
-    for width, fewest, most in _widths(low, high):
-        one = measure(free_shape(arch, width, fewest, **changes))
+    for width, fewest, most in _widths(arch, aspect):
+        one = measure(grid_shape(arch, width, fewest, **changes))
         smallest = min(smallest, one)
         if one > 2 * target and found:
             break
         found.append(_best_depth(arch, measure, target, (width, fewest, most), changes))
         largest = max(largest, found[-1].value)
     if not found:
+        low, high = aspect or default_aspect(arch)
         raise InputError(f"--aspect {low:g}:{high:g}: no width of the grid has a number of layers in it: widen it")
     found.sort(key=lambda one: abs(one.deviation))
     if not -0.5 <= found[0].deviation <= 1:
@@ -99,10 +103,15 @@ def best(
     return found[:top]
 
 
-def _widths(low: float, high: float) -> Iterator[tuple[int, int, int]]:
+def _widths(arch: str, aspect: tuple[float, float] | None) -> Iterator[tuple[int, int, int]]:
     """(width, fewest layers, most layers)."""
-    for width in range(HEAD, MOST_WIDTH + 1, HEAD):
-        fewest, most = max(1, math.ceil(width / high)), math.floor(width / low)
+    low, high = aspect or default_aspect(arch)
+    for width in grid_widths(MOST_WIDTH):
+        least, deepest = 1, low
+        if aspect is None:
+            least = LEAST_LAYERS
+            deepest = next((own * low / ASPECT[0] for below, own in DEEPER if width < below), low)
+        fewest, most = max(least, math.ceil(width / high)), math.floor(width / deepest)
         if fewest <= most:
             yield width, fewest, most
 
@@ -110,17 +119,46 @@ def _widths(low: float, high: float) -> Iterator[tuple[int, int, int]]:
 def _best_depth(
     arch: str, measure: Measure, target: float, span: tuple[int, int, int], changes: dict[str, Any]
 ) -> Found:
-    """Counts are affine in the number of layers: two of them give the number that fits."""
+    """Counts are affine in the number of layers: two of them give the number that fits. They are affine in g too, which
+    is varied at a small width where the rule's misses."""
     width, fewest, most = span
-    one, two = (measure(free_shape(arch, width, layers, **changes)) for layers in (1, 2))
+    one, two = (measure(grid_shape(arch, width, layers, **changes)) for layers in (1, 2))
     wanted = 1 + (target - one) / (two - one)
     depths = {min(max(rounded(min(wanted, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
-    candidates = []
-    for layers in depths:
-        cfg = free_shape(arch, width, layers, **changes)
-        value = measure(cfg)
-        candidates.append(Found(cfg, value, value / target - 1))
+    shapes = [grid_shape(arch, width, layers, **changes) for layers in depths]
+    closest = _closest(shapes, measure, target)
+    if width >= SMALL or abs(closest.deviation) <= CLOSE or not entry_of(arch).channel_mixer:
+        return closest
+    wider = [other for cfg in shapes for other in _other_ffn(cfg, measure, target, changes)]
+    return _closest([closest.cfg, *wider], measure, target)
+
+
+def _closest(shapes: Sequence[ModelConfig], measure: Measure, target: float) -> Found:
+    candidates = [Found(cfg, value, value / target - 1) for cfg in shapes for value in [measure(cfg)]]
     return min(candidates, key=lambda found: (abs(found.deviation), found.cfg.n_layers))
+
+
+def _other_ffn(cfg: ModelConfig, measure: Measure, target: float, changes: dict[str, Any]) -> Iterator[ModelConfig]:
+    """The shape with the two g, multiples of 8 within a quarter of its own, around the one that meets the target."""
+
+    def at(d_ffn: int) -> ModelConfig:
+        return grid_shape(cfg.arch, cfg.d_model, cfg.n_layers, **changes | {"d_ffn": d_ffn})
+
+    step = measure(at(cfg.d_ffn + 8)) - measure(cfg)
+    wanted = cfg.d_ffn + 8 * (target - measure(cfg)) / step
+    for rounded in (math.floor, math.ceil):
+        d_ffn = 8 * rounded(min(wanted, 1e9) / 8)
+        if 0.75 * cfg.d_ffn <= d_ffn <= 1.25 * cfg.d_ffn:
+            yield at(d_ffn)
+
+
+def missed(found: Sequence[Found], what: str) -> list[str]:
+    """A line for each that is further from the target than a size may be off before a comparison of sizes suffers."""
+    return [
+        f"{one.cfg.arch}: the closest on the grid is {one.deviation:+.1%} off {what}: another target, or --aspect"
+        for one in found
+        if abs(one.deviation) > COARSE
+    ]
 
 
 def matches(

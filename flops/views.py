@@ -16,7 +16,7 @@ from .memory import artifact_bytes, state_bytes, training_memory
 from .params import count_params
 from .quantity import PF_DAY
 from .registry import entry_of
-from .sizing import COARSE, Found
+from .sizing import Found
 from .state import decode_state
 from .tables import Column, Table, digits, percent, short, si
 
@@ -220,16 +220,17 @@ def _size_columns(convention: str) -> list[Column]:
     ]
 
 
-def sizes(title: str, found: Sequence[Found], convention: str, target: dict[str, Any]) -> View:
-    """`flops size --arch`."""
+def sizes(
+    title: str, found: Sequence[Found], convention: str, target: dict[str, Any], told: Sequence[str] = ()
+) -> View:
+    """`flops size`; JSON holds the warnings `told`."""
     rows = [_found_row(one, convention) for one in found]
-    notes = []
-    if abs(rows[0]["deviation"]) > COARSE:
-        notes.append("the grid (widths in multiples of 128) is coarse here")
-    return Table(title, _size_columns(convention), rows, notes), {"target": target, "rows": rows}
+    return Table(title, _size_columns(convention), rows), {"target": target, "rows": rows, "warnings": list(told)}
 
 
-def matched(name: str, found: Sequence[tuple[str, Found]], convention: str, target: ModelConfig) -> View:
+def matched(
+    name: str, found: Sequence[tuple[str, Found]], convention: str, target: ModelConfig, hints: Sequence[str] = ()
+) -> View:
     """`flops size --match`."""
     rows = []
     for kind, one in found:
@@ -237,14 +238,14 @@ def matched(name: str, found: Sequence[tuple[str, Found]], convention: str, targ
         rows.append({"arch": row.pop("arch"), "by": kind} | row)
     columns = _size_columns(convention)
     columns = [Column("arch", text=True), Column("by", text=True), *columns[1:]]
-    columns[4] = Column("n_heads", csv_only=True)  # d / 128; the table is wide enough
+    columns[4] = Column("n_heads", csv_only=True)  # the table is wide enough
     n, flop = count_params(target).non_embedding, train_flops_per_token(target, convention)
     title = (
         f"Matches of {name} in non-embedding parameters ({n:,}) and in training FLOP per token\n"
         f"({flop:,.0f}, convention {convention}, {target.context_length:,} tokens of context)"
     )
     told = {"model": name, "n_params_non_embedding": n, f"flops_per_token_train_{convention}": flop}
-    return Table(title, columns, rows), {"target": told, "rows": rows}
+    return Table(title, columns, rows), {"target": told, "rows": rows, "warnings": list(hints)}
 
 
 def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> View:

@@ -212,7 +212,6 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["study", "paper", "--set", "training.n_tokens=1e60"], "training.n_tokens: must be less than or equal to"),
         (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),
-        (["size", "--params", "1B"], "--arch is missing"),
         (["size", "--arch", "tnl"], "give one"),
         (["size", "--arch", "tnl", "--params", "1B", "--match", "tnl-7b"], "not --params and --match at once"),
         (["size", "--arch", "tnl", "--params", "1,3B"], "write 1.3B"),

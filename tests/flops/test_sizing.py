@@ -9,9 +9,9 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.presets import PAPER, preset
 from flops import count_params, train_flops_per_token
-from flops.shapes import ffn_width, free_shape
-from flops.sizing import best, default_aspect, flops_under, matches, parameters, total_parameters
-from tests.flops.test_cli import must
+from flops.shapes import ffn_width, grid_shape
+from flops.sizing import COARSE, best, default_aspect, flops_under, matches, missed, parameters, total_parameters
+from tests.flops.test_cli import flops, must
 
 
 def test_g_is_rounded_as_in_the_presets():
@@ -32,16 +32,35 @@ def test_the_presets_are_found_by_their_counts(arch, size):
 @pytest.mark.parametrize("target", [3.3e7, 1.3e9])
 def test_nothing_on_the_grid_is_closer(arch, target):
     low, high = default_aspect(arch)
+    widths = [*range(256, 1024, 64), *range(1024, 4097, 128)]
     off = [
-        (abs(parameters(free_shape(arch, width, layers)) / target - 1), width)
-        for width, layers in itertools.product(range(128, 4097, 128), range(1, 200))
+        (abs(parameters(grid_shape(arch, width, layers)) / target - 1), width)
+        for width, layers in itertools.product(widths, range(2, 200))
         if low <= width / layers <= high
     ]
     closest = {width: min(value for value, w in off if w == width) for _, width in off}
     found = best(arch, parameters, target, top=4)
     assert [abs(one.deviation) for one in found] == sorted(closest.values())[:4]
-    assert all(one.cfg.d_model % 128 == 0 and low <= one.cfg.d_model / one.cfg.n_layers <= high for one in found)
+    assert all(low <= one.cfg.d_model / one.cfg.n_layers <= high for one in found)
     assert all(one.value == count_params(one.cfg).non_embedding for one in found)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_no_hole_of_more_than_5_percent_from_10k_to_10b(arch):
+    """But one of Mamba2's, whose tiny models have no channel mixer to vary: it is told."""
+    targets = [1e4 * 1.45**k for k in range(38)]
+    assert targets[-1] > 9e9
+    found = [best(arch, parameters, target, top=1)[0] for target in targets]
+    coarse = [one for one in found if abs(one.deviation) > COARSE]
+    assert len(coarse) == (arch == "mamba2") and len(missed(found, "it")) == len(coarse)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("size", ["6k", "10k", "55k", "393k"])
+def test_small_models_are_shaped_as_the_tiny_presets(arch, size):
+    tiny = preset(arch, size)
+    same = {"vocab_size": 257, "context_length": 256, "chunk_size": 32}
+    assert grid_shape(arch, tiny.d_model, tiny.n_layers, **same) == tiny
 
 
 def test_aspect_and_context_are_kept():
@@ -82,7 +101,12 @@ def test_the_command():
     assert budget == plain and budget["target"] == {"flops_per_token_train_exact": 1e22 / 300e9}
     total = json.loads(must("size", "--arch", "llama", "--params", "7B", "--total", "--top", "2", "--json"))
     assert len(total["rows"]) == 2 and abs(total["rows"][0]["n_params"] / 7e9 - 1) < 0.02
-    assert "coarse" in must("size", "--arch", "tnl", "--params", "0.25M")
+    everyone = json.loads(must("size", "--params", "1M", "--json"))
+    assert [row["arch"] for row in everyone["rows"]] == list(ARCHS) and everyone["warnings"] == []
+    assert all(abs(row["deviation"]) < 0.02 for row in everyone["rows"])
+    wide = flops("size", "--arch", "tnl", "--params", "3M", "--aspect", "500:600")
+    assert "tnl: the closest on the grid is +17.9% off 3,000,000 non-embedding parameters" in wide.stderr
+    assert "+17.9" in wide.stdout
     matched = json.loads(must("size", "--match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
     target = preset("llama", "410m", context_length=2048)
     assert matched["target"]["flops_per_token_train_exact"] == train_flops_per_token(target, "exact")
