@@ -16,6 +16,7 @@ from pathlib import Path
 from arch.errors import InputError
 
 TIMEOUT_S = 60.0  # of one command
+GLANCE_S = 10.0  # of one that a dry run asks with: SLURM's commands themselves wait up to minutes for a controller
 PATIENCE_S = 60.0  # for a controller that does not answer
 BUSY = re.compile(
     r"unable to contact|socket timed out|connection refused|temporarily unable|zero bytes were transmitted|"
@@ -71,6 +72,13 @@ def require() -> None:
             "no SLURM here: sbatch is not on the PATH; submit from a login node of the cluster, or run the study on "
             "this machine with `scaling submit --local`"
         )
+
+
+def silent(patient: bool = True) -> str | None:
+    """Why no controller answers, in SLURM's words; None where one does. If `patient`, one that restarts is awaited."""
+    command = ["scontrol", "show", "config"]
+    done = _patiently(command) if patient else _call(command, timeout_s=GLANCE_S)
+    return None if done.returncode == 0 else _message(done)
 
 
 def submit(
@@ -208,16 +216,16 @@ def _patiently(command: Sequence[str], given: str | None = None) -> subprocess.C
 
 
 def _call(
-    command: Sequence[str], cwd: Path | None = None, given: str | None = None
+    command: Sequence[str], cwd: Path | None = None, given: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, cwd=cwd, input=given, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, cwd=cwd, input=given, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except FileNotFoundError:
         raise InputError(f"{command[0]}: not on the PATH; is this a login node of the cluster?") from None
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", f"socket timed out: no answer in {TIMEOUT_S:.0f} s")
+        return subprocess.CompletedProcess(command, 1, "", f"socket timed out: no answer in {timeout_s:.0f} s")
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:

@@ -41,18 +41,23 @@ def prepare(
 ) -> Submission:
     """Write everything of a submission but its record; `specs`: {run id: spec hash}.
 
-    Raises InputError for names and paths that no script can hold, before anything is written.
+    Raises InputError for names and paths that no script can hold, before anything is written; what ends it later
+    leaves nothing.
     """
     scripts = {job.name: render(setting, job) for job in plan.jobs}
     elements = {job.name: elements_text(job) for job in plan.jobs}
     paths = setting.paths
     shutil.rmtree(paths.submission, ignore_errors=True)  # what a refused submission left
-    (paths.submission / "logs").mkdir(parents=True)
-    copy_study(Path(study.path), paths.study_file)
-    copy_code(paths.code, study.plugins)
-    for job in plan.jobs:
-        write_bytes(paths.script(job), scripts[job.name].encode())
-        write_bytes(paths.elements(job), elements[job.name].encode())
+    try:
+        (paths.submission / "logs").mkdir(parents=True)
+        copy_study(Path(study.path), paths.study_file)
+        copy_code(paths.code, study.plugins)
+        for job in plan.jobs:
+            write_bytes(paths.script(job), scripts[job.name].encode())
+            write_bytes(paths.elements(job), elements[job.name].encode())
+    except BaseException:
+        shutil.rmtree(paths.submission, ignore_errors=True)
+        raise
     record = {
         "schema": records.SCHEMA,
         "study": study.name,
@@ -73,22 +78,19 @@ def prepare(
     return Submission(paths.submission, record)
 
 
-def check(plan: JobPlan, setting: Setting, scripts_exist: bool) -> list[str]:
-    """Let SLURM judge every script; returns warnings.
+def check(plan: JobPlan, setting: Setting) -> list[str]:
+    """Let SLURM judge every script before anything is written; returns warnings.
 
-    Raises InputError with its message, and the script's path or the job's name.
+    Raises InputError with its message and the job's name.
     """
-    warnings = []
-    for job in plan.jobs:
-        where = str(setting.paths.script(job)) if scripts_exist else f"job {job.name}"
-        warnings.append(slurm.check(render(setting, job), where))
+    warnings = [slurm.check(render(setting, job), f"job {job.name}") for job in plan.jobs]
     return [line for line in warnings if line is not None]
 
 
 def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping[str, Sequence[str]]) -> None:
     """Submit the jobs in their order; `waits`: ids of earlier submissions' jobs that a kind of job lets end first.
 
-    Raises InputError where SLURM refuses one: those before it are cancelled then.
+    Raises InputError where SLURM refuses one: those before it are cancelled then, and nothing is left of it.
     """
     submission.save()
     for job in plan.jobs:
@@ -100,7 +102,7 @@ def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping
         except InputError:
             submission.note(job.name, PLANNED)
             slurm.cancel(submission.ids.values())  # where this fails too, the record stays for `scaling cancel`
-            (submission.path / "submission.json").unlink()
+            shutil.rmtree(submission.path, ignore_errors=True)
             raise
         submission.note(job.name, SUBMITTED, job_id)
 

@@ -71,27 +71,32 @@ def submit(
 
     if local and cluster is not None:
         raise InputError("--local and --cluster: give one of them")
-    request, there = request_of(study, only, sets, out, as_json), slurm.available()
+    request = request_of(study, only, sets, out, as_json)
     if not (local or dry_run):
         slurm.require()
+    unheard = _unheard(patient=not (local or dry_run))
+    if unheard and not (local or dry_run):
+        raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
+    asked = slurm.available() if local and not dry_run else not unheard
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
-        if there and not dry_run:
+        if slurm.available() and not dry_run:
             settle(records.submissions(request.study.directory))
-        made = draft(request, cluster=cluster, local=local, new=new, retry=retry_failed, slurm_asked=there)
+        made = draft(request, cluster=cluster, local=local, new=new, retry=retry_failed, slurm_asked=asked)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
         setting = setting_of(made.study, path, made.profile, only, retry_failed)
         if dry_run:
-            return _dry_run(request, made, setting, explain, as_json, there and not local)
+            return _dry_run(made, setting, explain, as_json, "they run on this machine" if local else unheard)
         request.say(_describe(made, explain))
         if not made.plan.jobs:
             return print_json(_result(made)) if as_json else None
         backend = "local" if local else "slurm"
         hashes, settings = spec_hashes(request), settings_hash(made.study)
+        if not local:
+            _warn(check(made.plan, setting))
         submission = prepare(made.study, made.plan, setting, hashes, settings, backend)
         if local:
             return _run_here(request, made, submission, setting, as_json)
-        _warn(check(made.plan, setting, scripts_exist=True))
         send(submission, made.plan, setting, made.state.waits())
     if as_json:
         return print_json(_result(made, submission))
@@ -188,20 +193,40 @@ def _run_here(request: Request, made: Draft, submission: Submission, setting: Se
     close(request, {"failed": failed})
 
 
-def _dry_run(request: Request, made: Draft, setting: Setting, explain: bool, as_json: bool, judged: bool) -> None:
-    """Every script and the graph; SLURM judges each where it is installed."""
+def _unheard(patient: bool) -> str | None:
+    """Why SLURM cannot be asked; None where it can. A controller that restarts is waited for where `patient`."""
+    from jobs import slurm
+
+    if not slurm.available():
+        return "no SLURM here"
+    why = slurm.silent(patient)
+    return why and f"no controller of SLURM answers ({why})"
+
+
+def _dry_run(made: Draft, setting: Setting, explain: bool, as_json: bool, unjudged: str | None) -> None:
+    """Every script and the graph; SLURM judges each, but where `unjudged` says why it does not."""
+    from jobs import records
+    from jobs.plan import MAX_ARRAY_SIZE
     from jobs.render import render
     from jobs.submit import check
 
     scripts = {job.name: render(setting, job) for job in made.plan.jobs}
-    if judged:
-        _warn(check(made.plan, setting, scripts_exist=False))
     if as_json:
-        return print_json(_result(made) | {"scripts": scripts, "validated": judged})
+        warnings = [] if unjudged else check(made.plan, setting)
+        told = {"scripts": scripts, "validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
+        return print_json(_result(made) | told)
     for name, text in scripts.items():
         print(f"# ----- {name}.sbatch -----\n{text}")
-    print(_describe(made, explain))
-    validated = "SLURM accepts every script" if judged else "not validated: no SLURM here"
+    print(_describe(made, explain), flush=True)
+    if unjudged is None:
+        _warn(check(made.plan, setting))
+        validated = "SLURM accepts every script"
+    else:
+        validated = f"not validated: {unjudged}"
+        if made.profile.max_array_size is None:
+            validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
+        if records.job_ids(made.state.found):
+            validated += "; what waits or runs on the cluster counts as missing"
     print(f"{validated} (dry run: nothing was written or submitted)")
 
 

@@ -105,8 +105,8 @@ def test_the_command():
     assert [row["arch"] for row in everyone["rows"]] == list(ARCHS) and everyone["warnings"] == []
     assert all(abs(row["deviation"]) < 0.02 for row in everyone["rows"])
     wide = flops("size", "--arch", "tnl", "--params", "3M", "--aspect", "500:600")
-    assert "tnl: the closest on the grid is +17.9% off 3,000,000 non-embedding parameters" in wide.stderr
-    assert "+17.9" in wide.stdout
+    assert "tnl: the closest on the grid is +18.0% off 3,000,000 non-embedding parameters" in wide.stderr
+    assert "+17.96%" in wide.stdout
     matched = json.loads(must("size", "--match", "LLaMA-410m", "--arch", "cos2", "--context", "2048", "--json"))
     target = preset("llama", "410m", context_length=2048)
     assert matched["target"]["flops_per_token_train_exact"] == train_flops_per_token(target, "exact")

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -153,10 +155,8 @@ def test_what_slurm_refuses_is_told_with_its_own_words_and_nothing_is_submitted(
         jobs={"cluster": CPUS | profile, "resources": {"98k": {"nodes": 4 if "nodes" in profile else 1}}},
     )
     told = scaling("submit", study, code=2)
-    assert message in told
-    script = Path(told.removeprefix("error: ").partition(": ")[0])
-    assert script.suffix == ".sbatch" and script.is_file()
-    assert not queued(slurm) and not list(script.parent.glob("submission.json"))
+    assert message in told and told.startswith("error: job ")
+    assert not queued(slurm) and not (tmp_path / "out").exists()
     assert message in scaling("submit", study, "--dry-run", code=2)
 
 
@@ -179,6 +179,38 @@ def test_without_slurm(slurm, scaling, tmp_path):
     assert "not validated: no SLURM here" in scaling("submit", study, "--dry-run", PATH=here)
     assert "waiting" in scaling("status", study, PATH=here)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_without_a_controller_shows_the_scripts_and_says_that_nobody_judged_them(slurm, scaling, tmp_path):
+    """SLURM is installed, and its configuration names a port where nobody listens."""
+    study, silent = study_file(tmp_path, ["6k"]), tmp_path / "silent.conf"
+    conf = Path(slurm.environment["SLURM_CONF"]).read_text()
+    silent.write_text(re.sub(r"(?m)^(SlurmctldPort|MessageTimeout)=.*", r"\1=2", conf))
+    shown = scaling("submit", study, "--dry-run", "--explain", SLURM_CONF=str(silent))
+    assert "# ----- train-0.sbatch -----\n#!/bin/bash\n#SBATCH " in shown and "  minutes = " in shown
+    assert "not validated: no controller of SLURM answers (" in shown and "at most 1,001 elements" in shown
+    told = json.loads(scaling("submit", study, "--dry-run", "--json", SLURM_CONF=str(silent)))
+    assert not told["validated"] and told["not_validated"].startswith("no controller") and len(told["scripts"]) == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_sbatch_refuses_after_the_first_job_leaves_nothing(slurm, scaling, tmp_path):
+    """Each script alone is fine; the controller takes no fourth job of this user."""
+    study = study_file(tmp_path, ["6k"])
+    (tmp_path / "bin").mkdir()
+    count, real = tmp_path / "count", shutil.which("sbatch", path=slurm.environment["PATH"])
+    wrapper = tmp_path / "bin" / "sbatch"
+    wrapper.write_text(
+        f"""#!/bin/bash
+[[ " $* " == *" --test-only "* ]] && exec {real} "$@"
+echo >> {count}; (( $(wc -l < {count}) < 3 )) && exec {real} "$@"
+exec {real} --qos=none --partition=nowhere "$@"
+"""
+    )
+    wrapper.chmod(0o755)
+    told = scaling("submit", study, code=2, PATH=f"{tmp_path / 'bin'}:{slurm.environment['PATH']}")
+    assert "nowhere" in told and count.read_text() == "\n\n\n"
+    assert not queued(slurm) and not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_path):
