@@ -75,8 +75,9 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
 
     spec = load_study(study, sets or [], out)
     runs = spec.runs(only)
-    _check_tasks(spec)
+    later = _check_tasks(spec, only, data_later=True)
     table = make_plan(spec, runs)
+    table["warnings"] += later
     if as_json:
         print_json(table)
     else:
@@ -115,10 +116,11 @@ def train(
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
-    _check_tasks(request.study)
+    _check_tasks(request.study, only)
     result: dict[str, Any]
     with request.writing():
         corpus = commands.data_stage(request)
+        _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)
             tasks = [
@@ -261,7 +263,7 @@ def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
     from .plan import plan, show_plan
 
-    _check_tasks(request.study)
+    _check_tasks(request.study, request.only)
     table = plan(request.study, request.runs) | {"todo": commands.outstanding(request)}
     if as_json:
         return print_json(table)
@@ -269,13 +271,14 @@ def _dry_run(request: Request, as_json: bool) -> None:
     print(f"would train {len(table['todo'])} of {len(request.runs)} runs (dry run: nothing was written)")
 
 
-def _check_tasks(study: StudySpec) -> None:
+def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -> list[str]:
     """A wrong evaluation is told before anything is trained. A study that names none is right, and imports no more."""
-    if study.evaluation.tasks or study.evaluation.settings:
-        from .commands import Request
-        from .evaluation import Choice, eval_tasks
+    if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
+        return []
+    from .commands import Request
+    from .evaluation import check
 
-        eval_tasks(Request(study), Choice())
+    return check(Request(study, only), data_later)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

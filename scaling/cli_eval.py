@@ -23,6 +23,14 @@ class StudyFirst(typer.core.TyperGroup):
         return super().parse_args(ctx, args)
 
 
+def named(words: str | None, option: str) -> tuple[str, ...]:
+    """The words of an option, by commas. Raises InputError where it is given and names none."""
+    names = tuple(name.strip() for name in (words or "").split(",") if name.strip())
+    if words is not None and not names:
+        raise InputError(f"{option}: names no task; `scaling eval list` shows all")
+    return names
+
+
 app = typer.Typer(cls=StudyFirst, help="Evaluate checkpoints; `scaling eval --help` says how, `eval list` what.")
 
 
@@ -56,10 +64,7 @@ def study(
     from . import evaluation
 
     request = request_of(study, only, sets, out, as_json)
-    names = tuple(name.strip() for name in tasks.split(",") if name.strip()) if tasks is not None else ()
-    if tasks is not None and not names:
-        raise InputError("--tasks: names no task; `scaling eval list` shows all")
-    choice = evaluation.Choice(names, checkpoints, workers, tuple(checkpoint or ()))
+    choice = evaluation.Choice(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
     if worker or checkpoint:
         raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
     if dry_run:
@@ -73,18 +78,31 @@ def study(
 
 
 @app.command("list")
-def list_tasks(as_json: AsJson = False) -> None:
+def list_tasks(
+    rows: Annotated[
+        str | None, typer.Option(metavar="TASKS", help="How the data of these tasks and presets must look, by commas.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """The tasks there are, what they need of the data folder, and the presets that stand for several."""
-    from analysis.evals.registry import ENTRIES, PRESETS
+    from analysis.evals.registry import ENTRIES, PRESETS, layouts
 
+    wanted = named(rows, "--rows")
+    found = layouts(wanted or ENTRIES)
     if as_json:
-        tasks = [{"task": name, "about": entry.about, "needs": entry.needs} for name, entry in ENTRIES.items()]
+        tasks = [
+            {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout}
+            for name, layout in found.items()
+        ]
         return print_json({"tasks": tasks, "presets": PRESETS})
+    if wanted:
+        return print("\n\n".join(f"{name}: {layout}" for name, layout in found.items()))
     width = max(map(len, ENTRIES))
     for name, entry in ENTRIES.items():
         print(f"{name:{width}}  {entry.about}" + (f" [{entry.needs}]" if entry.needs else ""))
     for name, members in PRESETS.items():
         print(f"preset {name}: {', '.join(members)}")
+    print("how the data of a task must look: scaling eval list --rows TASK")
 
 
 @app.command()
@@ -125,7 +143,7 @@ def fetch(
     """Download the tasks' data once, from the Hugging Face hub; nothing else ever downloads. Run it on a login node."""
     from analysis.evals.lmeval.fetch import data_sets, fetch, missing
 
-    names = data_sets([name.strip() for name in tasks.split(",")] if tasks is not None else None)
+    names = data_sets(named(tasks, "--tasks") or None)
     if dry_run:
         todo = missing(folder, names)
         return print_json(todo) if as_json else print(f"would fetch {len(todo)} of {len(names)}: {', '.join(todo)}")

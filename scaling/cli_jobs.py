@@ -65,6 +65,7 @@ def submit(
     from jobs import records, slurm
     from jobs.submit import check, prepare, send, setting_of, settle
 
+    from .evaluation import check as check_evaluations
     from .lock import study_lock
     from .plan import confounded
     from .submission import draft, settings_hash, spec_hashes
@@ -72,6 +73,7 @@ def submit(
     if local and cluster is not None:
         raise InputError("--local and --cluster: give one of them")
     request = request_of(study, only, sets, out, as_json)
+    check_evaluations(request)
     if not (local or dry_run):
         slurm.require()
     unheard = _unheard(patient=not (local or dry_run))

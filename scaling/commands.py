@@ -96,11 +96,12 @@ def run_study(request: Request) -> dict[str, Any]:
     Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path}; fits
     and report are None for variants made with --set, which lie beside the study's own runs and are not among them.
     """
-    from .evaluation import Choice, eval_stage, eval_tasks
+    from .evaluation import check, eval_stage
 
-    eval_tasks(request, Choice())  # a wrong name is told before anything is trained
+    check(request)  # a wrong evaluation is told before anything is trained
     with request.writing():
         corpus = data_stage(request)
+        check(request)  # what it reads of the corpus too
         trained, failed = train_stage(request, corpus)
         result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
         if request.study.is_variant:

@@ -22,7 +22,7 @@ from .worklist import EXIT_INPUT, expected_work, thread_environment
 if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix, Pair
     from analysis.evals.planning import Planned
-    from analysis.evals.task import Task
+    from analysis.evals.task import Place, Task
 
     from .commands import Request
     from .spec import RunSpec
@@ -47,10 +47,8 @@ class Choice:
         return ["--checkpoints", self.checkpoints, *tasks]
 
 
-def eval_tasks(request: Request, choice: Choice) -> list[Task]:
-    """The tasks to evaluate; without a choice held-out loss and what the study file names. Raises InputError: a task
-    that is not known, settings that cannot be."""
-    from analysis.evals.registry import make_tasks
+def place_of(request: Request) -> Place:
+    """Where the study's tasks are asked for. Raises InputError for settings of the held-out loss in the wrong place."""
     from analysis.evals.task import Place
 
     wanted = request.study.evaluation
@@ -59,12 +57,50 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
             f"{request.study.origin}: evaluation.settings.validation: write evaluation.validation_tokens and batch_rows"
         )
     validation = {"validation_tokens": wanted.validation_tokens, "batch_rows": wanted.batch_rows}
-    place = Place(
-        request.corpus_directory,
-        Path(wanted.data).expanduser() if wanted.data else None,
-        {"validation": validation} | wanted.settings,
-    )
-    return make_tasks(choice.tasks or ("validation", *(wanted.tasks or ())), place)
+    folder = Path(wanted.data).expanduser() if wanted.data else None
+    return Place(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
+
+
+def eval_tasks(request: Request, choice: Choice) -> list[Task]:
+    """The tasks to evaluate; without a choice held-out loss and what the study file names. Raises InputError: a task
+    that is not known, settings that cannot be, also with the study's runs."""
+    from analysis.evals.planning import check_settings, readers
+    from analysis.evals.registry import make_tasks
+
+    tasks = make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), place_of(request))
+    check_settings(tasks, readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs).values())
+    return tasks
+
+
+def check(request: Request, data_later: bool = False) -> list[str]:
+    """Raise InputError, before anything runs, where the evaluations that the study asks for cannot be: a task that is
+    not known, settings that contradict each other or the runs, data that are missing or of another form.
+
+    data_later: where data are not there, as a study that is only planned may be, is no error: returned are lines that
+    say so. Loads no torch, and nothing for a study that asks for nothing beside its held-out loss.
+    """
+    wanted = request.study.evaluation
+    if not (wanted.tasks or wanted.settings or wanted.data):
+        return []
+    from analysis.evals.planning import check_data
+    from analysis.evals.registry import ENTRIES, make_tasks
+    from analysis.evals.task import MissingData
+
+    place = place_of(request)
+    make_tasks([name for name in wanted.settings if name in ENTRIES], place)  # what is not asked for now is asked later
+    tasks = eval_tasks(request, Choice())
+    try:
+        if place.data is not None and not place.data.is_dir():
+            raise MissingData(
+                f"{request.study.origin}: evaluation.data: {place.data} is no folder; "
+                f"`scaling eval fetch {place.data}` fills one"
+            )
+        check_data(tasks, place)
+    except MissingData as error:
+        if not data_later:
+            raise
+        return [f"evaluation: {error}"]
+    return []
 
 
 def planned(request: Request, choice: Choice | None = None) -> dict[str, dict[str, Planned]]:

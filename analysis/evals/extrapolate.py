@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from arch.errors import InputError
 from data.files import sha256
@@ -21,6 +21,7 @@ from data.tokenizer import Tokenizer
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
+from .texts import read_text
 from .validation import exp_or_none
 from .windows import batches, token_nats
 
@@ -33,7 +34,7 @@ class ExtrapolateSettings(Settings):
     training length; n_tokens: scored at each length, rounded to windows of the longest, at least one; file: below the
     data folder, null for the corpus' validation split; batch_tokens: of a forward pass, at least one window."""
 
-    lengths: list[PositiveInt] | None = None
+    lengths: Annotated[list[PositiveInt], Field(min_length=1)] | None = None
     n_tokens: PositiveInt = 131_072
     file: str | None = None
     batch_tokens: PositiveInt = 16_384
@@ -64,7 +65,10 @@ class Extrapolate:
     def data_hash(self) -> str:
         from data.corpus import open_corpus
 
-        return sha256(self._path) if self._settings.file else open_corpus(self._place.corpus).fingerprint
+        if not self._settings.file:
+            return open_corpus(self._place.corpus).fingerprint
+        read_text(self._path, self.name)
+        return sha256(self._path)
 
     def _grid(self, context_length: int, n_text: int) -> tuple[list[int], list[int], int]:
         """(lengths asked for, those that the text of so many tokens has, windows of the longest). Raises InputError
@@ -102,7 +106,7 @@ class Extrapolate:
 
         if not self._settings.file:
             return open_corpus(self._place.corpus).validation
-        ids = tokenizer.encode_array(self._path.read_text(encoding="utf-8")).astype(np.int64)
+        ids = tokenizer.encode_array(read_text(self._path, self.name)).astype(np.int64)
         return np.concatenate([[tokenizer.eot_id], ids])
 
     def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:

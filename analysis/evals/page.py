@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.files import new_directory, read_manifest
 
-from .registry import ENTRIES
+from .registry import ENTRIES, entry_of
 from .table import newest_of_each_run
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]]) -
 def _plots(task: str) -> Any:
     """The module with `figures(results) -> {file name: figure}`, `table(results) -> rows` and NOTE, a line below the
     table; None where there is none. `results` are all stored ones of the task."""
-    entry = ENTRIES.get(task)
+    entry = entry_of(task)
     return import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
 
 
@@ -67,7 +67,8 @@ def _html(study: str, by_task: dict[str, list[dict[str, Any]]], figures: dict[st
     for task in sorted(by_task, key=lambda name: (order.get(name, len(order)), name)):
         found = by_task[task]
         n_checkpoints = len({(result["run_id"], result["step"]) for result in found})
-        about = ENTRIES[task].about if task in ENTRIES else ""
+        entry = entry_of(task)
+        about = entry.about if entry else ""
         parts.append(f"<h2>{escape(task)}</h2><p class=lead>{escape(about)}; {n_checkpoints} checkpoints</p>")
         plots = _plots(task)
         parts.append(_table(plots.table(found) if plots else numbers(found)))

@@ -10,16 +10,15 @@ it by article, so the two differ.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt, StringConstraints, model_validator
 
 from arch.errors import InputError
 from data.files import sha256
@@ -27,21 +26,49 @@ from data.tokenizer import Tokenizer
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
+from .texts import read_text
 from .validation import exp_or_none, losses
 from .windows import token_nats
 
+NAME = "perplexity"
 WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it
 
 
+TextName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+$")]
+
+
 class PerplexitySettings(Settings):
-    """file: below the data folder, plain text or .jsonl; text_key: of its rows; window, stride: tokens, null for the
-    training length and for the window."""
+    """file: plain text or .jsonl, below the data folder unless absolute; texts: several of them by name instead, each a
+    task perplexity-NAME of its own; text_key: of a .jsonl file's rows; window, stride: tokens, null for the training
+    length and for the window."""
 
     file: str = WIKITEXT
+    texts: Annotated[dict[TextName, str], Field(min_length=1)] | None = None
     text_key: str = "page"
     window: PositiveInt | None = None
     stride: PositiveInt | None = None
     batch_rows: PositiveInt = 16
+
+    @model_validator(mode="after")
+    def _fits(self) -> PerplexitySettings:
+        if self.texts and "file" in self.model_fields_set:
+            raise ValueError("file and texts: give one of them (texts: {NAME: FILE, ..})")
+        if self.window and self.stride and self.stride > self.window:
+            raise ValueError(too_far(self.stride, self.window))
+        return self
+
+
+def too_far(stride: int, window: int) -> str:
+    return (
+        f"stride {stride} is larger than the window of {window} tokens, so some tokens would never be scored: give at "
+        f"most the window"
+    )
+
+
+def text_tasks(place: Place) -> list[str]:
+    """The tasks that "perplexity" stands for: itself, or one for each of the texts that the settings name."""
+    texts = place.settings_of(NAME, PerplexitySettings).texts
+    return [f"{NAME}-{name}" for name in texts] if texts else [NAME]
 
 
 @dataclass(frozen=True)
@@ -65,23 +92,22 @@ def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]
 
 
 class Perplexity:
-    name = "perplexity"
     version = 1
 
-    def __init__(self, place: Place) -> None:
-        self._place, self._settings = place, place.settings_of(self.name, PerplexitySettings)
-        if self._settings.window:
-            self._stride(self._settings.window)
+    def __init__(self, name: str, place: Place) -> None:
+        self.name, self._place, self._settings = name, place, place.settings_of(NAME, PerplexitySettings)
 
     @cached_property
     def _path(self) -> Path:
-        file = self._settings.file
+        texts = self._settings.texts
+        file = texts[self.name.removeprefix(f"{NAME}-")] if texts else self._settings.file
         return self._place.data_file(self.name, file, "wikitext" if file == WIKITEXT else "")
 
     def settings(self) -> dict[str, Any]:
-        return self._settings.model_dump()
+        return self._settings.model_dump(exclude={"texts"} | ({"file"} if self._settings.texts else set()))
 
     def data_hash(self) -> str:
+        self._text()
         return sha256(self._path)
 
     def planned(self, reader: Reader) -> Planned:
@@ -95,36 +121,17 @@ class Perplexity:
 
     def prepare(self, tokenizer: Tokenizer) -> Text:
         text = self._text()
-        if not text.strip():
-            raise InputError(f"{self.name}: {self._path} holds no text; give another file")
         ids = np.concatenate([[tokenizer.eot_id], tokenizer.encode_array(text).astype(np.int64)])
         return Text(ids, len(text.encode()), len(text.split()))
 
     def _text(self) -> str:
-        try:
-            text = self._path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"{self.name}: {self._path} is no UTF-8 text ({error.reason}); give another file"
-            ) from None
-        if self._path.suffix != ".jsonl":
-            return text
-        key = self._settings.text_key
-        try:
-            return "".join(json.loads(line)[key] for line in text.splitlines() if line.strip())
-        except (ValueError, KeyError, TypeError):
-            raise InputError(
-                f"{self.name}: {self._path} is no JSONL with a text {key!r} in every row; see text_key"
-            ) from None
+        return read_text(self._path, self.name, self._settings.text_key)
 
     def _stride(self, window: int) -> int:
         """Raises InputError where it is larger than the window."""
         stride = self._settings.stride or window
         if stride > window:
-            raise InputError(
-                f"evaluation.settings.{self.name}: stride {stride} is larger than the window of {window} tokens, so "
-                f"some tokens would never be scored: give at most the window"
-            )
+            raise InputError(f"evaluation.settings.{NAME}: {too_far(stride, window)}")
         return stride
 
     def evaluate(self, model: Loaded, prepared: Text, say: Say) -> dict[str, Any]:
@@ -155,5 +162,5 @@ class Perplexity:
 
 
 def make(name: str, place: Place) -> Perplexity:
-    """The task "perplexity"."""
-    return Perplexity(place)
+    """The task "perplexity", or of one of its texts."""
+    return Perplexity(name, place)

@@ -6,17 +6,21 @@ Imports no torch. A task that can tell has `planned` and `check`; one from outsi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from data.files import read_manifest
+from arch.errors import InputError
+from data.files import MANIFEST, read_manifest
+
+from .task import MissingData
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
     from scaling.spec import RunSpec
 
-    from .task import Task
+    from .task import Place, Task
 
 BYTES_PER_TOKEN = {"bytes": 1.0}  # others: as the study's corpus has it
 ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
@@ -59,7 +63,8 @@ class Foreseeing(Protocol):
         """What one evaluation of such a model reads. Raises InputError where data are missing."""
 
     def check(self, reader: Reader) -> None:
-        """Raise InputError where settings and data cannot go with such a model. Reads what is small, loads no torch."""
+        """Raise InputError where settings and sizes of data cannot go with such a model, MissingData where it takes
+        data that are not there to know. Loads no torch."""
 
 
 def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, Reader]:
@@ -85,3 +90,26 @@ def planned(tasks: Iterable[Task], reader: Reader) -> dict[str, Planned]:
 def by_tokenizer(reader: Reader) -> str:
     """Planned.estimate of a count that is exact but for the tokenizer."""
     return "" if reader.exact else f"at {reader.bytes_per_token:.2f} bytes a token"
+
+
+def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
+    """Raise InputError where a task cannot be asked of one of the models, as far as can be known without its data."""
+    different = list({(one.config, one.context_length, one.held_out): one for one in models}.values())
+    for task in tasks:
+        if isinstance(task, Foreseeing):
+            for reader in different:
+                with suppress(MissingData):
+                    task.check(reader)
+
+
+def check_data(tasks: Iterable[Task], place: Place) -> None:
+    """Raise InputError where a task's data are not of the form that it reads, MissingData where they are not there.
+    What a task reads of a corpus that is not made yet cannot be wrong yet."""
+    for task in tasks:
+        try:
+            task.data_hash()
+        except InputError as error:
+            if (place.corpus / MANIFEST).exists() or str(place.corpus) not in str(error):
+                raise
+        except OSError as error:
+            raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None

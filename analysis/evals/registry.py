@@ -5,13 +5,14 @@ A task from outside of this package is named "module:task": the module has `make
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
 from arch.errors import InputError, nearest
 
 from .lmeval import sets as lmeval
+from .lmeval.rows import show_layout
 from .niah.settings import VARIANTS
 from .task import Place, Task
 
@@ -19,23 +20,43 @@ from .task import Place, Task
 @dataclass(frozen=True)
 class Entry:
     """module: below analysis.evals, with `make(name: str, place: Place) -> Task`; about: one line for people; needs:
-    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table."""
+    what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table;
+    layout: of what it reads, where that is no data set of lm-eval."""
 
     module: str
     about: str
     needs: str = ""
     plots: str = ""
+    layout: str = "the study's own held-out text"
 
 
+PERPLEXITY = "perplexity"
 ENTRIES: dict[str, Entry] = {
     "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
     "perplexity": Entry(
-        "perplexity", "perplexity of a text by token, byte and word, fixed windows", "wikitext/test.jsonl"
+        "perplexity",
+        "perplexity of a text by token, byte and word, fixed windows",
+        "wikitext/test.jsonl",
+        layout="wikitext/test.jsonl below the data folder, or what evaluation.settings.perplexity names: file, or "
+        "texts (NAME: FILE); a text file of UTF-8, or a .jsonl of records with a text under text_key (page)",
     ),
     "extrapolate": Entry(
-        "extrapolate", "perplexity against context length, 512 to 16 x training", plots="extrapolate_plot"
+        "extrapolate",
+        "perplexity against context length, 512 to 16 x training",
+        plots="extrapolate_plot",
+        layout="the study's own held-out text, or a text file of UTF-8 (evaluation.settings.extrapolate.file)",
     ),
-    **{name: Entry("niah.task", one.about, one.data, "niah.plots") for name, one in VARIANTS.items()},
+    **{
+        name: Entry(
+            "niah.task",
+            one.about,
+            one.data,
+            "niah.plots",
+            f"{one.data}/ below the data folder, or evaluation.settings.{name}.haystack: a folder of .txt files of "
+            f"UTF-8, read in the order of their names, together as long as the longest prompt",
+        )
+        for name, one in VARIANTS.items()
+    },
     **{
         name: Entry("lmeval.task", f"lm-eval: {task.about}", lmeval.DATA[task.data].file)
         for name, task in lmeval.TASKS.items()
@@ -44,39 +65,91 @@ ENTRIES: dict[str, Entry] = {
 PRESETS: dict[str, tuple[str, ...]] = {"niah": ("niah-easy", "niah-standard"), **lmeval.PRESETS}
 
 
-def expand(words: Iterable[str]) -> list[str]:
-    """Task names in the registry's order, presets resolved, each once; those from outside last. Raises InputError with
-    the nearest name."""
+def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[str]:
+    """Task names in the registry's order, presets resolved, each once; those from outside last. texts: the tasks that
+    "perplexity" stands for. Raises InputError with the nearest name."""
+    order = [name for entry in ENTRIES for name in (texts if entry == PERPLEXITY else (entry,))]
     wanted: dict[str, None] = {}
     for word in words:
-        if ":" not in word and word not in ENTRIES and word not in PRESETS:
+        if ":" not in word and word not in order and word not in ENTRIES and word not in PRESETS:
             raise InputError(
-                f"evaluation task {word!r} is unknown{nearest(word, [*ENTRIES, *PRESETS])}; "
+                f"evaluation task {word!r} is unknown{nearest(word, [*ENTRIES, *order, *PRESETS])}; "
                 f"`scaling eval list` shows all"
             )
-        wanted |= dict.fromkeys(PRESETS.get(word, (word,)))
-    return [name for name in ENTRIES if name in wanted] + [name for name in wanted if ":" in name]
+        wanted |= dict.fromkeys(texts if word == PERPLEXITY else PRESETS.get(word, (word,)))
+    return [name for name in order if name in wanted] + [name for name in wanted if ":" in name]
+
+
+def entry_of(task: str) -> Entry | None:
+    """Of a task by the name that its results carry; None for one from outside."""
+    return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
 
 
 def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
     """The tasks and presets named. Raises InputError: an unknown name, a module that cannot be imported, settings that
-    cannot be or that belong to no task."""
+    cannot be or that belong to no task, two tasks of one name."""
     for name in place.settings:
         if ":" not in name and name not in ENTRIES:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
-    return [_make(name, place) for name in expand(words)]
+    tasks: dict[str, Task] = {}
+    for name in expand(words, _texts(place)):
+        task = _make(name, place)
+        if task.name in tasks:
+            raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
+        tasks[task.name] = task
+    return list(tasks.values())
+
+
+def _texts(place: Place) -> list[str]:
+    if PERPLEXITY not in place.settings:
+        return [PERPLEXITY]
+    from .perplexity import text_tasks
+
+    return text_tasks(place)
 
 
 def _make(name: str, place: Place) -> Task:
     module, colon, own = name.partition(":")
     if not colon:
-        task: Task = import_module(f"analysis.evals.{ENTRIES[name].module}").make(name, place)
+        entry = entry_of(name)
+        assert entry is not None
+        task: Task = import_module(f"analysis.evals.{entry.module}").make(name, place)
         return task
     try:
         mine = replace(place, settings={own: place.settings.get(name, {})})
         task = import_module(module).make(own, mine)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"evaluation task {name!r}: cannot be made ({error}); write module:task") from None
-    if task.name in ENTRIES:
+    except InputError:
+        raise
+    except Exception as error:  # somebody else's code, which may fail in any way
+        told = " ".join(str(error).split())
+        raise InputError(
+            f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {told}); write module:task"
+        ) from None
+    if entry_of(task.name) is not None:
         raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
     return task
+
+
+def layouts(words: Iterable[str]) -> dict[str, str]:
+    """{task: what it reads and of what form, for people}; of lm-eval's tasks the columns of a row. Raises InputError
+    with the nearest name."""
+    return {name: _layout(name) for name in expand(words) if name in ENTRIES}
+
+
+def _layout(name: str) -> str:
+    if name not in lmeval.TASKS:
+        return ENTRIES[name].layout
+    data = lmeval.TASKS[name].data
+    return f"{lmeval.DATA[data].file} below the data folder, a JSON object a line; other columns are allowed\n" + (
+        show_layout(data)
+    )
+
+
+def layouts_page() -> str:
+    """ROWS.md beside this module, which a test holds against it."""
+    written = "Written by `analysis.evals.registry.layouts_page`; `scaling eval list --rows TASK` prints the same."
+    parts = ["# What the tasks read", f"{written} Every row is checked before anything runs."]
+    for name, layout in layouts(ENTRIES).items():
+        first, _, columns = layout.partition("\n")
+        parts.append(f"## {name}\n\n{first}" + (f"\n\n```\n{columns}\n```" if columns else ""))
+    return "\n\n".join(parts) + "\n"

@@ -63,6 +63,10 @@ class Loaded:
         ]
 
 
+class MissingData(InputError):
+    """The data of a task are not where the study says they are."""
+
+
 class Settings(BaseModel):
     """Base of a task's settings: what a study file may say below evaluation.settings.TASK."""
 
@@ -87,18 +91,23 @@ class Place:
         return found
 
     def data_file(self, task: str, name: str, fetch: str | None = None) -> Path:
-        """A file or folder below the data folder; fetch: what `scaling eval fetch` calls it (default: the task; "": it
-        does not have it). Raises InputError where no folder is named or it does not have the file."""
-        if self.data is None:
-            raise InputError(
-                f"{task}: needs {name}: name the data folder in the study file (evaluation.data: FOLDER, filled by "
-                f"`scaling eval fetch FOLDER`)"
-            )
-        if not (self.data / name).exists():
+        """A file or folder below the data folder, or an absolute path; fetch: what `scaling eval fetch` calls it
+        (default: the task; "": it does not have it). Raises MissingData where it is not there, or no folder is named or
+        there."""
+        path = Path(name).expanduser()
+        if not path.is_absolute():
+            if self.data is None:
+                raise MissingData(
+                    f"{task}: needs {name}: name the data folder in the study file (evaluation.data: FOLDER, filled by "
+                    f"`scaling eval fetch FOLDER`)"
+                )
+            path = self.data / path
+        if not path.exists():
             word = task if fetch is None else fetch
             remedy = f"run `scaling eval fetch --tasks {word} {self.data}`" if word else "put it there"
-            raise InputError(f"{task}: {self.data / name} does not exist: {remedy}")
-        return self.data / name
+            folder = "" if self.data is None or self.data.is_dir() else f" (evaluation.data, {self.data}, is no folder)"
+            raise MissingData(f"{task}: {path} does not exist{folder}: {remedy}")
+        return path
 
 
 class Task(Protocol):
@@ -111,8 +120,8 @@ class Task(Protocol):
         """Everything that decides the result but data and model: plain JSON, part of the result's key."""
 
     def data_hash(self) -> str:
-        """Of the data read; quick, since every start asks for it. Raises InputError that names `scaling eval fetch`
-        where it is missing."""
+        """Of the data read; quick, since every start asks for it. Raises InputError where they are not of the form that
+        the task reads, MissingData, which names `scaling eval fetch`, where they are not there."""
 
     def prepare(self, tokenizer: Tokenizer) -> Any:
         """The tokenised requests: made once for each tokenizer, shared by all checkpoints, not to be changed."""

@@ -217,4 +217,6 @@ def test_the_list_of_tasks() -> None:
     text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True).stdout
     assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
     told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert {"task", "about", "needs"} == told["tasks"][0].keys()
+    assert {"task", "about", "needs", "layout"} == told["tasks"][0].keys()
+    rows = subprocess.run([*line, "--rows", "piqa"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert rows.startswith("piqa: piqa/validation.jsonl") and "label  a whole number from 0 to 1 (0: sol1)" in rows

@@ -5,7 +5,6 @@ Nothing is downloaded, no script of a data set runs, and `datasets` writes no ca
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -17,25 +16,6 @@ from arch.errors import InputError
 from . import multirc
 from .scores import rouge, word_f1
 from .sets import DATA, TASKS
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The records of a JSONL file. Raises InputError: a line that is no record, a file without any."""
-    rows: list[dict[str, Any]] = []
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise InputError(f"{path}:{number}: is no JSON ({error}); fetch the file again") from None
-            if not isinstance(row, dict):
-                raise InputError(f"{path}:{number}: is no record; fetch the file again")
-            rows.append(row)
-    if not rows:
-        raise InputError(f"{path}: has no rows; fetch the file again")
-    return rows
 
 
 class BuiltOnce:
@@ -138,7 +118,7 @@ def merge_references(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     merged: dict[Any, dict[str, Any]] = {}
     for row in rows:
         record = {key: value for key, value in row.items() if key != "output"}
-        merged.setdefault(row["id"], record | {"outputs": []})["outputs"].append(row["output"])
+        merged.setdefault(row["id"], {"pid": row["id"]} | record | {"outputs": []})["outputs"].append(row["output"])
     return list(merged.values())
 
 

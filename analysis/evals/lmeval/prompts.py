@@ -67,7 +67,7 @@ PROMPTS: dict[str, Prompt] = {
     "record": Prompt("{passage}\n\n  - {query}", many="entities", without="@highlight|@placeholder"),
     "rte": Prompt("{premise}\nQuestion: {hypothesis} True or False?\nAnswer:", ("True", "False")),
     "wic": Prompt(
-        "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nQuestion: Is the word '{word}' used in the same way in the "
+        "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nQuestion: Is the word 'table' used in the same way in the "
         "two sentences above?\nAnswer:",
         _YES_NO,
     ),
@@ -102,11 +102,16 @@ def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: 
 
 
 def planned(
-    name: str, rows: Sequence[Mapping[str, Any]], reader: Reader, max_length: int, new_tokens: int, limit: int | None
-) -> Planned:
-    """One evaluation of the data set `name`, whose rows have the layout that rows.py asks for."""
+    name: str, rows: Sequence[Mapping[str, Any]], share: float, reader: Reader, window: tuple[int, int],
+    limit: int | None,
+) -> Planned:  # fmt: skip
+    """One evaluation of the data set `name`, of whose rows, of the layout of rows.py, a share is given. window: tokens
+    of one, and of a generated answer."""
     prompt = PROMPTS[name]
-    read = [sum(lengths(prompt, row, reader, max_length, new_tokens)) for row in rows[:limit]]
+    if limit is not None and len(rows) >= limit:
+        rows, share = rows[:limit], 1.0
+    read = sum(sum(lengths(prompt, row, reader, *window)) for row in rows)
     how = ["lm-eval pads its batches", *([by_tokenizer(reader)] if not reader.exact else [])]
     how += ["answers as long as max_new_tokens"] if prompt.generated else []
-    return Planned(sum(read), len(read), "documents", ", ".join(how))
+    how += [] if share == 1.0 else [f"from the first {share:.0%} of the rows"]
+    return Planned(round(read / share), round(len(rows) / share), "documents", ", ".join(how))

@@ -19,12 +19,14 @@ from data.files import sha256
 from ..planning import Planned, Reader
 from ..task import Loaded, Place, Say, Settings
 from .prompts import planned
+from .rows import read_rows
 from .sets import DATA, TASKS, LmTask
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 DEFAULT_NEW_TOKENS = 256  # lm-eval's own default
+CHECKED_BYTES = 1 << 26  # of rows, at every start; all SuperGLUE and common-sense files are smaller
 BOOTSTRAPS = 1000  # of standard errors that have no closed form
 
 
@@ -64,9 +66,12 @@ class LmEvalTask:
         return self._chosen.model_dump(exclude={"batch_size"}) | {"lm_eval": version("lm-eval"), "num_fewshot": 0}
 
     def data_hash(self) -> str:
+        """Also holds the rows against their layout, the first of them where there are many; `prepare` does all."""
+        if find_spec("lm_eval") is None:
+            raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         path = self._file()
         status = path.stat()
-        return _hash_of(path, status.st_size, status.st_mtime_ns)
+        return _hash_of(path, self.name, self.spec.data, status.st_size, status.st_mtime_ns)
 
     def _file(self) -> Path:
         return self._place.data_file(self.name, DATA[self.spec.data].file)
@@ -76,10 +81,10 @@ class LmEvalTask:
         window = self._window(reader.context_length)
         key = (*window, reader.bytes_per_token)
         if key not in self._planned:
-            rows = self._rows()
+            rows, share = read_rows(self._file(), self.name, self.spec.data, CHECKED_BYTES)
             if self.spec.scrolls:  # one document a question, whatever the number of its answers
                 rows = list({row["id"]: row for row in rows}.values())
-            self._planned[key] = planned(self.spec.data, rows, reader, *window, self._chosen.limit)
+            self._planned[key] = planned(self.spec.data, rows, share, reader, window, self._chosen.limit)
         return self._planned[key]
 
     def check(self, reader: Reader) -> None:
@@ -96,20 +101,14 @@ class LmEvalTask:
             )
         return max_length, new_tokens
 
-    def _rows(self) -> list[dict[str, Any]]:
-        path = self._file()
-        status = path.stat()
-        return _rows_of(path, status.st_size, status.st_mtime_ns)
-
     def prepare(self, tokenizer: Tokenizer) -> Prepared:
         from .local_tasks import local_task
 
-        if find_spec("lm_eval") is None:
-            raise InputError(f"{self.name}: lm-eval is not installed: pip install 'linear-scaling[eval]'")
         _quiet()
         from .adapter import hf_tokenizer
 
-        return Prepared(local_task(self.name, self._rows()), hf_tokenizer(tokenizer.name))
+        rows, _ = read_rows(self._file(), self.name, self.spec.data)
+        return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer.name))
 
     def evaluate(self, model: Loaded, prepared: Prepared, say: Say) -> dict[str, Any]:
         """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
@@ -153,17 +152,10 @@ def make(name: str, place: Place) -> LmEvalTask:
 
 
 @lru_cache(maxsize=64)
-def _hash_of(path: Path, size: int, mtime_ns: int) -> str:
-    """Computed again where the file has changed."""
+def _hash_of(path: Path, task: str, data: str, size: int, mtime_ns: int) -> str:
+    """Computed, and its rows judged, again where the file has changed."""
+    read_rows(path, task, data, CHECKED_BYTES)
     return sha256(path)
-
-
-@lru_cache(maxsize=4)
-def _rows_of(path: Path, size: int, mtime_ns: int) -> list[dict[str, Any]]:
-    """Read again where the file has changed."""
-    from .local_tasks import read_rows
-
-    return read_rows(path)
 
 
 def _values(results: dict[str, Any], metrics: tuple[str, ...]) -> dict[str, float | None]:

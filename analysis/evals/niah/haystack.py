@@ -29,10 +29,7 @@ class Haystack:
     def cut(self, n_tokens: int) -> np.ndarray:
         """Its first tokens. Raises InputError where it has fewer."""
         if n_tokens > len(self.ids):
-            raise InputError(
-                f"the haystack has {len(self.ids):,} tokens and {n_tokens:,} are asked for, "
-                f"{n_tokens - len(self.ids):,} are missing: add text to its folder, or ask for shorter lengths"
-            )
+            raise InputError(too_little(len(self.ids), n_tokens))
         return self.ids[:n_tokens]
 
     def insert_at(self, n_tokens: int, depth_percent: float) -> int:
@@ -42,6 +39,14 @@ class Haystack:
             return n_tokens
         position = int(n_tokens * depth_percent / 100)
         return int(np.flatnonzero(self.ends[: position + 1])[-1])
+
+
+def too_little(n_tokens: int, wanted: int) -> str:
+    """Of a haystack of n_tokens."""
+    return (
+        f"the haystack has {n_tokens:,} tokens and {wanted:,} are asked for, {wanted - n_tokens:,} are missing: add "
+        f"text to its folder, or ask for shorter lengths"
+    )
 
 
 def text_files(folder: Path) -> list[Path]:

@@ -72,6 +72,14 @@ def question_text(needle: Needle, language: str) -> str:
     return "\n\n" + ASKED[language].format(question=needle.question)
 
 
+def too_short(length: int, needed: int) -> str:
+    """Of a prompt of `length` tokens."""
+    return (
+        f"a length of {length} tokens leaves no room for needle, question and answer, which need {needed}; ask for "
+        f"longer ones"
+    )
+
+
 def text_bytes(settings: NiahSettings, variant: Variant) -> tuple[int, int]:
     """UTF-8 bytes of a needle as it is hidden and of its question; a fact stands for all facts."""
     needle = CLASSIC[variant.language]
@@ -93,10 +101,7 @@ def make_prompts(settings: NiahSettings, variant: Variant, haystack: Haystack, t
             question_ids = _ids(tokenizer, question_text(needle, variant.language))
             n_haystack = length - settings.max_new_tokens - 1 - len(needle_ids) - len(question_ids)
             if n_haystack < 0:
-                raise InputError(
-                    f"a length of {length} tokens leaves no room for needle, question and answer, which need "
-                    f"{length - n_haystack}; ask for longer ones"
-                )
+                raise InputError(too_short(length, length - n_haystack))
             insert_at = haystack.insert_at(n_haystack, depth)
             cells.append(Cell(depth, needle, needle_ids, question_ids, insert_at, n_haystack))
         columns.append(Column(length, cells))

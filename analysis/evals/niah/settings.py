@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from analysis.evals.task import Settings
 
@@ -65,6 +65,15 @@ class NiahSettings(Settings):
     alpha_c: Annotated[float, Field(gt=0)] = 1.01
     alpha_d: Annotated[float, Field(gt=0)] = 1.01
     threshold: Annotated[int, Field(ge=2, le=10)] = 7  # the lowest score that the NIAH score takes for found
+
+    @model_validator(mode="after")
+    def _ascending(self) -> NiahSettings:
+        if self.n_lengths > 1 and self.first_length > self.last_length:
+            raise ValueError(
+                f"first_length {self.first_length:,} is over last_length {self.last_length:,}: give the shorter one "
+                f"first"
+            )
+        return self
 
     def grid_lengths(self) -> list[int]:
         """Tokens of whole prompts with their answers, ascending, each once."""

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.evals.planning import Planned, Reader
-from analysis.evals.task import Loaded, Place, Say
+from analysis.evals.task import Loaded, MissingData, Place, Say
 from arch.errors import InputError
 from flops import decode_state
 
-from .haystack import folder_hash, read_haystack
+from .haystack import folder_hash, read_haystack, text_files, too_little
 from .metrics import measures, shares
-from .prompts import Prompts, make_prompts, text_bytes
+from .prompts import Prompts, make_prompts, text_bytes, too_short
 from .scorer import score
 from .settings import CPU_STATE_BYTES, VARIANTS, NiahSettings, Variant
 
@@ -39,11 +39,13 @@ class Niah:
         return self.chosen.model_dump(mode="json", exclude={"haystack"})  # the data hash knows what lies there
 
     def folder(self) -> Path:
-        """Of the haystack. Raises InputError where it is not there."""
+        """Of the haystack. Raises MissingData where it is not there."""
         named = self.chosen.haystack
-        folder = (self.place.data or Path()) / (named or self.variant.data)  # an absolute one stands for itself
+        if self.place.data is None and not (named and Path(named).expanduser().is_absolute()):
+            return self.place.data_file(self.name, named or self.variant.data)
+        folder = (self.place.data or Path()) / Path(named or self.variant.data).expanduser()  # maybe absolute
         if not folder.is_dir():
-            raise InputError(
+            raise MissingData(
                 f"{self.name}: {folder} is no folder; put text into it (.txt; LLMTest_NeedleInAHaystack's "
                 f"essays are the usual one), or name another as evaluation.settings.{self.name}.haystack"
             )
@@ -71,7 +73,17 @@ class Niah:
         )
 
     def check(self, reader: Reader) -> None:
-        self.folder()
+        """Where tokens are bytes: whether the shortest prompt holds needle, question and answer, and the haystack fills
+        the longest."""
+        needle, question = text_bytes(self.chosen, self.variant)
+        lengths, answer = self.chosen.grid_lengths(), self.chosen.max_new_tokens
+        if not reader.exact:
+            return
+        if lengths[0] < needle + question + answer + 1:
+            raise InputError(f"{self.name}: {too_short(lengths[0], needle + question + answer + 1)}")
+        n_bytes = sum(path.stat().st_size + 2 for path in text_files(self.folder()))
+        if (wanted := lengths[-1] - needle - question - answer - 1) > n_bytes:
+            raise InputError(f"{self.name}: {too_little(n_bytes, wanted)}")
 
     def prepare(self, tokenizer: Tokenizer) -> Prompts:
         try:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
-from analysis.evals.lmeval.local_tasks import local_task, merge_references, read_rows
+from analysis.evals.lmeval.local_tasks import local_task, merge_references
+from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.task import make
 from analysis.evals.task import Loaded, Place
@@ -35,6 +36,12 @@ def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
         context_length,
         Path("checkpoint"),
     )
+
+
+def read_rows(path):
+    """Any of the data folder's files."""
+    name = next(name for name, task in TASKS.items() if str(path).endswith(f"/{DATA[task.data].file}"))
+    return read_checked(path, name, TASKS[name].data)[0]
 
 
 def run(name, model, rows=ROWS, **settings):
@@ -232,9 +239,9 @@ def test_bad_input_is_one_line(tmp_path, model):
     path.parent.mkdir()
     for content, told in (
         ("", "has no rows"),
-        ("nonsense\n", ":1: is no JSON"),
-        ("[1]\n", ":1: is no record"),
-        ('{"goal": "a"}\n', "not of the form that lm-eval's task reads"),
+        ("nonsense\n", "line 1 is no JSON"),
+        ("[1]\n", "line 1 is no record"),
+        ('{"goal": "a"}\n', "line 1: column 'sol1' is missing: it must be a text"),
     ):
         path.write_text(content)
         with pytest.raises(InputError, match=told) as error:

@@ -176,7 +176,7 @@ def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path
     (tmp_path / "rows.jsonl").write_text('{"page": "one "}\n{"page": "two"}\n')
     text = task(file="rows.jsonl").prepare(tokenizer)
     assert bytes(text.ids[1:].tolist()) == b"one two" and text.n_words == 2
-    with pytest.raises(InputError, match="no JSONL with a text 'text'"):
+    with pytest.raises(InputError, match="line 1 has no text 'text'"):
         task(file="rows.jsonl", text_key="text").prepare(tokenizer)
     with pytest.raises(InputError, match="stride 9 is larger than the window of 8"):
         task(window=8, stride=9)
