@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SCALE = 1.5
 TIMEOUT_S = 30
+NO_BROWSER = "no Chrome or Chromium found"
 
 
 def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
@@ -35,9 +36,16 @@ def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | N
             path.unlink()
         directory.rmdir()
         if type(error).__name__ == "ChromeNotFoundError":
-            return "no Chrome or Chromium found"
+            return NO_BROWSER
         return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
     return None
+
+
+def browser_found() -> bool:
+    """Whether a browser that draws pictures is installed."""
+    from choreographer.browsers.chromium import Chromium
+
+    return bool(os.environ.get("BROWSER_PATH") or Chromium.find_browser(skip_local=False))
 
 
 def add_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:

@@ -1,23 +1,23 @@
 """A study's directory as tidy tables: one row a logged step, a run, an evaluated checkpoint.
 
-Readers take what is whole and count what is not: a last line without newline (a run was killed while writing it), a row
-that is no JSON, a loss that is not finite. Tokens stay integers and FLOP are float64 from the start: 6 N D of a large
-run overflows int64.
+Readers take what a run can have written and count the rest by reason (`skipped_rows` and `skipped_why` of the table of
+runs): scaling.metrics says what that is. Tokens stay integers and FLOP are float64 from the start: 6 N D of a large run
+overflows int64.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir import RunDir
 
@@ -36,34 +36,16 @@ class Tables:
     evals: pd.DataFrame
 
 
-def read_metrics(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The complete, finite rows of a metrics.jsonl in step order, and how many others were left out.
-
-    A step logged twice counts once (its last row). A missing file has no rows.
-    """
-    if not path.exists():
-        return [], 0
-    lines = path.read_bytes().split(b"\n")
-    skipped = int(bool(lines.pop().strip()))  # what follows the last newline was never finished
-    rows: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        try:
-            row = json.loads(line)
-            if not math.isfinite(row["loss"]) or row["n_tokens"] <= 0:
-                raise ValueError
-            rows[int(row["step"])] = row
-        except (ValueError, KeyError, TypeError):
-            skipped += 1
-    return [rows[step] for step in sorted(rows)], skipped
-
-
 def run_ids_of(study_dir: Path) -> list[str]:
-    """The ids of the study's own runs on disk, in order; variants made with --set are left to those who name them."""
-    found = []
-    for path in sorted((study_dir / "runs").glob("*/run.json")):
-        if not read_json(path).get("spec", {}).get("sets"):
-            found.append(path.parent.name)
-    return found
+    """The ids of the study's own runs on disk, in order; variants made with --set are left to those who name them.
+
+    Raises InputError where there are none.
+    """
+    paths = sorted((study_dir / "runs").glob("*/run.json"))
+    if not paths:
+        what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
+        raise InputError(f"{study_dir}: {what}: give a study's directory, <out>/<name>, of which runs were begun")
+    return [path.parent.name for path in paths if not RunDir(path.parent).record()["spec"].get("sets")]
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -71,89 +53,156 @@ def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
 
     `epochs`: its tokens over those of the training split; above 1 some were seen before. NaN without a corpus.
     """
-    rows = [_run_row(study_dir / "runs" / run_id) for run_id in run_ids]
+    return _runs_table(study_dir, _read_runs(study_dir, run_ids))
+
+
+def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
+    """One row an evaluated checkpoint: loss in nats a token, perplexity, bits a byte on the held-out text."""
+    return _evals_table(_read_runs(study_dir, run_ids))
+
+
+def load_tables(study_dir: str | Path, run_ids: Sequence[str] | None = None, control: str | None = None) -> Tables:
+    """All three tables of the runs named, or of all of the study's own runs; `curves`: one row a logged step, its loss
+    in nats a token, `n_tokens` so far, cumulative training FLOP by convention.
+
+    With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
+    study's stored fit has it. Raises InputError where the directory holds no study, or a run in it is damaged.
+    """
+    study_dir = Path(study_dir)
+    ids = run_ids_of(study_dir) if run_ids is None else list(run_ids)
+    runs = _read_runs(study_dir, ids)
+    tables = Tables(_curves_table(runs), _runs_table(study_dir, runs), _evals_table(runs))
+    if control is None:
+        from analysis.fits.study import stored_settings
+
+        control = stored_settings(study_dir).control
+    if control != "bigram" or tables.curves.empty:
+        return tables
+    from analysis.fits.difficulty import add_difficulty
+    from data.corpus import open_corpus
+
+    specs = [RunDir(study_dir / "runs" / run_id).spec() for run_id in dict.fromkeys(tables.curves["run_id"])]
+    return replace(tables, curves=add_difficulty(tables.curves, specs, open_corpus(study_dir / "corpus")))
+
+
+_EVAL_COLUMNS = ("step", "n_tokens", "loss", "perplexity", "bits_per_byte", "n_tokens_scored", "weights_sha256")
+_RUN_COLUMNS = (
+    *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),
+    *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
+    *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
+    *("spec_hash", "git_commit"),
+)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is on disk of a run: `header` is None before it has begun; `skipped`: what was left out, by reason."""
+
+    path: Path
+    header: dict[str, Any] | None
+    rows: list[dict[str, Any]]
+    evals: list[dict[str, Any]]
+    skipped: dict[str, int]
+
+
+def _read_runs(study_dir: Path, run_ids: Sequence[str]) -> list[_Run]:
+    return [_read_run(study_dir, run_id) for run_id in run_ids]
+
+
+def _read_run(study_dir: Path, run_id: str) -> _Run:
+    path = study_dir / "runs" / run_id
+    header = _header(path)
+    if header is None:
+        return _Run(path, None, [], [], {})
+    read = RunDir(path).checked_rows()
+    evals, bad = _evaluations(path, int(header["record"]["spec"]["training"]["batch_tokens"]))
+    skipped = read.left_out | ({"evaluations that cannot be read": bad} if bad else {})
+    return _Run(path, header, read.rows, evals, skipped)
+
+
+def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], int]:
+    """The held-out losses of a run, and how many files hold none: damaged, or of an earlier version, which the next
+    evaluation replaces."""
+    found, bad = [], 0
+    for path in sorted((run / "evals").glob("*/validation.json")):
+        try:
+            result = read_json(path)
+            values = result["values"]
+            if values.get("loss") is None:  # a model that diverged
+                continue
+            numbers = [values[key] for key in ("loss", "perplexity", "bits_per_byte")]
+            step, n_tokens = result["step"], result["n_tokens"]
+            right = type(step) is int and step > 0 and n_tokens == step * batch_tokens
+            if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
+                raise ValueError
+            found.append(result | values)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            bad += 1
+    return found, bad
+
+
+def _header(run: Path) -> dict[str, Any] | None:
+    """run.json with the columns every table repeats; None for a run that has not begun."""
+    rundir = RunDir(run)
+    if not rundir.run_json.exists():
+        return None
+    record = rundir.record()
+    try:
+        spec, cost = record["spec"], record["cost"]
+        # nan: a convention that does not cover the architecture
+        per_token = {name: float(cost["flops_per_token_train"].get(name, math.nan)) for name in CONVENTIONS}
+        for name, value in per_token.items():
+            if name in cost["flops_per_token_train"] and not 0 < value < math.inf:
+                raise InputError(
+                    f"{rundir.run_json}: cost.flops_per_token_train.{name} must be positive, not {value}; remove the "
+                    f"run directory"
+                )
+        return {
+            "run_id": record["run_id"],
+            **{key: spec[key] for key in ("arch", "size", "seed")},
+            "n_params_non_embedding": int(cost["n_params_non_embedding"]),
+            "per_token": per_token,
+            "record": record,
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{rundir.run_json}: is damaged ({error}); remove the run directory") from None
+
+
+def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
+    rows = [_run_row(run) for run in found]
     runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
     corpus = read_manifest(study_dir / "corpus", verify=False)
     runs["epochs"] = runs["n_tokens"] / corpus["splits"]["train"]["tokens"] if corpus else float("nan")
     return runs
 
 
-def load_curves(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row a logged step: loss in nats a token, `n_tokens` so far, cumulative training FLOP by convention."""
-    frames = []
-    for run_id in run_ids:
-        header = _header(study_dir / "runs" / run_id)
-        rows, _ = read_metrics(study_dir / "runs" / run_id / "metrics.jsonl")
-        if header is None or not rows:
-            continue
-        frame = pd.DataFrame(rows).reindex(columns=list(METRICS))
-        frames.append(_with_cost(frame, header))
+def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
+    frames = [
+        _with_cost(pd.DataFrame(run.rows).reindex(columns=list(METRICS)), run.header)
+        for run in found
+        if run.header is not None and run.rows
+    ]
     return _concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup"))
 
 
-def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row an evaluated checkpoint: loss in nats a token, perplexity, bits a byte on the held-out text."""
-    columns = ("step", "n_tokens", "loss", "perplexity", "bits_per_byte", "n_tokens_scored", "weights_sha256")
-    frames = []
-    for run_id in run_ids:
-        header = _header(study_dir / "runs" / run_id)
-        results = []
-        for path in sorted((study_dir / "runs" / run_id / "evals").glob("*/validation.json")):
-            try:
-                result = read_json(path)
-                values = result["values"]
-            except (ValueError, KeyError):
-                continue  # not ours, or of an earlier version, which the next evaluation replaces
-            if values.get("loss") is not None:  # null: a model that diverged
-                results.append(result | values)
-        if header is not None and results:
-            frames.append(_with_cost(pd.DataFrame(results).reindex(columns=list(columns)), header))
-    return _concat(frames, (*RUN_KEYS, *columns, *_flops_columns(), "warmup"))
+def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
+    frames = [
+        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)), run.header)
+        for run in found
+        if run.header is not None and run.evals
+    ]
+    return _concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup"))
 
 
-def load_tables(study_dir: Path, run_ids: Sequence[str] | None = None) -> Tables:
-    """All three tables of the runs named, or of all of the study's own runs."""
-    ids = run_ids_of(study_dir) if run_ids is None else list(run_ids)
-    return Tables(load_curves(study_dir, ids), load_runs(study_dir, ids), load_evals(study_dir, ids))
-
-
-_RUN_COLUMNS = (
-    *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),
-    *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
-    *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "spec_hash", "git_commit"),
-)
-
-
-def _header(run: Path) -> dict[str, Any] | None:
-    """run.json with the columns every table repeats; None for a run that has not begun."""
-    if not (run / "run.json").exists():
-        return None
-    record = read_json(run / "run.json")
-    spec, cost = record["spec"], record["cost"]
-    # nan: a convention that does not cover the architecture
-    per_token = {name: float(cost["flops_per_token_train"].get(name, math.nan)) for name in CONVENTIONS}
-    for name, value in per_token.items():
-        if name in cost["flops_per_token_train"] and not (math.isfinite(value) and value > 0):
-            raise ValueError(f"{run / 'run.json'}: cost.flops_per_token_train.{name} must be positive, not {value}")
-    return {
-        "run_id": record["run_id"],
-        **{key: spec[key] for key in ("arch", "size", "seed")},
-        "n_params_non_embedding": int(cost["n_params_non_embedding"]),
-        "per_token": per_token,
-        "record": record,
-    }
-
-
-def _run_row(run: Path) -> dict[str, Any]:
-    header = _header(run)
+def _run_row(run: _Run) -> dict[str, Any]:
+    header, rows = run.header, run.rows
     if header is None:
-        named = RUN_ID.match(run.name)
+        named = RUN_ID.match(run.path.name)
         known = {"arch": named[1], "size": named[2], "seed": int(named[3])} if named else {}
-        return {"run_id": run.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
+        return {"run_id": run.path.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
     record = header["record"]
     training, cost = record["spec"]["training"], record["cost"]
-    rows, skipped = read_metrics(run / "metrics.jsonl")
-    status = RunDir(run).status()
+    status = RunDir(run.path).status()
     last = rows[-1] if rows else {}
     return {
         **{key: header[key] for key in RUN_KEYS},
@@ -169,7 +218,8 @@ def _run_row(run: Path) -> dict[str, Any]:
         "last_loss": last.get("loss"),
         "time_s": _total_time(rows),
         "tokens_per_s": last.get("tokens_per_s"),  # already a mean over the process's steps
-        "skipped_rows": skipped,
+        "skipped_rows": sum(run.skipped.values()),
+        "skipped_why": ", ".join(f"{count} {reason}" for reason, count in run.skipped.items()),
         "spec_hash": record.get("spec_hash"),
         "git_commit": record.get("git_commit"),
     }

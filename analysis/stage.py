@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 8  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 4  # of the page
+FIT_VERSION = 9  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 5  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -41,27 +41,21 @@ class Reported(NamedTuple):
     no_pictures: str | None
 
 
-def fit(study: StudySpec, runs: Sequence[RunSpec]) -> Fitted:
-    """results/fits.json and the tables, from these runs' metrics and evaluations."""
-    results = study.directory / "results"
+def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitted:
+    """results/fits.json and the tables, from these runs' metrics and evaluations; with `force` even where they are."""
+    results = study.results
     settings = _fit_settings(study)
     inputs = {"version": FIT_VERSION, "settings": _plain(settings), "files": _input_files(study, runs)}
     wanted = _hash(inputs)
     stored = _read(results / "fits.json")
-    if stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
+    if not force and stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
         return Fitted(stored, False)
 
     from analysis.fits.study import fit_study
     from analysis.runs import load_tables
     from arch.decays import drift
 
-    tables = load_tables(study.directory, [run.run_id for run in runs])
-    if settings.control == "bigram":
-        from analysis.fits.difficulty import add_difficulty
-        from data.corpus import open_corpus
-
-        curves = add_difficulty(tables.curves, runs, open_corpus(study.directory / "corpus"))
-        tables = replace(tables, curves=curves)
+    tables = load_tables(study.directory, [run.run_id for run in runs], settings.control)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
@@ -79,14 +73,17 @@ def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
     from analysis.evals.baseline import ensure_baseline
 
     context_length = max(run.context_length for run in runs)
-    path = study.directory / "results/bigram.json"
+    path = study.results / "bigram.json"
     return ensure_baseline(study.directory / "corpus", path, context_length, study.evaluation.validation_tokens)
 
 
-def report(study: StudySpec, runs: Sequence[RunSpec]) -> Reported:
-    """report/index.html, and report/figures/*.png where Chrome is installed, from results/. Fits first if need be."""
+def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Reported:
+    """report/index.html, and report/figures/*.png where Chrome is installed, from results/. Fits first if need be.
+
+    What is drawn already is left alone, but with `force`, and where only the browser for the pictures was missing.
+    """
     fits, _ = fit(study, runs)
-    directory, results = study.directory / "report", study.directory / "results"
+    directory, results = study.report, study.results
     corpus = read_manifest(study.directory / "corpus", verify=False)
     baseline = _baseline(study, runs) if corpus else None
     wanted = _hash(
@@ -97,11 +94,14 @@ def report(study: StudySpec, runs: Sequence[RunSpec]) -> Reported:
             "baseline": baseline,
         }
     )
-    manifest = read_manifest(directory, verify=False)
-    if manifest is not None and manifest.get("inputs_hash") == wanted:
-        return Reported(directory / "index.html", False, manifest["no_pictures"])
+    from analysis.pictures import NO_BROWSER, browser_found, write_pictures
 
-    from analysis.pictures import write_pictures
+    manifest = read_manifest(directory, verify=False)
+    if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
+        missing = manifest["no_pictures"]
+        if missing != NO_BROWSER or not browser_found():
+            return Reported(directory / "index.html", False, missing)
+
     from analysis.report import figures, page
 
     tables = read_tables(results)
@@ -143,6 +143,7 @@ def _fit_settings(study: StudySpec) -> FitSettings:
         optimum=chosen.optimum,
         censor=chosen.censor,
         range={arch: tuple(pair) for arch, pair in chosen.range.items()},
+        range_flops=chosen.range_flops,
         grid_points=chosen.grid_points,
     )
 

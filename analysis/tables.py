@@ -167,6 +167,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
         )
     lines.append(_optimum_text(fits))
     lines += [*fits.get("warnings", []), *_common_lean(fits)]
+    lines += [f"{one['run_id']}: left out, as no run can have written them: {one['why']}" for one in fits["skipped"]]
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{arch}: not fitted: {one['reason']}")

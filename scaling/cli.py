@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from .commands import Request
     from .spec import StudySpec
 
+Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
+
 app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
@@ -142,13 +144,17 @@ app.command()(cli_recall.recall)
 
 
 @app.command()
-def fit(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """Fit the power laws to the runs that are done and print them."""
+def fit(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
+    """Fit the power laws to the runs that are done and print them.
+
+    With --set of fit or grid the results go into a folder of their own beside the study's.
+    """
     from . import commands
 
     request = request_of(study, None, sets, out, as_json)
+    commands.check_results(request)
     with request.writing():
-        fits = commands.fit_stage(request)
+        fits = commands.fit_stage(request, force)
     if as_json:
         print_json(fits)
     else:
@@ -156,13 +162,14 @@ def fit(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = Fals
 
 
 @app.command()
-def report(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+def report(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
     """Draw the report from the fitted laws and the tables."""
     from . import commands
 
     request = request_of(study, None, sets, out, as_json)
+    commands.check_results(request)
     with request.writing():
-        path = commands.report_stage(request)
+        path = commands.report_stage(request, force)
     if as_json:
         print_json({"report": str(path)})
     else:

@@ -222,34 +222,51 @@ def train_argv(rundir: RunDir, processes: int) -> list[str]:
     return [*launcher, "-m", "scaling.train_run", str(rundir.path)]
 
 
-def fit_stage(request: Request) -> dict[str, Any]:
-    """The laws of the whole study, from the runs that are done. Raises InputError for variants made with --set."""
+def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
+    """The laws of the whole study, from the runs that are done. Raises InputError for variants made with --set, and
+    where nothing has trained."""
     from analysis.stage import fit
 
-    _refuse_variants(request)
-    result = fit(request.study, request.study.runs())
-    request.say("fit: done" if result.fresh else "fit: nothing to do")
+    check_results(request)
+    result = fit(request.study, request.study.runs(), force)
+    request.say(("fit: done" if result.fresh else "fit: nothing to do") + _beside(request, request.study.results))
     return result.fits
 
 
-def report_stage(request: Request) -> Path:
-    """report/index.html of the whole study. Raises InputError for variants made with --set."""
+def report_stage(request: Request, force: bool = False) -> Path:
+    """report/index.html of the whole study. Raises InputError as fit_stage does."""
     from analysis.stage import report
 
-    _refuse_variants(request)
-    result = report(request.study, request.study.runs())
-    request.say("report: drawn" if result.fresh else "report: nothing to do")
+    check_results(request)
+    result = report(request.study, request.study.runs(), force)
+    request.say(("report: drawn" if result.fresh else "report: nothing to do") + _beside(request, request.study.report))
     if result.no_pictures:
         request.say(f"report: no PNGs ({result.no_pictures})")
     return result.path
 
 
-def _refuse_variants(request: Request) -> None:
+def _beside(request: Request, directory: Path) -> str:
+    """Where results of a changed fit or grid go; "" for the study's own."""
+    if not request.study.set_results:
+        return ""
+    return f" (--set changes it: in {directory}/, beside the study's own)"
+
+
+def check_results(request: Request) -> None:
+    """Raise InputError where fit and report are not of the runs asked for, or no run of the study has trained."""
     if request.study.is_variant:
         raise InputError(
             f"{request.study.origin}: fit and report are of the study's own runs, not of variants: leave out --set of "
             f"training and model, or write a study file of its own name"
         )
+    for run in request.study.runs():
+        rundir = request.rundir(run)
+        if rundir.status()["state"] != "waiting" or rundir.last_row() is not None:
+            return
+    raise InputError(
+        f"{request.study.directory}: no run has trained, so there is nothing to fit or to report: "
+        f"`scaling train {request.study.path}` first"
+    )
 
 
 def show_laws(fits: dict[str, Any]) -> str:

@@ -1,16 +1,23 @@
-"""metrics.jsonl: one row per logged step, appended; cut back to the resumed step when a run continues."""
+"""metrics.jsonl: one row per logged step, appended; cut back to the resumed step when a run continues; read again only
+where it says what a run can have written."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from data.files import check_guards, write_bytes
 
 WRITE_SECONDS = 1.0
+COUNTS = ("step", "n_tokens")  # keys that every row has, with `loss`
+NUMBERS = ("loss", "grad_norm", "lr", "time_s", "tokens_per_s")
 
 
 class MetricsWriter:
@@ -69,3 +76,93 @@ def cut(path: Path, step: int) -> None:
     """
     kept = b"".join(line for row_step, line in complete_rows(path) if row_step <= step)
     write_bytes(path, kept, kind="metrics")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a run, by step, and how many lines were left out, by reason."""
+
+    rows: list[dict[str, Any]]
+    left_out: dict[str, int]
+
+    @property
+    def n_left_out(self) -> int:
+        return sum(self.left_out.values())
+
+    @property
+    def why(self) -> str:
+        """ "2 no JSON object, 1 out of order"; "" where nothing was left out."""
+        return ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
+
+
+def checked_rows(path: Path, batch_tokens: int, n_steps: int) -> Rows:
+    """What a run of `n_steps` steps of `batch_tokens` tokens can have written to `path`; a missing file has no rows.
+
+    Left out is what follows the last newline (a run was killed while writing it), what is no row of numbers, whose
+    tokens are not those of its step, whose step the run does not have, or does not follow the steps before it. Of two
+    equal rows one counts; where two rows of one step differ nobody knows which is right, and neither does.
+    """
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    left_out = Counter({"cut short": 1} if lines.pop().strip() else {})
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        row, reason = read_row(line)
+        if row is not None and row["n_tokens"] != row["step"] * batch_tokens:
+            row, reason = None, "whose n_tokens is not its step x batch_tokens"
+        elif row is not None and row["step"] > n_steps:
+            row, reason = None, "after the run's last step"
+        if row is None:
+            left_out[reason] += 1
+        else:
+            found.append(row)
+    if any(later["step"] <= row["step"] for row, later in pairwise(found)):
+        once = _once(found)
+        left_out["of a step given more than once"] += len(found) - len(once)
+        found = _rising(once)
+        left_out["out of order"] += len(once) - len(found)
+    return Rows(found, {reason: count for reason, count in left_out.items() if count})
+
+
+def read_row(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """A line as a row, or None and what it is instead."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, "no JSON object"
+    if not isinstance(row, dict):
+        return None, "no JSON object"
+    if not row.keys() >= {*COUNTS, "loss"}:
+        return None, "without step, n_tokens or loss"
+    for key in COUNTS:
+        if type(row[key]) is not int or row[key] < 1:
+            return None, f"whose {key} is no count"
+    for key in NUMBERS:
+        value = row.get(key, 0.0)
+        if type(value) not in (int, float) or not -1e300 < value < 1e300:
+            return None, f"whose {key} is no finite number"
+    return (row, "") if row["loss"] > 0 else (None, "whose loss is not positive")
+
+
+def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows whose step has but one, or but equal ones."""
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_step.setdefault(row["step"], []).append(row)
+    return [found[0] for found in by_step.values() if all(row == found[0] for row in found)]
+
+
+def _rising(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The longest selection of `rows`, all of different steps, in which steps rise: a row out of place costs itself."""
+    ends: list[int] = []  # the least last step of a rising selection, by its length less 1
+    at: list[int] = []  # and where that lies
+    before: list[int] = []
+    for i, row in enumerate(rows):
+        length = bisect_left(ends, row["step"])
+        before.append(at[length - 1] if length else -1)
+        ends[length : length + 1] = [row["step"]]
+        at[length : length + 1] = [i]
+    chosen, i = [], at[-1] if at else -1
+    while i >= 0:
+        chosen.append(rows[i])
+        i = before[i]
+    return chosen[::-1]

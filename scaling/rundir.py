@@ -23,6 +23,7 @@ from arch.errors import InputError
 from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from .lock import is_locked
+from .metrics import Rows, checked_rows, read_row
 from .spec import RunSpec
 
 SCHEMA = 1
@@ -101,8 +102,20 @@ class RunDir:
             return []
         return [json.loads(line) for line in text[: text.rfind(b"\n") + 1].splitlines()]
 
+    def checked_rows(self) -> Rows:
+        """The rows of metrics.jsonl that this run can have written, and what else stands there. Raises InputError
+        where run.json is missing or damaged."""
+        spec = self.record()["spec"]
+        try:
+            training = spec["training"]
+            batch, tokens, most = training["batch_tokens"], training["n_tokens"], training.get("max_steps")
+            n_steps = -(-tokens // batch)
+            return checked_rows(self.metrics, batch, min(n_steps, most or n_steps))
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError):
+            raise InputError(f"{self.run_json}: spec.training is damaged; remove the run directory") from None
+
     def last_row(self) -> dict[str, Any] | None:
-        """The last whole row, without reading the rest."""
+        """The last whole row, without reading the rest; None where there is none near the end."""
         try:
             with open(self.metrics, "rb") as handle:
                 size = handle.seek(0, os.SEEK_END)
@@ -110,10 +123,8 @@ class RunDir:
                 lines = handle.read().split(b"\n")
         except FileNotFoundError:
             return None
-        try:
-            return dict(json.loads(lines[-2])) if len(lines) > 1 else None  # what follows the last newline is torn
-        except ValueError:
-            return None
+        rows = (read_row(line)[0] for line in lines[-2::-1])  # what follows the last newline is torn
+        return next((row for row in rows if row is not None), None)
 
     def status(self) -> dict[str, Any]:
         """status.json, or the state "waiting" where the run has not begun."""
@@ -215,7 +226,7 @@ def _by_todays_names(model: dict[str, Any]) -> dict[str, Any]:
 
 def sweep(study: Path) -> None:
     """Remove what a kill left unfinished below a study's directory; runs that a process is training are left alone."""
-    remove_unfinished(study, study / "results")
+    remove_unfinished(study, *study.glob("results*"))
     for run in (study / "runs").glob("*"):
         if not is_locked(run):
             remove_unfinished(run, below=True)

@@ -111,7 +111,8 @@ class Fit(Section):
     flops: Literal["paper", "exact", "6nd"] = "exact"
     optimum: Literal["crossings", "envelope"] = "crossings"  # what N_opt and D_opt are made of; the other stands beside
     censor: bool = True  # leave out points of the envelope that say nothing about N_opt; the papers keep them
-    range: Ranges = {}  # [c_min, c_max] in FLOP of the convention `flops`, by architecture; one pair stands for all
+    range: Ranges = {}  # [c_min, c_max] in FLOP of `range_flops`, by architecture; one pair stands for all
+    range_flops: Literal["paper", "exact", "6nd"] | None = None  # the convention that range is stated in; null: `flops`
     grid_points: Annotated[Count, Field(ge=3)] = 40
 
 

@@ -124,12 +124,23 @@ class StudySpec(StudyFile):
 
     path: str
     sets: tuple[str, ...] = ()
+    set_results: dict[str, Any] = {}  # noqa: RUF012 (of fit and grid: what results follow from)
     set_model: ModelChanges = ModelChanges()
     set_training: Training = Training()
 
     @property
     def directory(self) -> Path:
         return Path(self.out).expanduser() / self.name
+
+    @property
+    def results(self) -> Path:
+        """Where fits and tables go; those of a fit or grid that --set changed lie beside the study's own."""
+        return self.directory / f"results{suffix_of(self.set_results)}"
+
+    @property
+    def report(self) -> Path:
+        """Where the report goes, as `results`."""
+        return self.directory / f"report{suffix_of(self.set_results)}"
 
     @property
     def origin(self) -> str:

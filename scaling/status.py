@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from arch.errors import InputError
+
 from .lock import is_locked
 from .owner import last_host, tokens
 from .plan import short, text_table
@@ -12,16 +14,22 @@ from .progress import clock
 from .rundir import RunDir
 from .spec import RunSpec, StudySpec
 
+CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
+
 
 def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any]]:
     """One row a run: how far it came and why it stopped.
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again.
+    `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
+    looked at, because the study is large.
     """
     rows = []
+    to_check = CHECKED_BYTES
     for run in runs:
         rundir = RunDir(study.run_directory(run))
         status, last = rundir.status(), rundir.last_row() or {}
+        to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
             {
                 "run_id": run.run_id,
@@ -39,9 +47,17 @@ def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": last_host(rundir.path),
                 "reason": status.get("reason"),
+                "rows_left_out": None if to_check < 0 else _left_out(rundir),
             }
         )
     return rows
+
+
+def _left_out(rundir: RunDir) -> str:
+    try:
+        return rundir.checked_rows().why if rundir.run_json.exists() else ""
+    except InputError as error:
+        return f"all: {error}"
 
 
 def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
@@ -72,7 +88,10 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         ]
         line += [row["job"] or "-", row["node"] or "-"] if queue else []
         lines.append([*line, row["reason"] or ""])
-    return text_table([*heads, "reason"], lines)
+    told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
+    if unread := sum(row["rows_left_out"] is None for row in rows):
+        told.append(f"the rows of {unread} runs were not looked at, they are many: `scaling fit` checks them")
+    return "\n".join([text_table([*heads, "reason"], lines), *told])
 
 
 def show_jobs(rows: Sequence[dict[str, Any]]) -> str:

@@ -86,21 +86,40 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     """
     raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
+    results: dict[str, Any] = {}
+    stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
     for change in sets:
         keys, value = _parse_set(change)
         if keys[0] in changes:
             changes[keys[0]][keys[1]] = value
         else:
             _assign(raw, keys, value, change)
+        if keys[0] in ("fit", "grid"):
+            results[".".join(keys[1:])] = value
+    _keep_range(raw, stated, results)
     if out is not None:
         raw["out"] = str(out)
     checked = validate(StudyFile, raw, str(file), sets)
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "sets": tuple(sets),
+        "set_results": results,
         "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
         "set_training": validate(Training, changes["training"], "--set", sets, "training."),
     }
+
+
+def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> None:
+    """Where `changes` of the command line count FLOP otherwise, a range of the file stays one of the convention
+    `stated` there. Raises InputError where a part of it would be of one convention and the rest of another."""
+    if "flops" not in changes or "range" in changes or "range_flops" in changes:
+        return
+    if part := next((key for key in changes if key.startswith("range.")), None):
+        raise InputError(
+            f"--set fit.flops and --set fit.{part}: say what FLOP the range is in, with --set fit.range_flops, which "
+            f"holds for all architectures"
+        )
+    raw["fit"].setdefault("range_flops", stated)
 
 
 def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:

@@ -20,6 +20,7 @@ from analysis.fits.laws import LawSettings, fit_arch, is_curved, owner_at_ends
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.smooth import read_at, smooth
 from analysis.runs import CONVENTIONS, Tables
+from arch.errors import InputError
 from data.files import read_json
 
 SCHEMA = 3
@@ -29,22 +30,27 @@ NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 
 @dataclass(frozen=True)
 class FitSettings:
-    """What a fit depends on besides the runs; the first nine are the study file's `fit` section."""
+    """What a fit depends on besides the runs; the first ten are the study file's `fit` section."""
 
     loss: str = "train_smoothed"  # or "validation"
     smoothing_tokens: int = 50_000
     smoothing_fraction: float = 0.0
     control: str = "none"  # or "bigram": the training loss less each batch's difficulty
-    flops: str = "exact"  # the convention of C, and of `range`
+    flops: str = "exact"  # the convention of C
     optimum: str = "crossings"  # or "envelope": what N_opt and D_opt are made of; the other stands beside
     censor: bool = True  # leave out the envelope's points that say nothing about N_opt; the papers do not
     range: Mapping[str, Sequence[float]] = field(
         default_factory=dict
     )  # FLOP by architecture; absent: all after warm-up
+    range_flops: str | None = None  # the convention of `range`; None: `flops`
     grid_points: int = 40
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
+
+    @property
+    def range_convention(self) -> str:
+        return self.range_flops or self.flops
 
     @property
     def loss_name(self) -> str:
@@ -77,7 +83,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     archs = [arch for arch in dict.fromkeys(tables.runs["arch"]) if isinstance(arch, str)]
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
-    noise = {name: _seed_noise(groups, settings, name) for name in CONVENTIONS}
+    noise = _seed_noise(groups, settings)
     made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
     for arch in archs:
         used = groups.get(arch, {})
@@ -88,7 +94,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
-                one = fit_arch(curves[name], stretch, noise[name], made, seed)
+                one = fit_arch(curves[name], stretch, noise, made, seed)
                 by_convention[name][arch] = {
                     "range": one["range"],
                     **{law: _short(one["laws"][law]) for law in LAWS},
@@ -106,9 +112,10 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "L": settings.loss_name,
         },
         "settings": asdict(settings) | {"range": {k: list(v) for k, v in settings.range.items()}},
-        "interval": _interval(noise[settings.flops], settings),
+        "interval": _interval(noise, settings),
         "archs": fitted,
         "by_convention": by_convention,
+        "skipped": _skipped(tables.runs),
         "inputs": dict(inputs or {}),
     }
 
@@ -121,6 +128,8 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
     if settings.loss == "validation":
         return tokens, loss
     if settings.control == "bigram":
+        if "difficulty" not in rows:
+            raise InputError('these tables have no column `difficulty`: load_tables(.., control="bigram") adds it')
         loss = loss - rows["difficulty"].to_numpy(dtype=float)
     return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
 
@@ -166,8 +175,9 @@ def _needed(settings: FitSettings) -> str:
 def _unusable(sizes: _Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
     """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text."""
     rows = [row for runs in sizes.values() for row, _, _ in runs]
-    if any(np.isnan(getattr(row, f"flops_per_token_{settings.flops}")) for row in rows):
-        return f"the convention fit.flops = {settings.flops} has no formula for it: set fit.flops to exact"
+    for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
+        if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
+            return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
     repeated = [(float(row.epochs), str(row.run_id)) for row in rows if row.epochs > 1]
@@ -181,8 +191,8 @@ def _unusable(sizes: _Sizes, curves: list[SizeCurve], settings: FitSettings) -> 
 
 
 def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:
-    """The range of C by convention: as stated under the study's own, the same points of the same runs elsewhere."""
-    own = curves[settings.flops]
+    """The range of C by convention: as stated under its own, the same points of the same runs elsewhere."""
+    own = curves[settings.range_convention]
     if arch in settings.range:
         low, high = settings.range[arch]
     else:
@@ -199,7 +209,7 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     }
 
 
-def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> SeedNoise | None:
+def _seed_noise(groups: _Groups, settings: FitSettings) -> SeedNoise | None:
     """Noise between the seeds of each size that has several, after warm-up and inside the architecture's range."""
     found = []
     for arch, sizes in groups.items():
@@ -207,7 +217,7 @@ def _seed_noise(groups: _Groups, settings: FitSettings, convention: str) -> Seed
             row = runs[0][0]
             if len(runs) < 2:
                 continue
-            own = np.log(float(getattr(row, f"flops_per_token_{settings.flops}")))
+            own = np.log(float(getattr(row, f"flops_per_token_{settings.range_convention}")))
             low, high = (np.log(v) for v in settings.range.get(arch, (1e-300, 1e300)))
             warm = np.log(max(settings.settled_after(int(row.warmup_tokens)), 1))
             start = max(low - own, warm, *(tokens[0] for _, tokens, _ in runs))
@@ -226,6 +236,7 @@ def _describe(
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         why = _text(row["reason"]) if row["state"] != "done" else f"it lacks {_needed(settings)}"
+        why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
         left.append({"run_id": str(row["run_id"]), "state": str(row["state"]), "reason": why})
     return {
         "n_runs": len(ids),
@@ -233,6 +244,12 @@ def _describe(
         "left_out": left,
         "range_stated": arch in settings.range,
     }
+
+
+def _skipped(runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Runs of which rows or evaluations were left out because the run cannot have written them: how many, and why."""
+    found = runs[runs["skipped_rows"] > 0].to_dict("records")
+    return [{"run_id": str(row["run_id"]), "n": int(row["skipped_rows"]), "why": row["skipped_why"]} for row in found]
 
 
 def _text(value: Any) -> str:

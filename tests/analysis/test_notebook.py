@@ -1,33 +1,67 @@
-"""The notebook runs on any study's directory, and is committed without outputs."""
+"""The notebook, executed as it stands on the quickstart cut down to a few runs; it is committed without outputs."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from .synthetic import SIZES, write_evals, write_study
+from analysis.fits.study import fit_study, stored_settings
+from analysis.runs import load_tables
+from arch.errors import InputError
+from data.files import read_json
+from scaling.study_file import find_study
 
-NOTEBOOK = Path(__file__).parents[2] / "analysis" / "notebooks" / "study.ipynb"
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "analysis" / "notebooks" / "study.ipynb"
+TOKENS = 80_000
 
 
-def test_notebook_runs_on_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the quickstart with four runs of few tokens, trained here; its settings are otherwise its own,
+    but for the range of compute, which so few tokens do not reach."""
+    folder = tmp_path_factory.mktemp("quickstart")
+    study = yaml.safe_load(find_study("quickstart").read_text())
+    study["grid"] |= {"archs": ["tnl"], "sizes": ["6k", "10k", "14k"], "extra_seeds": {"10k": [1]}}
+    by_size = study["overrides"]["by_size"]
+    study["overrides"] = {"by_size": {size: by_size[size] | {"n_tokens": TOKENS} for size in study["grid"]["sizes"]}}
+    del study["fit"]["range"]
+    (folder / "quickstart.yaml").write_text(yaml.safe_dump(study))
+    command = [sys.executable, "-m", "scaling.cli", "run", str(folder / "quickstart.yaml"), "--out", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "quickstart"
+
+
+def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     jupyter_client, _ = pytest.importorskip("jupyter_client"), pytest.importorskip("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells)
 
-    runs = write_study(tmp_path, tokens={size: int(min(4e6, 4e12 / 6 / n)) for size, n in SIZES.items()})
-    write_evals(tmp_path, runs[0], [10, 100], [3.0, 2.0])
-    root = str(NOTEBOOK.parents[2])
-    monkeypatch.setenv("STUDY_DIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("STUDY_DIR", str(quickstart))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
     manager = jupyter_client.AsyncKernelManager(kernel_name="python3", transport="ipc")  # no ports to be lost to others
     client = nbclient.NotebookClient(notebook, km=manager, timeout=600, startup_timeout=600)
     monkeypatch.chdir(tmp_path)  # where its sockets go
     client.execute(cwd=str(tmp_path))
 
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    outputs: list[dict[str, Any]] = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     text = "".join(output.get("text", "") + str(output.get("data", {}).get("text/plain", "")) for output in outputs)
-    assert "seed-noise parametric bootstrap" in text
-    assert "llama" in text and "tnl" in text and "-0.15" in text
+    exponent = read_json(quickstart / "results" / "fits.json")["archs"]["tnl"]["laws"]["loss"]["exponent"]
+    assert f"{exponent:.4f}" in text and "tnl-14k-c256-s0" in text
     assert sum("application/vnd.plotly.v1+json" in output.get("data", {}) for output in outputs) == 2
+
+
+def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:
+    settings, stored = stored_settings(quickstart), read_json(quickstart / "results" / "fits.json")
+    assert settings.control == "bigram"
+    tables = load_tables(quickstart)
+    assert tables.curves["difficulty"].abs().max() > 0.01
+    assert fit_study(tables, settings)["archs"] == stored["archs"]
+    with pytest.raises(InputError, match=r'load_tables.*control="bigram"'):
+        fit_study(load_tables(quickstart, control="none"), settings)

@@ -1,31 +1,77 @@
 """Tables from a study's directory: what is whole is read, what is not is counted."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from analysis.runs import load_evals, load_runs, load_tables, read_metrics, run_ids_of
+from analysis.runs import load_evals, load_runs, load_tables, run_ids_of
+from arch.errors import InputError
+from scaling.metrics import Rows, checked_rows
 
 from .synthetic import BATCH, write_evals, write_run
 
 
-def test_torn_and_broken_rows_are_counted(tmp_path: Path) -> None:
-    rows = [{"step": i, "n_tokens": 10 * i, "loss": 3.0} for i in (1, 2, 3)]
-    lines = [json.dumps(row) + "\n" for row in rows]
-    lines[1:1] = ["not json\n", '{"step": 2, "n_tokens": 20, "loss": NaN}\n']
-    (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"step": 4, "n_tokens": 40, "loss": 1.0')
-    found, skipped = read_metrics(tmp_path / "metrics.jsonl")
-    assert [row["step"] for row in found] == [1, 2, 3]
-    assert skipped == 3
+def rewrite(study: Path, run: str, edit: Callable[[list[str]], list[str]]) -> None:
+    path = study / "runs" / run / "metrics.jsonl"
+    path.write_text("".join(edit(path.read_text().splitlines(keepends=True))))
+
+
+def row_of(line: str, **changes: object) -> str:
+    return json.dumps(json.loads(line) | changes) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("reason", "edit"),
+    [
+        ("no JSON object", lambda lines: ["not json\n", *lines]),
+        ("no JSON object", lambda lines: [*lines, "\n"]),
+        ("no JSON object", lambda lines: [*lines, "[" * 100_000 + "\n"]),
+        ("no JSON object", lambda lines: [*lines, "7\n"]),
+        ("without step, n_tokens or loss", lambda lines: [*lines, '{"step": 41}\n']),
+        ("whose step is no count", lambda lines: [*lines, row_of(lines[0], step=1.0)]),
+        ("whose step is no count", lambda lines: [*lines, row_of(lines[0], step=True)]),
+        ("whose n_tokens is no count", lambda lines: [*lines, row_of(lines[0], n_tokens="2048")]),
+        ("whose loss is no finite number", lambda lines: [row_of(lines[0], loss=np.nan), *lines]),
+        ("whose loss is no finite number", lambda lines: [row_of(lines[0], loss="3.0"), *lines]),
+        ("whose loss is no finite number", lambda lines: [row_of(lines[0], loss=10**400), *lines]),
+        ("whose grad_norm is no finite number", lambda lines: [row_of(lines[0], grad_norm=np.inf), *lines]),
+        ("whose loss is not positive", lambda lines: [row_of(lines[0], loss=-1), *lines]),
+        ("whose n_tokens is not its step x batch_tokens", lambda lines: [row_of(lines[4], step=3), *lines]),
+        ("after the run's last step", lambda lines: [*lines, row_of(lines[0], step=41, n_tokens=41 * BATCH)]),
+        ("of a step given more than once", lambda lines: [*lines, lines[7]]),
+        ("out of order", lambda lines: [lines[30], *lines[:30], *lines[31:]]),
+        ("cut short", lambda lines: [*lines, lines[0].rstrip()]),
+    ],
+)
+def test_a_row_that_the_run_cannot_have_written_is_left_out_and_counted(
+    tmp_path: Path, reason: str, edit: Callable[[list[str]], list[str]]
+) -> None:
+    run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
+    before = load_tables(tmp_path, [run]).curves
+    rewrite(tmp_path, run, edit)
+    tables = load_tables(tmp_path, [run])
+    steps = [step for step in range(1, 41) if reason != "out of order" or step != 31]
+    assert tables.curves["loss"].tolist() == before.set_index("step").loc[steps, "loss"].tolist()
+    assert tables.curves["step"].tolist() == steps
+    assert tables.runs.loc[0, ["skipped_rows", "skipped_why"]].tolist() == [1, f"1 {reason}"]
+
+
+def test_of_two_rows_that_contradict_each_other_none_counts(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
+    rewrite(tmp_path, run, lambda lines: [*lines, row_of(lines[7], loss=0.1)])
+    tables = load_tables(tmp_path, [run])
+    assert tables.curves["step"].tolist() == [step for step in range(1, 41) if step != 8]
+    assert tables.runs.loc[0, "skipped_why"] == "2 of a step given more than once"
 
 
 def test_a_last_line_that_is_whole_but_for_its_newline_does_not_count(tmp_path: Path) -> None:
     rows = ['{"step": 1, "n_tokens": 10, "loss": 3.0}', '{"step": 2, "n_tokens": 20, "loss": 2.0}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows))
-    assert [row["step"] for row in read_metrics(tmp_path / "metrics.jsonl")[0]] == [1]
-    assert read_metrics(tmp_path / "absent.jsonl") == ([], 0)
+    assert [row["step"] for row in checked_rows(tmp_path / "metrics.jsonl", 10, 2).rows] == [1]
+    assert checked_rows(tmp_path / "absent.jsonl", 10, 2) == Rows([], {})
 
 
 def test_curves_carry_cost_by_convention(tmp_path: Path) -> None:
@@ -42,8 +88,9 @@ def test_curves_carry_cost_by_convention(tmp_path: Path) -> None:
 def test_flops_of_a_large_run_do_not_overflow(tmp_path: Path) -> None:
     """6 N D of 7e9 parameters and 3e11 tokens is 1.26e22, beyond int64."""
     run = write_run(tmp_path, "llama", "7b", BATCH, n_params=7_000_000_000)
-    path = tmp_path / "runs" / run / "metrics.jsonl"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"n_tokens": 300_000_000_000}) + "\n")
+    record = tmp_path / "runs" / run / "run.json"
+    record.write_text(record.read_text().replace(f": {BATCH}", ": 300000000000"))  # one step of as many tokens
+    rewrite(tmp_path, run, lambda lines: [row_of(lines[0], n_tokens=300_000_000_000)])
     tables = load_tables(tmp_path, [run])
     assert tables.curves["flops_6nd"].iloc[0] == pytest.approx(1.26e22, rel=1e-12)
     assert tables.curves["n_tokens"].iloc[0] == 300_000_000_000
@@ -103,3 +150,30 @@ def test_a_cost_that_is_not_positive_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path, "tnl", "14k", 4 * BATCH, per_token=-1.0)
     with pytest.raises(ValueError, match="exact must be positive"):
         load_tables(tmp_path, [run])
+
+
+def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
+    write_evals(tmp_path, run, [4, 8, 12, 40], [3.0, 2.5, 2.2, 2.0])
+    at = {step: tmp_path / "runs" / run / "evals" / f"{step:08d}" / "validation.json" for step in (4, 8, 12)}
+    at[4].write_text("{")
+    at[8].write_text(at[8].read_text().replace('"loss": 2.5', '"loss": "2.5"'))
+    at[12].write_text(at[12].read_text().replace(f'"n_tokens": {12 * BATCH}', '"n_tokens": 7'))
+    tables = load_tables(tmp_path, [run])
+    assert tables.evals["loss"].tolist() == [2.0]
+    assert tables.runs.loc[0, "skipped_why"] == "3 evaluations that cannot be read"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1, "spec": {}}', '{"schema": 1, "spec": 3, "cost": {}}'])
+def test_a_damaged_record_is_one_line(tmp_path: Path, text: str) -> None:
+    run = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
+    (tmp_path / "runs" / run / "run.json").write_text(text)
+    with pytest.raises(InputError, match=r"run\.json: .*remove the run directory"):
+        load_tables(tmp_path, [run])
+
+
+def test_a_directory_that_is_no_study_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere: does not exist: give a study's directory, <out>/<name>"):
+        load_tables(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"holds no runs/\*/run\.json"):
+        load_tables(tmp_path)

@@ -204,3 +204,60 @@ def test_decays_that_drift_over_sizes_are_told_with_the_laws(tmp_path: Path) -> 
     fits = stage.fit(study, study.runs()).fits
     assert "the fastest half-life is 2.8 tokens at 70m and 0.8 at 7b" in fits["warnings"][0]
     assert fits["warnings"][0] in notes(fits)
+
+
+def test_rows_that_cannot_be_change_no_law_and_are_told(study: StudySpec, no_browser: None) -> None:
+    runs = study.runs()
+    before = stage.fit(study, runs).fits
+    metrics = study.directory / "runs" / runs[1].run_id / "metrics.jsonl"
+    lines = metrics.read_text().splitlines(keepends=True)
+    wrong = json.dumps(json.loads(lines[500]) | {"n_tokens": 777, "loss": 0.3}) + "\n"
+    metrics.write_text("".join([*lines[:300], "garbage\n", wrong, *lines[300:]]))
+    fits, fresh = stage.fit(study, runs)
+    assert fresh and fits["archs"] == before["archs"]
+    why = "1 no JSON object, 1 whose n_tokens is not its step x batch_tokens"
+    assert fits["skipped"] == [{"run_id": runs[1].run_id, "n": 2, "why": why}]
+    assert any(runs[1].run_id in line and why in line for line in notes(fits))
+    assert why in stage.report(study, runs).path.read_text()
+
+
+def test_a_range_belongs_to_its_convention_and_a_changed_fit_lies_beside(study: StudySpec, no_browser: None) -> None:
+    for run in study.runs():  # costs that grow otherwise than 6 N
+        path = study.directory / "runs" / run.run_id / "run.json"
+        if path.exists():
+            record = read_json(path)
+            record["cost"]["flops_per_token_train"]["exact"] *= 3 * (1e4 / SIZES[run.size]) ** 0.1
+            path.write_text(json.dumps(record))
+    own = stage.fit(study, study.runs()).fits
+    stage.report(study, study.runs())
+    before = {path: path.read_bytes() for path in study.directory.rglob("*") if path.is_file()}
+    changed = load_study(study.path, ["fit.flops=6nd"])
+    fits = stage.fit(changed, changed.runs()).fits
+    page = stage.report(changed, changed.runs()).path
+    assert fits["by_convention"] == own["by_convention"]
+    exponent = fits["archs"]["tnl"]["laws"]["loss"]["exponent"]
+    assert exponent == own["by_convention"]["6nd"]["tnl"]["loss"]["exponent"]
+    assert exponent != own["archs"]["tnl"]["laws"]["loss"]["exponent"]
+    assert changed.results.name == "results-flops6nd" and page.parent.name == "report-flops6nd"
+    assert {path: path.read_bytes() for path in before} == before
+    assert stage.read_tables(changed.results).runs.equals(stage.read_tables(study.results).runs)
+
+
+def test_what_is_up_to_date_is_made_again_when_asked(study: StudySpec, no_browser: None) -> None:
+    runs = study.runs()
+    assert stage.fit(study, runs).fresh and stage.fit(study, runs, force=True).fresh
+    assert stage.report(study, runs).fresh and not stage.report(study, runs).fresh
+    assert stage.report(study, runs, force=True).fresh
+
+
+def test_pictures_are_drawn_once_there_is_a_browser(study: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, there = study.runs(), []
+    monkeypatch.setattr(analysis.pictures, "browser_found", lambda: bool(there))
+    monkeypatch.setattr(
+        analysis.pictures, "write_pictures", lambda figures, directory: None if there else analysis.pictures.NO_BROWSER
+    )
+    assert stage.report(study, runs).no_pictures == "no Chrome or Chromium found"
+    assert not stage.report(study, runs).fresh
+    there.append("chromium")
+    assert stage.report(study, runs) == (study.report / "index.html", True, None)
+    assert not stage.report(study, runs).fresh

@@ -150,6 +150,16 @@ def test_fit_and_report_leave_variants_alone(study, tmp_path, command):
     assert not (tmp_path / "out/tiny/results").exists()
 
 
+@pytest.mark.parametrize("command", ["fit", "report"])
+def test_a_study_of_which_nothing_has_trained_is_refused_and_left_alone(study, tmp_path, command):
+    result = scaling(command, study, "--out", tmp_path / "out")
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert (
+        f"no run has trained, so there is nothing to fit or to report: `scaling train {study}` first" in result.stderr
+    )
+    assert not (tmp_path / "out").exists()
+
+
 def test_another_corpus_in_the_directory_is_refused(study, tmp_path):
     out = ("--out", tmp_path / "out")
     assert scaling("data", study, *out).returncode == 0

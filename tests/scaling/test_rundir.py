@@ -112,7 +112,9 @@ def test_damaged_run_json_is_told(tmp_path):
 def test_metrics_leave_out_a_torn_last_line(tmp_path):
     rundir = RunDir(tmp_path)
     assert rundir.rows() == [] and rundir.last_row() is None
-    lines = [json.dumps({"step": step, "loss": 1.0 / step, "pad": "x" * 50}) for step in range(1, 201)]
+    lines = [
+        json.dumps({"step": step, "n_tokens": step, "loss": 1.0 / step, "pad": "x" * 50}) for step in range(1, 201)
+    ]
     rundir.metrics.write_text("\n".join(lines) + "\n")
     assert len(rundir.rows()) == 200 and rundir.last_row()["step"] == 200
     rundir.metrics.write_text("\n".join(lines))
@@ -183,7 +185,7 @@ def test_status(tmp_path):
     study = load_study("quickstart", out=tmp_path)
     runs = study.runs("arch=tnl,seed=0")[:2]
     rundir = prepare(study.directory / "runs", runs[0])
-    rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 10_240, "loss": 4.5, "tokens_per_s": 1e4}) + "\n")
+    rundir.metrics.write_text(json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n")
     rundir.status_json.write_text(json.dumps({"state": "running", "reason": None}))
     rows = status_rows(study, runs)
     assert [(row["state"], row["step"]) for row in rows] == [("interrupted", 5), ("waiting", 0)]
@@ -197,3 +199,17 @@ def test_status(tmp_path):
         assert load_runs(study.directory, [rundir.path.name])["state"].tolist() == ["running"]
     assert "loss is nan at step 6" in text and "4.500" in text and len(text.splitlines()) == 4
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
+
+
+def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatch):
+    study = load_study("quickstart", out=tmp_path)
+    (run,) = study.runs("arch=tnl,seed=0,size=6k")
+    rundir = prepare(study.directory / "runs", run)
+    good = json.dumps({"step": 5, "n_tokens": 5_120, "loss": 4.5, "tokens_per_s": 1e4}) + "\n"
+    for garbage in ("7\n", '{"step": "x"}\n', '{"step": 6, "n_tokens": 1, "loss": 0.1}\n'):
+        rundir.metrics.write_text(good + garbage)
+        (row,) = status_rows(study, [run])
+        assert row["rows_left_out"].startswith("1 ")
+        assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
+    monkeypatch.setattr("scaling.status.CHECKED_BYTES", 10)
+    assert "the rows of 1 runs were not looked at" in show_status(status_rows(study, [run]))

@@ -347,6 +347,24 @@ def test_set_reaches_nested_tables(load):
     assert study.fit.range == {"tnl": [1e9, 1e10]}
 
 
+def test_a_range_stays_in_the_flop_it_was_stated_in(load):
+    fit = changed(fit={"flops": "paper", "range": [1e9, 1e12]})
+    assert load(fit).fit.range_flops is None
+    other = load(fit, ["fit.flops=6nd"])
+    assert (other.fit.flops, other.fit.range_flops) == ("6nd", "paper")
+    assert load(MINIMAL, ["fit.flops=6nd"]).fit.range_flops == "exact"  # the default's
+    assert load(fit, ["fit.flops=6nd", "fit.range={tnl: [1e9, 1e12]}"]).fit.range_flops is None
+    sets = ["fit.flops=6nd", "fit.range.tnl=[1e9, 1e12]", "fit.range_flops=exact"]
+    assert load(MINIMAL, sets).fit.range_flops == "exact"
+    with pytest.raises(InputError, match=r"--set fit\.flops and --set fit\.range\.tnl: say what FLOP"):
+        load(changed(fit={"range": {"tnl": [1e9, 1e12]}}), ["fit.flops=6nd", "fit.range.tnl=[1e9, 1e11]"])
+
+
+def test_results_of_a_changed_fit_or_grid_lie_beside(load):
+    assert load().results.name == "results" and load(MINIMAL, ["jobs.parallel=2"]).report.name == "report"
+    assert load(MINIMAL, ["fit.flops=6nd", "grid.seeds=[0, 1]"]).results.name == "results-flops6nd-seeds0_1"
+
+
 def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
     for path, told in (
