@@ -11,13 +11,16 @@ from .laws import Laws
 
 TOLERANCE = 0.02  # of the compute identity: r(C) then drifts by less than 5% a decade
 SLACK = 1.01  # a compute this near to an end of the range is still in it
+FAR = 10.0  # times beyond its range a law is a guess, and no interval of a fit covers that
+MOST_BEYOND = 100.0  # and beyond this it is not asked for by accident
 
 
 def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Sequence[str] = ()) -> list[dict[str, Any]]:
     """One row an architecture for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), steps (D_opt over
     `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C
-    does to the ratio), identity_error and cost_growth (see ArchLaws), in_range (C was fitted). None where a law
-    was not identified.
+    does to the ratio), identity_error and cost_growth (see ArchLaws), in_range (C was fitted), beyond and
+    loss_beyond (how many times C lies outside the range of N_opt and D_opt, and of the loss; 1 inside). None where a
+    law was not identified.
 
     Raises InputError for an architecture that the laws do not have.
     """
@@ -45,10 +48,29 @@ def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Seque
                 "cost_growth": law.cost_growth,
                 "c_min": law.range[0] if law.range else None,
                 "c_max": law.range[1] if law.range else None,
-                "in_range": law.range[0] / SLACK <= c <= law.range[1] * SLACK if law.range else None,
+                "in_range": _beyond(law.range, c) == 1 if law.range else None,
+                "beyond": _beyond(law.range, c) if law.range else None,
+                "loss_beyond": _beyond(law.loss_range, c) if law.loss_range else None,
             }
         )
     return rows
+
+
+def _beyond(span: tuple[float, float], c: float) -> float:
+    """How many times `c` lies outside of `span` [FLOP]; 1 inside."""
+    times = max(span[0] / c, c / span[1])
+    return times if times > SLACK else 1.0
+
+
+def refuse_far(laws: Laws, c: float, rows: Sequence[dict[str, Any]]) -> None:
+    """Raise InputError where `c` FLOP lies more than MOST_BEYOND times outside of what a law was fitted to."""
+    far = [row for row in rows if max(row["beyond"] or 1.0, row["loss_beyond"] or 1.0) > MOST_BEYOND]
+    if far:
+        cases = [f"{row['arch']} {row['c_min']:.3g} to {row['c_max']:.3g}" for row in far]
+        raise InputError(
+            f"--compute {c:.4g} FLOP lies more than {MOST_BEYOND:.0f} times outside of what {laws.source} was fitted "
+            f"to ({', '.join(cases)}): measure nearer to it, or give --extrapolate to see what the laws would say"
+        )
 
 
 def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -66,7 +88,10 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
         )
     outside = [f"{row['arch']} ({row['c_min']:.3g} to {row['c_max']:.3g})" for row in rows if row["in_range"] is False]
     if outside:
-        found.append(f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}")
+        found.append(
+            f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}; no interval "
+            f"of a fit covers that"
+        )
     curved = [row["arch"] for row in rows if laws.archs[row["arch"]].curved]
     if curved:
         found.append(

@@ -15,7 +15,8 @@ from arch.registry import load_plugins
 
 from . import views
 from .budget import budget as buy
-from .budget import warnings
+from .budget import refuse_far, warnings
+from .budget_view import budgets
 from .console import run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .laws import load_laws
@@ -239,17 +240,25 @@ def budget(
     law: Annotated[str, typer.Option(help="paper (table 3), or a study's fits.json, or its directory.")] = "paper",
     archs: Archs = None,
     batch_tokens: Annotated[Text, typer.Option(help="Tokens of a step; default: the paper's, 480 x 8192.")] = None,
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Also more than 100 times outside of what was fitted.")
+    ] = False,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture."""
+    """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture.
+
+    What lies outside of the fitted range is marked.
+    """
     form = format_of(form, as_json)
     flops = compute(c, unit, "--compute")
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     laws = load_laws(law)
     rows = buy(laws, flops, batch, [ALIASES.get(name.lower(), name.lower()) for name in archs or []])
+    if not extrapolate:
+        refuse_far(laws, flops, rows)
     told = warnings(laws, rows)
-    emit(*views.budgets(laws, flops, rows, told), form)
+    emit(*budgets(laws, flops, rows, told), form)
     warn(told, form)
 
 

@@ -46,7 +46,8 @@ class PowerLaw:
 class ArchLaws:
     """The laws of one architecture; a part that was not identified is None, with its reason.
 
-    range: FLOP that were fitted, for N_opt where it was identified; most_tokens: of the longest run behind the laws;
+    range: FLOP that were fitted, for N_opt where it was identified; loss_range: for the loss, None where that was not
+    identified; most_tokens: of the longest run behind the laws;
     cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known;
     curved: the fit found that a pure power law does not describe L(C).
     """
@@ -59,6 +60,7 @@ class ArchLaws:
     most_tokens: float | None
     cost_growth: float | None
     curved: bool = False
+    loss_range: tuple[float, float] | None = None
 
     @property
     def a_plus_b(self) -> float | None:
@@ -101,10 +103,12 @@ def paper_laws() -> Laws:
             models = [configuration(arch, size) for size in PAPER]
             cost = {float(count_params(cfg).non_embedding): train_flops_per_token(cfg, "paper") for cfg in models}
             tokens = steps * STEP_TOKENS
+            span = (min(cost.values()) * tokens, max(cost.values()) * tokens)
             archs[arch] = ArchLaws(
                 **laws,
                 reasons={},
-                range=(min(cost.values()) * tokens, max(cost.values()) * tokens),
+                range=span,
+                loss_range=span,
                 most_tokens=PAPER_TOKENS,
                 cost_growth=_slope({math.log(n): math.log(flop) for n, flop in cost.items()}),
             )
@@ -155,20 +159,26 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
                 raise ValueError(f"in {part}: {numbers}")
             laws[part] = PowerLaw(*numbers)
     reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
-    low, high = map(float, (one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
-    if not 0 < low <= high < math.inf:
-        raise ValueError(f"in range: {[low, high]}")
+    span = _span((one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
     growth = one["diagnostics"].get("cost_growth")
     if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
         raise ValueError(f"in diagnostics.cost_growth: {growth!r}")
     return ArchLaws(
         **laws,
         reasons=reasons,
-        range=(low, high),
+        range=span,
+        loss_range=_span(one["laws"]["loss"]["range"]) if laws["loss"] else None,
         most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
         cost_growth=growth,
         curved=bool((one["laws"]["loss"].get("curvature") or {}).get("found")),
     )
+
+
+def _span(stored: Any) -> tuple[float, float]:
+    low, high = map(float, stored)
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"in range: {[low, high]}")
+    return low, high
 
 
 def _slope(points: dict[float, float]) -> float:

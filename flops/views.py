@@ -11,14 +11,12 @@ from arch.registry import REGISTERED
 
 from . import table7
 from .conventions import by_module, conventions_of, hardware_by_module, train_flops_per_token
-from .laws import Laws
 from .memory import artifact_bytes, state_bytes, training_memory
 from .params import count_params
-from .quantity import PF_DAY
 from .registry import entry_of
 from .sizing import Found
 from .state import decode_state
-from .tables import Column, Table, digits, percent, short, si
+from .tables import Column, Table, percent, short, si
 
 View = tuple[Table, Any]
 HARDWARE = ("executed", "exact")  # the conventions that know what recomputation costs
@@ -246,42 +244,6 @@ def matched(
     )
     told = {"model": name, "n_params_non_embedding": n, f"flops_per_token_train_{convention}": flop}
     return Table(title, columns, rows), {"target": told, "rows": rows, "warnings": list(hints)}
-
-
-def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> View:
-    """`flops budget`."""
-    columns = [
-        Column("arch", text=True),
-        Column("n_opt", "N_opt", short),
-        Column("d_opt", "D_opt\ntokens", short),
-        Column("loss", "loss\nnats/token", lambda value: "-" if value is None else f"{value:.4f}"),
-        Column("steps", "steps", lambda value: "-" if value is None else f"{value:,.0f}"),
-        Column("tokens_per_param", "D/N", digits),
-        Column("ratio_6nd", "6ND/C", lambda value: "-" if value is None else f"{value:.3g}"),
-        Column("a_plus_b", "a + b", lambda value: "-" if value is None else f"{value:.3f}"),
-        Column("in_range", "in range"),
-    ]
-    columns += [
-        Column(key, csv_only=True) for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max")
-    ]
-    title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
-    names = laws.conventions
-    notes = [f"C: training FLOP, convention {names['C']}; N: {names['N']}; L: {names['L']}"]
-    grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if round(row["cost_growth"] or 1.0, 2) != 1]
-    if grown:
-        notes.append(
-            f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "
-            "sizes fitted, and a law is consistent where a p + b = 1."
-        )
-    data = {
-        "compute_flops": c,
-        "compute_pf_days": c / PF_DAY,
-        "law": laws.source,
-        "conventions": {**names, "unit_C": "FLOP"},
-        "rows": list(rows),
-        "warnings": list(told),
-    }
-    return Table(title, columns, rows, notes), data
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def test_what_is_extrapolated():
 
 
 def test_far_beyond_anything():
-    rows = json.loads(must("budget", "--compute", "1e30", "--json"))["rows"]
+    rows = json.loads(must("budget", "--compute", "1e30", "--extrapolate", "--json"))["rows"]
     assert all(math.isfinite(row[key]) and row[key] > 0 for row in rows for key in ("n_opt", "d_opt", "loss", "steps"))
     assert rows[0]["n_opt"] == pytest.approx(1.82e8 * (1e30 / 8.64e19) ** 0.7118)
 
@@ -165,6 +165,36 @@ def test_a_studys_law(tmp_path):
     told = warnings(laws, [tnl, hgrn2])
     assert told == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
     assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e9)  # of N_opt where there is one
+
+
+def cells(text: str, arch: str) -> list[str]:
+    return next(line for line in text.splitlines() if line.startswith(arch)).split()
+
+
+def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
+    """N_opt and D_opt were fitted up to 1e12 FLOP, the loss up to 1e13."""
+    content = fits()
+    content["archs"]["tnl"]["laws"]["loss"]["range"] = [1e10, 1e13]
+    path = stored(tmp_path, content)
+    inside = cells(must("budget", "--compute", "1e12", "--law", path), "tnl")
+    assert not any("~" in cell for cell in inside) and inside[-1] == "inside"
+    near = cells(must("budget", "--compute", "5e12", "--law", path), "tnl")
+    assert [cell.startswith("~") for cell in near[1:4]] == [True, True, False] and near[-2:] == ["x", "5"]
+    told = must("budget", "--compute", "5e13", "--law", path)
+    assert cells(told, "tnl")[1].startswith("(~") and cells(told, "tnl")[3].startswith("~")
+    assert "No interval of a fit covers the error" in told and "more than 10 times beyond: a guess" in told
+    rows = json.loads(must("budget", "--compute", "5e13", "--law", path, "--json"))["rows"]
+    assert (rows[0]["beyond"], rows[0]["loss_beyond"], rows[1]["n_opt"]) == pytest.approx((50, 5, None))
+    assert must("budget", "--compute", "5e13", "--law", path, "--format", "csv").count("~") == 0
+
+
+def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
+    path = stored(tmp_path, fits())
+    result = flops("budget", "--compute", "1e15", "--law", path)
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert "lies more than 100 times outside" in result.stderr and "tnl 1e+10 to 1e+12" in result.stderr
+    assert flops("budget", "--compute", "1e8", "--law", path).returncode == 2
+    assert "(~" in must("budget", "--compute", "1e15", "--law", path, "--extrapolate")
 
 
 def test_a_studys_law_that_breaks_its_identity_is_told(tmp_path):

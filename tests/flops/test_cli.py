@@ -154,7 +154,7 @@ COMMANDS = [
     ["count", "--arch", "cosformer2", "--size", "7b", "--by", "module"],
     ["size", "--arch", "tnl", "--params", "1.3B"],
     ["size", "--match", "llama-7b"],
-    ["budget", "--compute", "1e30"],
+    ["budget", "--compute", "1e30", "--extrapolate"],
     ["study", "paper", "--gpus", "64"],
     ["memory", "--arch", "llama", "--size", "7b"],
 ]

@@ -1,0 +1,86 @@
+"""`flops budget` as a table: what lies beyond the fitted range is marked in the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .budget import FAR
+from .laws import Laws
+from .quantity import PF_DAY
+from .tables import Column, Table, digits, short
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A number by a law, and how many times C lies outside of the law's range."""
+
+    value: float
+    beyond: float
+
+
+def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> tuple[Table, dict[str, Any]]:
+    """`flops budget`."""
+    columns = [
+        Column("arch", text=True),
+        _marked("n_opt", "N_opt", short),
+        _marked("d_opt", "D_opt\ntokens", short),
+        _marked("loss", "loss\nnats/token", lambda value: f"{value:.4f}"),
+        _marked("steps", "steps", lambda value: f"{value:,.0f}"),
+        _marked("tokens_per_param", "D/N", digits),
+        _marked("ratio_6nd", "6ND/C", lambda value: f"{value:.3g}"),
+        Column("a_plus_b", "a + b", lambda value: "-" if value is None else f"{value:.3f}"),
+        Column("beyond", "C outside\nthe range", _times),
+    ]
+    columns += [
+        Column(key, csv_only=True)
+        for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max", "in_range", "loss_beyond")
+    ]
+    title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
+    names = laws.conventions
+    notes = [f"C: training FLOP, convention {names['C']}; N: {names['N']}; L: {names['L']}"]
+    grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if round(row["cost_growth"] or 1.0, 2) != 1]
+    if grown:
+        notes.append(
+            f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "
+            "sizes fitted, and a law is consistent where a p + b = 1."
+        )
+    most = max((max(row["beyond"] or 1.0, row["loss_beyond"] or 1.0) for row in rows), default=1.0)
+    if most > 1:
+        notes.append(
+            "~: extrapolated beyond the compute that was fitted. No interval of a fit covers the error of that."
+        )
+    if most > FAR:
+        notes.append(f"(~): more than {FAR:.0f} times beyond: a guess.")
+    data = {
+        "compute_flops": c,
+        "compute_pf_days": c / PF_DAY,
+        "law": laws.source,
+        "conventions": {**names, "unit_C": "FLOP"},
+        "rows": list(rows),
+        "warnings": list(told),
+    }
+    return Table(title, columns, [_with_marks(row) for row in rows], notes), data
+
+
+def _with_marks(row: dict[str, Any]) -> dict[str, Any]:
+    marked = dict(row)
+    for key in ("n_opt", "d_opt", "loss", "steps", "tokens_per_param", "ratio_6nd"):
+        beyond = row["loss_beyond" if key == "loss" else "beyond"]
+        marked[key] = None if row[key] is None else _Value(row[key], beyond or 1.0)
+    return marked
+
+
+def _marked(key: str, head: str, show: Callable[[float], str]) -> Column:
+    def cell(found: _Value | None) -> str:
+        if found is None:
+            return "-"
+        text = show(found.value)
+        return text if found.beyond == 1 else f"~{text}" if found.beyond <= FAR else f"(~{text})"
+
+    return Column(key, head, cell, csv=lambda found: None if found is None else found.value)
+
+
+def _times(beyond: float | None) -> str:
+    return "-" if beyond is None else "inside" if beyond == 1 else f"x {digits(beyond)}"
