@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,8 +154,7 @@ class ModelConfig:
         if self.chunk_size & (self.chunk_size - 1):
             raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
         for name, valid in CHOICES.items():
-            if getattr(self, name) not in valid:
-                raise InputError(f"model.{name} must be one of {', '.join(valid)}, not {getattr(self, name)!r}")
+            _check_choice(name, getattr(self, name), valid)
         for name, largest in LARGEST_FLOAT.items():
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
@@ -166,8 +165,7 @@ class ModelConfig:
         fill = object.__setattr__  # frozen: only here
         if self.norm is None:
             fill(self, "norm", DEFAULT_NORM[self.arch])
-        if self.norm not in NORMS:
-            raise InputError(f"unknown norm {self.norm!r}{nearest(str(self.norm), list(NORMS))}")
+        _check_choice("norm", self.norm, NORMS)
         if self.ssm_state is None:
             fill(self, "ssm_state", SSM_STATE.get(self.arch))
         if self.dt_rank is None and self.arch == "mamba1":
@@ -276,6 +274,13 @@ def _check_size(name: str, value: Any) -> None:
         raise InputError(f"model.{name} must be a positive integer, not {value!r}")
     if value > LARGEST:
         raise InputError(f"model.{name} is absurdly large: at most {LARGEST:,}")
+
+
+def _check_choice(name: str, value: Any, valid: Iterable[str]) -> None:
+    if value not in valid:
+        hint = nearest(value, list(valid)) if isinstance(value, str) else ""
+        hint = hint if "did you mean" in hint else ""  # all are listed already
+        raise InputError(f"model.{name} must be one of {', '.join(valid)}, not {value!r}{hint}")
 
 
 def stored_fields(found: Mapping[str, Any]) -> dict[str, Any]:

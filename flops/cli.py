@@ -17,7 +17,7 @@ from . import views
 from .budget import budget as buy
 from .budget import refuse_far, warnings
 from .budget_view import budgets
-from .console import run_app
+from .console import HELP_BY, add_version, run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .laws import load_laws
 from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
@@ -29,9 +29,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings=HELP_BY,
     help="Parameters, FLOPs and costs of models, counted from their configurations. Every FLOP number names its "
     "convention. Numbers may be written as 1.3B, 410M, 70_000 or 1e22.",
 )
+add_version(app)
 Form = Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
 Plugins = Annotated[

@@ -6,10 +6,37 @@ import errno
 import os
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
 from arch.errors import FULL, InputError
+
+HELP_BY = {"help_option_names": ["-h", "--help"]}  # context settings of an app; its commands inherit them
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"linear-scaling {version('linear-scaling')}")
+        except PackageNotFoundError:
+            print("linear-scaling, a copy that is not installed")
+        raise typer.Exit
+
+
+def add_version(app: typer.Typer) -> None:
+    """Give `app` the option --version."""
+
+    def options(
+        version: Annotated[
+            bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Print the version.")
+        ] = False,
+    ) -> None:
+        pass
+
+    app.callback()(options)
 
 
 def run_app(app: typer.Typer) -> None:

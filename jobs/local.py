@@ -84,14 +84,41 @@ def core_slots(parallel: int) -> list[set[int] | None]:
     return [set(cores[slot * share : (slot + 1) * share]) for slot in range(parallel)]
 
 
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may see, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+    return [name for name in visible.split(",") if name.strip()]
+
+
+def at_once(asked: int | None, processes: int) -> int:
+    """How many tasks of `processes` processes run at once on this machine: what jobs.parallel asks for, or else as many
+    as there are GPUs for, and one where there is none."""
+    return asked or max(1, len(visible_gpus()) // processes)
+
+
+def describe_use(asked: int | None, processes: int) -> str | None:
+    """One line on how the GPUs of this machine are used; None where there are none."""
+    gpus, runs = len(visible_gpus()), at_once(asked, processes)
+    if not gpus:
+        return None
+    told = f"{_counted(gpus, 'GPU')}: {_counted(runs, 'run')} at once, {_counted(processes, 'process')} each"
+    if asked and runs * processes != gpus:
+        idle = gpus - runs * processes
+        told += " (jobs.parallel; "
+        told += f"{_counted(idle, 'GPU')} without work)" if idle > 0 else "more than one on a GPU)"
+    return told
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("s") else "s")
+
+
 def gpu_slots(parallel: int) -> list[str | None]:
     """CUDA_VISIBLE_DEVICES of each of `parallel` workers: equal, disjoint shares of the GPUs this process may see, one
     each in turn where there are fewer GPUs than workers; None where there is no GPU or one worker (it sees all)."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        gpus = [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
-    else:
-        gpus = [name for name in visible.split(",") if name.strip()]
+    gpus = visible_gpus()
     if not gpus or parallel == 1:
         return [None] * parallel
     share = len(gpus) // parallel

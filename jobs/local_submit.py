@@ -13,7 +13,7 @@ from scaling.sections import Asked, Cluster
 from scaling.spec import StudySpec
 from scaling.worklist import reason_of, thread_environment
 
-from .local import Task, gpu_slots, run_tasks
+from .local import Task, run_tasks, visible_gpus
 from .model import ArrayJob, JobPlan
 from .records import SUBMITTED, Submission
 from .render import Setting
@@ -25,7 +25,7 @@ KINDS = {"corpus": "corpus", "train": "training", "eval": "evaluation", "finish"
 def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
     """The study with what its runs may have here (jobs.processes each), and this machine as a profile."""
     processes = study.jobs.processes
-    gpus = len([name for slot in gpu_slots(2) if slot for name in slot.split(",")])
+    gpus = len(visible_gpus())
     asked = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
     cores = max(os.cpu_count() or 1, gpus, processes)
     profile = Cluster(nodes=1, cpus_per_node=cores, gpus_per_node=max(gpus, processes) if gpus else 0, pack_minutes=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arch.errors import InputError
-from flops.console import run_app
+from flops.console import HELP_BY, add_version, run_app
 
 from . import cli_eval, cli_jobs, cli_recall
 from .cli_options import (
@@ -39,8 +39,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings=HELP_BY,
     help="A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed.",
 )
+add_version(app)
 cli_jobs.register(app)
 
 
@@ -75,7 +77,7 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     from .plan import show_plan
     from .spec import load_study
 
-    spec = load_study(study, sets or [], out)
+    spec = load_study(study, sets or [], out, only)
     runs = spec.runs(only)
     later = _check_tasks(spec, only, data_later=True)
     table = make_plan(spec, runs)

@@ -180,10 +180,14 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
 def _run_here(request: Request, made: Draft, submission: Submission, setting: Setting, as_json: bool) -> None:
     """The local backend, while this process holds the study's submissions."""
     from jobs import local_submit
+    from jobs.local import at_once, describe_use
 
     from .commands import train_argv
 
-    processes, parallel = request.study.jobs.processes, request.study.jobs.parallel
+    processes, asked = request.study.jobs.processes, request.study.jobs.parallel
+    if told := describe_use(asked, processes):
+        request.say(told)
+    parallel = at_once(asked, processes)
     threads = max(run.training.threads for run in request.runs)
 
     def train(rundir: RunDir, retry: bool) -> list[str]:

@@ -31,7 +31,7 @@ def request_of(study: str, only: str | None, sets: list[str] | None, out: Path |
     from .commands import Request
     from .spec import load_study
 
-    request = Request(load_study(study, sets or [], out), only, sys.stderr if as_json else sys.stdout)
+    request = Request(load_study(study, sets or [], out, only), only, sys.stderr if as_json else sys.stdout)
     request.study.runs(only)
     return request
 

@@ -173,7 +173,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     A run that fails does not stop the others. One that failed before (its loss is no number) is not tried again: the
     same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
     """
-    from jobs.local import run_tasks
+    from jobs.local import at_once, describe_use, run_tasks
 
     failed: dict[str, str] = {}
     refused: list[str] = []
@@ -189,7 +189,10 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     todo.sort(key=lambda item: -item.weight)
     tasks = [train_task(item.run, item.rundir, request.study.jobs.processes) for item in todo]
     if tasks:
-        parallel = request.study.jobs.parallel
+        jobs = request.study.jobs
+        if told := describe_use(jobs.parallel, jobs.processes):
+            request.say(f"train: {told}")
+        parallel = at_once(jobs.parallel, jobs.processes)
         with Progress(todo, request.stream) as progress, closing(run_tasks(tasks, parallel)) as events:
             for event in events:
                 if event.task is None:

@@ -228,12 +228,12 @@ def _run_workers(
 ) -> list[dict[str, Any]]:
     """Start workers and watch them; returns the new results, adds to `failed` what has none."""
     from jobs.local import Task as Process
-    from jobs.local import run_tasks
+    from jobs.local import at_once, run_tasks
 
     from .eval_progress import EvalProgress
 
     study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
-    workers = min(choice.workers or study.jobs.parallel, len(missing))
+    workers = min(choice.workers or at_once(study.jobs.parallel, 1), len(missing))
     argv = [sys.executable, "-m", "scaling.cli", "eval", study.path, "--out", study.out, "--worker"]
     argv += ["--attempt", attempt, *choice.arguments(), *(["--only", request.only] if request.only else [])]
     argv += [option for change in study.sets for option in ("--set", change)]

@@ -123,6 +123,7 @@ Arch = Annotated[str, one_of("architecture", KNOWN)]
 Size = Annotated[str, one_of("size", ALL_SIZES)]
 # At most 10^18: tables hold counts as int64.
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
+Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]

@@ -46,7 +46,7 @@ def study(
 
     from .spec import load_study
 
-    spec = load_study(name, sets or [])
+    spec = load_study(name, sets or [], only=only)
     found = cost(spec, spec.runs(only), chosen, share, count, convention)
     emit(*view(found), form)
     warn(found["warnings"], form)

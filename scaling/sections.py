@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
@@ -21,6 +21,7 @@ from .fields import (
     Line,
     Name,
     Number,
+    Parallel,
     Plugins,
     Positive,
     Ranges,
@@ -57,18 +58,26 @@ class Corpus(Section):
     epochs: Positive = 1.0  # how often a run may see the training split; more than 1 must be asked for
 
 
+class Cell(NamedTuple):
+    """What one run of a grid is of."""
+
+    arch: str
+    size: str
+    seed: int
+
+
 class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
     sizes: Annotated[list[Size], Distinct]
     seeds: Annotated[list[Seed], Distinct] = [0]
     extra_seeds: dict[Size, list[Seed]] = {}
 
-    def cells(self) -> Iterator[tuple[str, str, int]]:
-        """(arch, size, seed) of every run, in file order."""
+    def cells(self) -> Iterator[Cell]:
+        """What every run is of, in file order."""
         for arch in self.archs:
             for size in self.sizes:
                 for seed in dict.fromkeys([*self.seeds, *self.extra_seeds.get(size, [])]):
-                    yield arch, size, seed
+                    yield Cell(arch, size, seed)
 
 
 class Training(Section):
@@ -172,8 +181,8 @@ class Asked(Section):
 
 
 class Jobs(Section):
-    parallel: Count = 1  # runs at once on this machine
-    processes: Count = 1  # of each run, started by torchrun: one for each GPU it shall use
+    parallel: Parallel | None = None  # runs at once on this machine; null: as many as its GPUs hold, 1 without GPUs
+    processes: Parallel = 1  # of each run, started by torchrun: one for each GPU that a run shall use
     recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
     cluster: NamedCluster | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
     resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; corpus, eval, finish

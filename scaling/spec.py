@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from arch.presets import preset
 from arch.registry import plugin_of
 
 from .fields import Arch, Plugins, Seed, Size
-from .sections import VOCABULARY, Corpus, ModelChanges, Section, StudyFile, Training
+from .sections import VOCABULARY, Cell, Corpus, ModelChanges, Section, StudyFile, Training
 from .study_file import find_study, read_study, suffix_of
 
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
@@ -100,6 +100,11 @@ def _checked(training: Training, context_length: int, processes: int, where: str
             f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
+    if training.batch_tokens > training.n_tokens:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={training.n_tokens}: one "
+            f"step would train on more tokens than are planned; lower the one or raise the other"
+        )
     if training.warmup_tokens >= training.n_tokens:
         raise InputError(
             f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
@@ -123,6 +128,7 @@ class StudySpec(StudyFile):
     """A study file with the changes of the command line. Made by load_study."""
 
     path: str
+    file_archs: tuple[str, ...] = ()  # the grid's, and those that --set took out of it
     sets: tuple[str, ...] = ()
     set_results: dict[str, Any] = {}  # noqa: RUF012 (of fit and grid: what results follow from)
     set_model: ModelChanges = ModelChanges()
@@ -149,8 +155,11 @@ class StudySpec(StudyFile):
 
     @property
     def is_variant(self) -> bool:
-        """Whether a change of --set made a run another than the file's."""
-        return bool(self.sets) and any(run.sets for run in self.runs())
+        """Whether a change of --set made a run another than the file's, or cannot be made to every run of the grid."""
+        try:
+            return bool(self.sets) and any(run.sets for run in self.runs())
+        except InputError:
+            return True
 
     def run_directory(self, run: RunSpec) -> Path:
         return self.directory / "runs" / run.run_id
@@ -158,30 +167,33 @@ class StudySpec(StudyFile):
     def runs(self, only: str | None = None) -> list[RunSpec]:
         """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
 
-        Raises InputError where nothing matches, where a run's settings do not go together, or where a change of the
-        model means nothing to any of the architectures that it is for.
+        Raises InputError where nothing matches, where the settings of a run that is kept do not go together, or where a
+        change of the model means nothing to any of the architectures that it is for.
         """
-        for where, archs, fields in self._model_changes():
+        cells = list(self.grid.cells())
+        if only is not None:
+            for key, names in parse_only(only, cells).items():
+                cells = [cell for cell in cells if str(getattr(cell, key)) in names]
+            if not cells:
+                raise InputError(f"--only {only}: no run of {self.path} has all of these")
+        for where, archs, fields in self._model_changes(list(dict.fromkeys(cell.arch for cell in cells))):
             for field in fields:
                 if not any(reads(arch, field) for arch in archs):
                     raise InputError(
                         f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
                         f"{', '.join(ONLY_FOR[field])}: leave it out"
                     )
-        runs = [self._run(*cell) for cell in self.grid.cells()]
-        if only is not None:
-            for key, names in parse_only(only, runs).items():
-                runs = [run for run in runs if str(getattr(run, key)) in names]
-            if not runs:
-                raise InputError(f"--only {only}: no run of {self.path} has all of these")
-        return runs
+        return [self._run(*cell) for cell in cells]
 
-    def _model_changes(self) -> Iterator[tuple[str, list[str], Iterable[str]]]:
-        """(where it stands, the architectures that it is for, the fields) of every change of a model."""
-        yield "model", self.grid.archs, _given(self.model) | _given(self.set_model)
+    def _model_changes(self, chosen: list[str]) -> Iterator[tuple[str, list[str], Iterable[str]]]:
+        """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
+        are for the `chosen` ones."""
+        of_file = list(self.file_archs)
+        yield "model", of_file, _given(self.model)
+        yield "model", chosen, _given(self.set_model)
         for by, table in self.overrides:
             for key, change in table.items():
-                archs = self.grid.archs if by == "by_size" else [key.partition("/")[0]]
+                archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, _given(change.model)
 
     def _run(self, arch: str, size: str, seed: int) -> RunSpec:
@@ -205,6 +217,9 @@ class StudySpec(StudyFile):
                     f"{self.corpus.tokenizer}: leave it out"
                 )
             config = preset(arch, size, **changes)
+        except InputError as error:
+            raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
+        try:
             resolved = _checked(Training(**training), config.context_length, self.jobs.processes, f"{arch}/{size}")
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
@@ -247,7 +262,7 @@ def _config(arch: str, size: str, changes: dict[str, Any]) -> ModelConfig | None
         return None
 
 
-def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
+def parse_only(text: str, runs: Sequence[Cell | RunSpec]) -> dict[str, list[str]]:
     """{"arch": ["hgrn2", "tnl"], ...} of "arch=hgrn2|tnl,...". Raises InputError naming what exists."""
     wanted: dict[str, list[str]] = {}
     for part in text.split(","):
@@ -266,13 +281,17 @@ def parse_only(text: str, runs: list[RunSpec]) -> dict[str, list[str]]:
     return wanted
 
 
-def load_study(path: str | Path, sets: list[str] | None = None, out: str | Path | None = None) -> StudySpec:
+def load_study(
+    path: str | Path, sets: list[str] | None = None, out: str | Path | None = None, only: str | None = None
+) -> StudySpec:
     """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`.
+
+    `only`: the runs that the changes are for, as of StudySpec.runs; they may be such as suit no other.
 
     Changes of training and model come after all overrides and name their runs (`-lr0.001`); changes of corpus,
     evaluation, fit, grid and jobs replace what the file says. Raises InputError, one line, for anything wrong,
     including settings of single runs that do not go together.
     """
     study = StudySpec.model_construct(**read_study(find_study(path), list(sets or []), out))
-    study.runs()
+    study.runs(only if sets else None)
     return study

@@ -6,17 +6,19 @@ import hashlib
 import re
 import types
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from arch.config import KNOWN
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest
 
 from .fields import as_integer
-from .sections import ModelChanges, StudyFile, Training
+from .sections import KINDS, ModelChanges, StudyFile, Training
 
 PACKAGED = Path(__file__).parent / "studies"
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
@@ -85,6 +87,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     Raises InputError, one line, for anything wrong in the file or the changes.
     """
     raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
+    in_file = {key: _names(raw, key) for key in ("archs", "sizes")}
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
@@ -100,8 +103,14 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     if out is not None:
         raw["out"] = str(out)
     checked = validate(StudyFile, raw, str(file), sets)
+    # what --set takes out of the grid may still be named by the file
+    known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
+    one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
+    for keys in strangers(checked, known["archs"], known["sizes"], one_range):
+        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
+        "file_archs": tuple(known["archs"]),
         "sets": tuple(sets),
         "set_results": results,
         "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
@@ -130,10 +139,40 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
         found = error.errors(include_url=False)
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         key = ".".join(str(part) for part in _location(found[0]["loc"]))
-        for change in sets:  # the value came from the command line, not from the file
-            if f"{prefix}{key}.".startswith(change.partition("=")[0].strip() + "."):
-                where = "--set"
-        raise InputError(f"{where}: {_tell(schema, found[0], prefix)}{more}") from None
+        raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, found[0], prefix)}{more}") from None
+
+
+def _origin(key: str, where: str, sets: list[str]) -> str:
+    """`where`, but for a value that came from the command line."""
+    given = any(f"{key}.".startswith(change.partition("=")[0].strip() + ".") for change in sets)
+    return "--set" if given else where
+
+
+def _names(raw: dict[str, Any], key: str) -> list[str]:
+    """The architectures or sizes of a file's grid, as far as they are names."""
+    grid = raw.get("grid")
+    found = grid.get(key) if isinstance(grid, dict) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
+    """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
+    named = [(("overrides", by), table) for by, table in study.overrides]
+    named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
+    named += [] if one_range else [(("fit", "range"), study.fit.range)]
+    for place, table in named:
+        for key in table:
+            arch, slash, size = key.partition("/")
+            there = arch in archs and size in sizes if slash else key in (*archs, *sizes, *KINDS)
+            if not there:
+                yield [*place, key]
+
+
+def _told(keys: list[str], known: dict[str, list[str]]) -> str:
+    key, alike = keys[-1], known["archs"] if keys[-1] in KNOWN else known["sizes"]
+    if "/" in key:
+        alike = [f"{arch}/{size}" for arch in known["archs"] for size in known["sizes"]]
+    return f"{'.'.join(keys)}: this study has no run of {key}{nearest(key, alike)}: correct the key, or leave it out"
 
 
 def _location(loc: tuple[int | str, ...]) -> list[int | str]:

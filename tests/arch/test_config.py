@@ -47,6 +47,8 @@ def test_a_field_is_refused_where_it_means_nothing(field):
         ("hgrn2", {"lower_bound": "increasng"}, "model.lower_bound must be one of increasing, off, random, decreasing"),
         ("hgrn2", {"lower_bound": False}, "model.lower_bound must be one of"),
         ("hgrn2", {"input_gate": None}, "model.input_gate must be one of tied, own, none, not None"),
+        ("tnl", {"norm": "bla"}, "model.norm must be one of srms, rms, layer, not 'bla'"),
+        ("tnl", {"norm": "rmss"}, "one of srms, rms, layer, not 'rmss' (did you mean 'rms'?)"),
         ("cosformer2", {"lrpe": "quarter"}, "model.lrpe must be one of full, half, not 'quarter'"),
         ("hgrn1", {"expansion": "lrr"}, "model.expansion must be one of none, naive"),
         ("tnl", {"residual_dtype": "bf16"}, "model.residual_dtype must be one of auto, fp32"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import Task, core_slots, gpu_slots, run_tasks
+from jobs.local import Task, at_once, core_slots, describe_use, gpu_slots, run_tasks
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,3 +188,15 @@ def test_each_worker_gets_its_share_of_the_gpus(monkeypatch: pytest.MonkeyPatch)
     assert gpu_slots(3) == ["4", "5", "4"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_slots(2) == [None, None]
+
+
+def test_as_many_runs_at_once_as_there_are_gpus_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    assert [at_once(None, processes) for processes in (1, 2, 3, 8)] == [4, 2, 1, 1]
+    assert at_once(3, 1) == 3
+    assert describe_use(None, 1) == "4 GPUs: 4 runs at once, 1 process each"
+    assert describe_use(None, 2) == "4 GPUs: 2 runs at once, 2 processes each"
+    assert describe_use(1, 1) == "4 GPUs: 1 run at once, 1 process each (jobs.parallel; 3 GPUs without work)"
+    assert describe_use(8, 1) == "4 GPUs: 8 runs at once, 1 process each (jobs.parallel; more than one on a GPU)"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert at_once(None, 1) == 1 and at_once(2, 1) == 2 and describe_use(None, 1) is None
