@@ -163,6 +163,7 @@ with study_lock(Path({str(tmp_path)!r})):
     assert not is_locked(tmp_path)
     with study_lock(tmp_path):  # a killed holder leaves nothing behind
         assert is_locked(tmp_path)
+        (tmp_path / "kept").touch()  # else the lock's file goes with it
     with open(tmp_path / ".lock") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
