@@ -54,6 +54,14 @@ def si(value: float | None) -> str:
     return short(value, "kMGTPEZ", 1e24)
 
 
+def duration(seconds: float) -> str:
+    """45 s, 12.3 min, 5.10 h, 3.42 d."""
+    for scale, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= scale * (2 if unit == "d" else 1):
+            return f"{seconds / scale:,.1f} {unit}" if seconds >= 10 * scale else f"{seconds / scale:.2f} {unit}"
+    return f"{seconds:.3g} s"
+
+
 def percent(value: float | None) -> str:
     return "-" if value is None else f"{value:+.2%}"
 

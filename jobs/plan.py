@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from arch.errors import InputError
+from flops.pace import START_S
+from flops.tables import duration
 from scaling.sections import Cluster
 from scaling.spec import RunSpec, StudySpec
 
 from .model import ArrayJob, JobPlan, Resources
 from .resources import Demand, Reckoner
+from .speed import device_of
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default
+Tokens = Callable[[RunSpec], Mapping[str, float | None]]  # of one checkpoint's evaluation, by task; None: nobody knows
+
+
+Evaluation = Callable[[tuple[str, str]], Demand]  # of one checkpoint of an (arch, size)
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,11 @@ class Piece:
 
     name: str
     demand: Demand
+    start_s: float = 0.0  # of a process of its own
 
     @property
     def seconds(self) -> float:
-        return self.demand.seconds
+        return self.start_s + self.demand.seconds
 
 
 def make_plan(
@@ -50,8 +59,10 @@ def make_plan(
     corpus: bool,
     finish: bool,
     max_array_size: int = MAX_ARRAY_SIZE,
+    tokens: Tokens | None = None,
 ) -> JobPlan:
     """The jobs of `needs`; with `corpus` a job that prepares them first, with `finish` fits and report at the end.
+    `tokens`: of evaluations; held-out loss alone without it.
 
     Raises InputError where no node of the cluster can do it.
     """
@@ -64,10 +75,19 @@ def make_plan(
         trains = [replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
     runs = {need.run.run_id: need.run for need in needs}
+    told = asked("eval")
+
+    @cache
+    def evaluation(kind: tuple[str, str]) -> Demand:
+        """Of one checkpoint of the runs of an (arch, size)."""
+        run = next(run for run in runs.values() if (run.arch, run.size) == kind)
+        found = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
+        return reckoner.evaluate(run, found, study.evaluation.batch_rows, told)
+
     for index, job in enumerate(trains):
-        jobs.append(_evaluations_of(job, f"eval-{index}", runs, study, reckoner))
+        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, told.minutes, reckoner))
     later = tuple(("corpus", "afterok") for _ in range(corpus))
-    for job in eval_arrays([need for need in needs if not need.train], study, reckoner, max_array_size):
+    for job in eval_arrays([need for need in needs if not need.train], evaluation, reckoner, max_array_size):
         jobs.append(replace(job, name=f"eval-{sum(one.kind == 'eval' for one in jobs)}", after=later))
     if finish:
         before = tuple((job.name, "afterany") for job in jobs)
@@ -85,7 +105,8 @@ def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, 
         if kind not in demands:
             demands[kind] = reckoner.train(run, study.jobs.asked(*kind))
         demand = demands[kind]
-        shapes.setdefault(_shape(demand), []).append(Piece(run.run_id, demand))
+        start = START_S[device_of(reckoner.profile).unit]
+        shapes.setdefault(_shape(demand), []).append(Piece(run.run_id, demand, start))
     elements: list[list[Piece]] = []
     for pieces in shapes.values():
         elements += pack(pieces, reckoner.profile.pack_minutes * 60.0)
@@ -99,11 +120,13 @@ def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, 
     return jobs
 
 
-def eval_arrays(needs: Sequence[Need], study: StudySpec, reckoner: Reckoner, max_array_size: int) -> Iterator[ArrayJob]:
+def eval_arrays(
+    needs: Sequence[Need], evaluation: Evaluation, reckoner: Reckoner, max_array_size: int
+) -> Iterator[ArrayJob]:
     """Arrays of evaluations of finished runs, checkpoint by checkpoint, in at most profile.eval_elements elements."""
     shapes: dict[object, list[Piece]] = {}
     for need in needs:
-        demand = reckoner.evaluate(need.run, study.evaluation, study.jobs.of_kind("eval"))
+        demand = evaluation((need.run.arch, need.run.size))
         pieces = [Piece(f"{need.run.run_id}/{step}", demand) for step in need.steps]
         shapes.setdefault(_shape(demand), []).extend(pieces)
     shapes = {shape: pieces for shape, pieces in shapes.items() if pieces}
@@ -162,29 +185,39 @@ def _resources(element: Sequence[Piece], reckoner: Reckoner) -> Resources:
     first = element[0].demand
     if first.fixed or len(element) == 1:
         return first.resources
-    seconds = sum(piece.seconds for piece in element)
-    return reckoner.limited(replace(first, seconds=seconds)).resources
+    return reckoner.limited(_together(first, sum(piece.seconds for piece in element), len(element))).resources
+
+
+def _together(one: Demand, seconds: float, number: int) -> Demand:
+    """Of `number` pieces like `one`, the largest, after one another."""
+    why = f"{duration(seconds)} expected of {number} one after the other, of which the first: {one.why}"
+    return replace(one, seconds=seconds, why=why if number > 1 else one.why)
 
 
 def _evaluations_of(
-    job: ArrayJob, name: str, runs: dict[str, RunSpec], study: StudySpec, reckoner: Reckoner
+    job: ArrayJob,
+    name: str,
+    runs: dict[str, RunSpec],
+    evaluation: Evaluation,
+    minutes: int | None,
+    reckoner: Reckoner,
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
-    asked = study.jobs.of_kind("eval")
     demands: dict[tuple[str, str], Demand] = {}
-    longest = 0.0
+    longest, number = 0.0, 0
     for element in job.elements:
-        seconds = 0.0
+        seconds, pieces = 0.0, 0
         for run in (runs[name] for name in element):
             kind = run.arch, run.size
-            if kind not in demands:
-                demands[kind] = reckoner.evaluate(run, study.evaluation, asked)
+            demands[kind] = evaluation(kind)
             seconds += demands[kind].seconds * len(run.checkpoint_steps)
-        longest = max(longest, seconds)
+            pieces += len(run.checkpoint_steps)
+        longest, number = max((longest, number), (seconds, pieces))
     largest = max(
-        demands.values(), key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task)
+        demands.values(),
+        key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task, demand.seconds),
     )
-    resources = reckoner.limited(replace(largest, seconds=longest), asked.minutes).resources
+    resources = reckoner.limited(_together(largest, longest, number), minutes).resources
     return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),))
 
 
@@ -216,4 +249,5 @@ def explain(plan: JobPlan) -> Iterable[str]:
         yield f"{job.name}: {len(job.elements)} element(s), {sum(map(len, job.elements))} item(s)"
         for name in ("nodes", "cpus_per_task", "memory_mb", "minutes"):
             if name in asked.reasons:
-                yield f"  {name} = {getattr(asked, name)}: {asked.reasons[name]}"
+                value = getattr(asked, name)
+                yield f"  {name} = {'not asked for' if value is None else value}: {asked.reasons[name]}"

@@ -14,75 +14,82 @@ from dataclasses import dataclass, field, replace
 from arch.errors import InputError
 from flops import artifact_bytes, count_params, training_memory
 from flops.hardware import FILLED
-from scaling.sections import Asked, Cluster, Evaluation
+from flops.pace import pace
+from flops.tables import duration, short
+from scaling.sections import Asked, Cluster
 from scaling.spec import RunSpec
 
 from .model import Resources
-from .speed import Cell, Measured, Speed, device_of, speed_of, units, work
+from .speed import Cell, Measured, Speed, device_of, expected, speed_of
 
 PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
 START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
 READ_BYTES_PER_S = 2e8  # allowed for when a checkpoint is read
 LIMITS = (10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)  # minutes: jobs of one limit share an array
 MIB = 1 << 20
+ASKED = "asked for in jobs.resources"
+DEFAULT_MEMORY = "the partition's default: the profile names no memory_gb_per_node"
+NAMED_TASKS = 4  # in a reason; the others are counted
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Resources, the seconds that the work is expected to take with them, and whether the study fixed the limit."""
+    """Resources, the seconds that the work is expected to take with them, whether the study fixed the limit, and what
+    the seconds are made of."""
 
     resources: Resources
     seconds: float
     fixed: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Reckoner:
-    """Answers for one cluster; `shares` are the measured ones (speed.measured)."""
+    """Answers for one cluster; `factors` are the measured ones (speed.measured)."""
 
     profile: Cluster
-    shares: Mapping[Cell, Measured] = field(default_factory=dict)
+    factors: Mapping[Cell, Measured] = field(default_factory=dict)
 
     def train(self, run: RunSpec, asked: Asked) -> Demand:
         """Raises InputError where no node, or no number of processes, can do it."""
-        profile, speed = self.profile, speed_of(run, self.profile, self.shares)
+        profile, speed = self.profile, speed_of(run, self.factors)
         nodes, tasks, why = self._world(run, asked, speed)
         world, cpus = nodes * tasks, self._cpus(run, tasks, asked)
         seconds = self._seconds(run, world, speed)
         memory, why_memory = self._memory(run, nodes, tasks, asked)
-        device = device_of(profile)
+        step = expected(run, world, profile)
         why_time = (
-            f"{work(run, profile):.3g} FLOP on {units(world, run, profile)} {device.unit}(s) of "
-            f"{device.peak_flops_per_s / 1e12:,.4g} TFLOP/s at {speed.share:.1%} of the peak ({speed.source}): "
-            f"{seconds / 3600:.3g} h expected"
+            f"{run.n_steps:,} steps of {duration(seconds / run.n_steps)} on {world} process(es) ({step.basis}; "
+            f"{speed.source}): {duration(seconds)} expected"
         )
-        why_cpus = "asked for in jobs.resources" if asked.cpus_per_task else "training.threads, or a GPU's share"
-        reasons = {"nodes": why, "cpus_per_task": why_cpus, "memory_mb": why_memory, "minutes": why_time}
+        reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
-        return self._checked(run.run_id, self.limited(Demand(resources, seconds), asked.minutes))
+        return self._checked(run.run_id, self.limited(Demand(resources, seconds, why=why_time), asked.minutes))
 
-    def evaluate(self, run: RunSpec, settings: Evaluation, asked: Asked) -> Demand:
-        """For one checkpoint of the run, on one GPU or the cores of one process."""
-        profile, device = self.profile, device_of(self.profile)
-        speed = speed_of(run, profile, self.shares)
-        forward = work(run, profile) / run.n_tokens / 3 * settings.validation_tokens
-        seconds = forward / (units(1, run, profile) * device.peak_flops_per_s * speed.share)
-        seconds += artifact_bytes(run.config, run.training.artifact_dtype) / READ_BYTES_PER_S
-        memory = _asked_mib(asked)
-        why = "asked for in jobs.resources"
-        if memory is None and profile.memory_gb_per_node is not None:
-            if profile.gpus_per_node:
-                memory, why = self._gpu_share(1), "its GPU's share of the node's memory"
-            else:
-                rows = {"micro_batch_tokens": settings.batch_rows * run.context_length, "zero_stage": 0}
-                needed = _modelled(run, **rows, precision="fp32")
-                memory = _gib((needed or 0.0) + 2 * PROCESS_BYTES)
-                why = "training's memory on the same rows bounds it"
+    def evaluate(self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: Asked) -> Demand:
+        """For one checkpoint of the run, on one GPU or the cores of one process: the forward passes of `tokens` by task
+        (None: a task that cannot tell), in batches of `batch_rows` rows."""
+        profile, cfg = self.profile, run.config
+        batch = batch_rows * run.context_length
+        step = pace(cfg, batch, device_of(profile), 1 if profile.gpus_per_node else run.training.threads)
+        forward = step.step_seconds / 3 / batch * speed_of(run, self.factors).factor
+        told = {task: number for task, number in tokens.items() if number is not None}
+        seconds = forward * sum(told.values()) + artifact_bytes(cfg, run.training.artifact_dtype) / READ_BYTES_PER_S
+        memory, why = _asked_mib(asked), ASKED
+        if memory is None and profile.memory_gb_per_node is None:
+            why = DEFAULT_MEMORY
+        elif memory is None and profile.gpus_per_node:
+            memory, why = self._gpu_share(1), "its GPU's share of the node's memory"
+        elif memory is None:
+            needed = _modelled(run, micro_batch_tokens=batch, zero_stage=0, precision="fp32")
+            memory, why = _gib((needed or 0.0) + 2 * PROCESS_BYTES), "training's memory on the same rows bounds it"
+        cpus = self._cpus(run, 1, asked)
         reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
-        reasons["minutes"] = f"{settings.validation_tokens:,} held-out tokens and the reading of each checkpoint"
-        gpus = 1 if profile.gpus_per_node else 0
-        resources = Resources(1, 1, gpus, self._cpus(run, 1, asked), memory, 0, 0, reasons)
-        return self._checked(f"evaluation of {run.run_id}", self.limited(Demand(resources, seconds), asked.minutes))
+        reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
+        resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
+        why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(told, tokens)}"
+        name = f"evaluation of {run.run_id}"
+        return self._checked(name, self.limited(Demand(resources, seconds, why=why_time), asked.minutes))
 
     def single(self, kind: str, asked: Asked) -> Resources:
         """Corpus and finish: one process, without a GPU."""
@@ -90,8 +97,12 @@ class Reckoner:
         why = {"minutes": "the partition's longest: a corpus is read once", "nodes": "one process"}
         if kind == "finish":
             longest, why["minutes"] = min(60, longest), "fits and report take minutes"
+        if asked.minutes:
+            why["minutes"] = ASKED
         memory = _asked_mib(asked)
+        why["memory_mb"] = "the partition's default: nothing is asked for" if memory is None else ASKED
         cpus = asked.cpus_per_task or min(2, self.profile.cpus_per_node)
+        why["cpus_per_task"] = ASKED if asked.cpus_per_task else "at most two: it reads, compresses and draws"
         resources = Resources(1, 1, 0, cpus, memory, asked.minutes or longest, 0, why)
         return self._checked(kind, Demand(resources, 0.0)).resources
 
@@ -106,17 +117,14 @@ class Reckoner:
             limit = minutes
         usable = max(60.0, limit * 60 - START_S - profile.signal_s)
         again = max(0, math.ceil(demand.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
-        reasons = dict(demand.resources.reasons)
-        if minutes is not None:
-            reasons["minutes"] = "asked for in jobs.resources"
+        reasons = dict(demand.resources.reasons) | {"minutes": demand.why if minutes is None else ASKED}
         if again:
             reasons["minutes"] += f"; queued again about {again} time(s), from its saved state"
         resources = replace(demand.resources, minutes=limit, expected_requeues=again, reasons=reasons)
         return replace(demand, resources=resources, fixed=minutes is not None)
 
     def _seconds(self, run: RunSpec, world: int, speed: Speed) -> float:
-        at_work = units(world, run, self.profile) * device_of(self.profile).peak_flops_per_s
-        return work(run, self.profile) / (at_work * speed.share)
+        return run.n_steps * expected(run, world, self.profile).step_seconds * speed.factor
 
     def _most_tasks(self, run: RunSpec) -> int:
         return self.profile.gpus_per_node or max(1, self.profile.cpus_per_node // run.training.threads)
@@ -136,17 +144,19 @@ class Reckoner:
                     f"jobs.resources of {run.arch}/{run.size}: a batch of {rows} sequences does not split over "
                     f"{nodes} x {tasks} processes; these numbers would do: {', '.join(whole)}"
                 )
-            return nodes, tasks, "asked for in jobs.resources"
-        device, best = device_of(self.profile), None
+            return nodes, tasks, ASKED
+        device, best, too_few = device_of(self.profile), None, False
         for nodes, tasks in worlds(run, self.profile.nodes, most):
             world = nodes * tasks
             needed = self._needed(run, world)
             held = needed is None or self._room(tasks, needed)
             if not held:
+                too_few = True
                 continue
             seconds = self._seconds(run, world, speed)
             if seconds <= self.profile.target_hours * 3600:
-                return nodes, tasks, f"the fewest {device.unit}s that finish in {self.profile.target_hours:g} h"
+                what = "hold it and finish" if too_few else "finish"
+                return nodes, tasks, f"the fewest {device.unit}s that {what} in {self.profile.target_hours:g} h"
             if best is None or world > best[0] * best[1]:
                 best = nodes, tasks
         if best is None:
@@ -185,6 +195,11 @@ class Reckoner:
         share = self.profile.cpus_per_node // self.profile.gpus_per_node if self.profile.gpus_per_node else 1
         return max(run.training.threads, share)
 
+    def _why_cpus(self, run: RunSpec, cpus: int, asked: Asked) -> str:
+        if asked.cpus_per_task:
+            return ASKED
+        return "training.threads" if cpus == run.training.threads else "its GPU's share of the node's cores"
+
     def _gpu_share(self, gpus: int) -> int:
         assert self.profile.memory_gb_per_node is not None
         return int(self.profile.memory_gb_per_node * 1e9 / MIB * gpus / self.profile.gpus_per_node)
@@ -192,9 +207,9 @@ class Reckoner:
     def _memory(self, run: RunSpec, nodes: int, tasks: int, asked: Asked) -> tuple[int | None, str]:
         """(MiB of a node, why)."""
         if asked.memory_gb is not None:
-            return _asked_mib(asked), "asked for in jobs.resources"
+            return _asked_mib(asked), ASKED
         if self.profile.memory_gb_per_node is None:
-            return None, "the partition's default: the profile names no memory_gb_per_node"
+            return None, DEFAULT_MEMORY
         if self.profile.gpus_per_node:
             # rank 0 writes the checkpoint from a copy and reads it again
             needed = tasks * PROCESS_BYTES + 8.0 * count_params(run.config).total
@@ -270,6 +285,16 @@ def _modelled(run: RunSpec, **settings: object) -> float | None:
         return float(training_memory(run.config, **settings)["total"])  # type: ignore[arg-type]
     except InputError:
         return None
+
+
+def _tasks(told: Mapping[str, float], tokens: Mapping[str, float | None]) -> str:
+    """ "1.31 M tokens of niah, 65,536 of validation", the most first, and those that cannot tell."""
+    ordered = sorted(told, key=lambda task: -told[task])
+    named = [f"{short(told[task])} tokens of {task}" for task in ordered[:NAMED_TASKS]]
+    if rest := ordered[NAMED_TASKS:]:
+        named.append(f"{short(sum(told[task] for task in rest))} of {len(rest)} more tasks")
+    named += [f"{task}, which cannot tell" for task in tokens if task not in told]
+    return ", ".join(named)
 
 
 def _asked_mib(asked: Asked) -> int | None:

@@ -1,8 +1,4 @@
-"""How long a run takes on a cluster: its work over the peak of its devices and the share of it that is reached.
-
-On GPUs the work is the FLOP of the convention `exact`. On CPUs, where runs are small and their FLOP are the lesser part
-of a step, it is worklist.expected_work. The share (MFU) is the profile's until finished runs tell.
-"""
+"""How long a run takes on a cluster: the pace that flops.pace expects, corrected by what finished runs took."""
 
 from __future__ import annotations
 
@@ -11,31 +7,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from flops import count_params, train_flops_per_token
+from flops import count_params
 from flops.hardware import DEVICES, Device
+from flops.pace import Pace
 from scaling.rundir import RunDir
 from scaling.sections import Cluster
 from scaling.spec import RunSpec
-from scaling.worklist import expected_work
+from scaling.worklist import pace_of
 
 Cell = tuple[str, str]  # (arch, size)
-PLAUSIBLE = (0.002, 1.0)  # shares of the peak; others are of runs that trained on another kind of device
+PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device
+ASSUMED = "assumed until finished runs tell"
 
 
 @dataclass(frozen=True)
 class Speed:
-    """`share` of the peak (in the work's own FLOP), and where it is from."""
+    """`factor` over the expected seconds, and where it is from."""
 
-    share: float
+    factor: float
     source: str
 
 
 @dataclass
 class Measured:
-    """The shares that the finished runs of one (arch, size) reached."""
+    """What the finished runs of one (arch, size) took over what was expected of them."""
 
     n_params: int  # non-embedding
-    shares: list[float]
+    factors: list[float]
 
 
 def device_of(profile: Cluster) -> Device:
@@ -43,43 +41,46 @@ def device_of(profile: Cluster) -> Device:
     return DEVICES[profile.gpu if profile.gpus_per_node else "cpu"]
 
 
-def work(run: RunSpec, profile: Cluster) -> float:
-    """FLOP of a whole run."""
-    if profile.gpus_per_node:
-        return train_flops_per_token(run.config, "exact") * float(run.n_tokens)
-    return expected_work(run)
-
-
-def units(world_size: int, run: RunSpec, profile: Cluster) -> int:
-    """GPUs, or cores, at work on a run of so many processes."""
-    return world_size if profile.gpus_per_node else world_size * run.training.threads
+def expected(run: RunSpec, world_size: int, profile: Cluster) -> Pace:
+    """On so many processes, at the profile's MFU; on cores that is what was measured unless the profile names one."""
+    on_gpus = profile.gpus_per_node > 0
+    mfu = profile.mfu if on_gpus or "mfu" in profile.model_fields_set else None
+    return pace_of(run, device_of(profile), world_size * (1 if on_gpus else run.training.threads), mfu)
 
 
 def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[Cell, Measured]:
-    """The shares that finished runs reached, by (arch, size): from the tokens per second of their last row and the
-    number of processes that wrote their last state. Without a state, or with an implausible share, a run tells nothing.
+    """What finished runs took over what is expected on this cluster, by (arch, size): from the tokens per second of
+    their last row and the number of processes that wrote their last state. Without a state, from another kind of device
+    (their log says which), or with an implausible factor, a run tells nothing.
     """
     found: dict[Cell, Measured] = {}
+    kind = "cuda" if profile.gpus_per_node else "cpu"
     for run, rundir in done:
         row, states = rundir.last_row(), rundir.states(verify=False)
-        if row is None or not states or not row.get("tokens_per_s"):
+        if row is None or not states or not row.get("tokens_per_s") or _device_type(rundir) not in (None, kind):
             continue
-        at_work = units(int(states[-1].manifest["world_size"]), run, profile)
-        per_token = work(run, profile) / run.n_tokens
-        share = row["tokens_per_s"] * per_token / (at_work * device_of(profile).peak_flops_per_s)
-        if PLAUSIBLE[0] <= share <= PLAUSIBLE[1]:
-            kind = Measured(count_params(run.config).non_embedding, [])
-            found.setdefault((run.arch, run.size), kind).shares.append(share)
+        step = expected(run, int(states[-1].manifest["world_size"]), profile)
+        factor = run.training.batch_tokens / row["tokens_per_s"] / step.step_seconds
+        if PLAUSIBLE[0] <= factor <= PLAUSIBLE[1]:
+            cell = Measured(count_params(run.config).non_embedding, [])
+            found.setdefault((run.arch, run.size), cell).factors.append(factor)
     return found
 
 
-def speed_of(run: RunSpec, profile: Cluster, measured: Mapping[Cell, Measured]) -> Speed:
-    """Of a run: measured on its own architecture and size, else on the nearest size of its architecture, else assumed.
+def _device_type(rundir: RunDir) -> str | None:
+    """cpu or cuda, as the trainer says when it starts; None where the log is gone."""
+    try:
+        lines = rundir.log.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.rpartition(", ")[2] for line in reversed(lines) if "process(es), " in line), None)
 
-    A larger model reaches more of the peak than a smaller one, so a far size is no measure: within a factor of 4.
-    """
+
+def speed_of(run: RunSpec, measured: Mapping[Cell, Measured]) -> Speed:
+    """Of a run: measured on its own architecture and size, else on the nearest size of its architecture within a factor
+    of 4, else as expected."""
     if (run.arch, run.size) in measured:
-        own = measured[run.arch, run.size].shares
+        own = measured[run.arch, run.size].factors
         return Speed(median(own), f"measured on {len(own)} finished run{'s' if len(own) > 1 else ''} of its kind")
     n_params = count_params(run.config).non_embedding
     near = [
@@ -87,5 +88,5 @@ def speed_of(run: RunSpec, profile: Cluster, measured: Mapping[Cell, Measured]) 
     ]
     if near and min(near)[0] <= math.log(4):
         size = min(near)[1]
-        return Speed(median(measured[run.arch, size].shares), f"measured on {run.arch}/{size}")
-    return Speed(profile.mfu, "assumed by the profile")
+        return Speed(median(measured[run.arch, size].factors), f"measured on {run.arch}/{size}")
+    return Speed(1.0, ASSUMED)

@@ -6,6 +6,7 @@ This module adds the command to those of the flops package, which may not know o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +17,11 @@ from flops import artifact_bytes, count_params, state_bytes, train_flops_per_tok
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, FILLED, Device, device_of
+from flops.pace import MFU, START_S, makespan
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
-from flops.tables import Column, Table, digits, emit, format_of, short, si, warn
+from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
+
+from .worklist import pace_of
 
 if TYPE_CHECKING:
     from .spec import RunSpec, StudySpec
@@ -30,8 +34,13 @@ SUMMED = ("flops", "device_hours", "wall_seconds", "artifact_bytes", "state_byte
 def study(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")],
     device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)} (one core).")] = "h100",
-    mfu: Annotated[str, typer.Option(help="Share of the device's peak that training reaches.")] = "0.4",
-    gpus: Annotated[str, typer.Option(help="Devices (cpu: cores) at work, all on one run after the other.")] = "1",
+    mfu: Annotated[
+        str | None, typer.Option(help="Share of the peak that matrix products reach; default: 0.4, cpu: as measured.")
+    ] = None,
+    gpus: Annotated[
+        str,
+        typer.Option(help="Devices (cpu: cores) at work, on jobs.parallel runs at once, default one after the other."),
+    ] = "1",
     convention: Convention = "exact",
     only: Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0.")] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3.")] = None,
@@ -41,7 +50,7 @@ def study(
     """What a study costs: FLOP, device hours, wall time and disk, of each run and in total."""
     form = format_of(form, as_json)
     convention = convention_named(convention)
-    chosen, share = device_of(device), quantity(mfu, "--mfu", 1.0)
+    chosen, share = device_of(device), None if mfu is None else quantity(mfu, "--mfu", 1.0)
     count = whole(gpus, "--gpus", MOST_GPUS)
 
     from .spec import load_study
@@ -53,17 +62,23 @@ def study(
 
 
 def cost(
-    spec: StudySpec, runs: Sequence[RunSpec], device: Device, mfu: float, gpus: int, convention: str
+    spec: StudySpec, runs: Sequence[RunSpec], device: Device, mfu: float | None, gpus: int, convention: str
 ) -> dict[str, Any]:
-    """{"study", "device", .., "runs": [row], "totals", "warnings"}; runs go one after the other on all `gpus` devices.
+    """{"study", "device", .., "runs": [row], "totals", "warnings"}; the `gpus` devices (cpu: cores) work on
+    `runs_at_once` runs, one where the study does not name more, each on an equal share of them.
 
-    flops: training FLOP under `convention`; device_hours: flops / (peak x mfu); wall_seconds: those over `gpus`;
-    memory_bytes: on each device (None where the architecture's costs do not tell); artifact_bytes: all checkpoints;
-    state_bytes: the states kept for resuming. Raises InputError where the convention does not cover an architecture.
+    flops: training FLOP under `convention`; wall_seconds: the start of the process and all steps at the pace of
+    flops.pace, `pace` saying how that is known; device_hours: those of the run's devices; memory_bytes: on each device
+    (None where the architecture's costs do not tell); artifact_bytes: all checkpoints; state_bytes: the states kept for
+    resuming. Totals are sums, but wall_seconds: until the last run ends. Raises InputError where the convention does
+    not cover an architecture.
     """
-    rows = [run_cost(run, device, mfu, gpus, convention) for run in runs]
+    at_once = min(spec.jobs.parallel or 1, gpus)
+    units = {run.run_id: _units(run, device, gpus // at_once, spec.jobs.processes) for run in runs}
+    rows = [run_cost(run, device, mfu, units[run.run_id], convention) for run in runs]
     totals: dict[str, Any] = {"n_runs": len(rows)} | {key: sum(row[key] for row in rows) for key in COUNTED}
     totals |= {key: math.fsum(row[key] for row in rows) for key in SUMMED}
+    totals["wall_seconds"] = makespan((row["wall_seconds"] for row in rows), at_once)
     totals["pf_days"] = totals["flops"] / PF_DAY
     return {
         "study": spec.name,
@@ -74,19 +89,27 @@ def cost(
         "peak_source": device.source,
         "mfu": mfu,
         "gpus": gpus,
+        "runs_at_once": at_once,
         "convention": convention,
         "runs": rows,
         "totals": totals,
-        "warnings": [*_uneven(runs, device, gpus), *_too_large(rows, device)],
+        "warnings": [*_uneven(runs, device, gpus // at_once), *_idle(rows, device), *_too_large(rows, device)],
     }
 
 
-def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: str) -> dict[str, Any]:
-    """One run's row."""
+def _units(run: RunSpec, device: Device, share: int, processes: int) -> int:
+    """Devices at work on the run; of cores no more than its processes have threads for."""
+    return share if device.unit == "GPU" else min(share, processes * run.training.threads)
+
+
+def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, convention: str) -> dict[str, Any]:
+    """One run's row, of `units` devices."""
     cfg, training = run.config, run.training
     flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
-    seconds = flops / (device.peak_flops_per_s * mfu)
+    step = pace_of(run, device, units, mfu, convention)
+    seconds = START_S[device.unit] + run.n_steps * step.step_seconds
     checkpoints = len(run.checkpoint_steps)
+    processes = units if device.unit == "GPU" else max(1, units // training.threads)
     return {
         "run_id": run.run_id,
         "arch": run.arch,
@@ -96,9 +119,12 @@ def run_cost(run: RunSpec, device: Device, mfu: float, gpus: int, convention: st
         "n_tokens": run.n_tokens,
         "n_steps": run.n_steps,
         "flops": flops,
-        "device_hours": seconds / 3600,
-        "wall_seconds": seconds / gpus,
-        "memory_bytes": _memory(run, gpus, device.unit == "GPU"),
+        "devices": units,
+        "device_hours": seconds * units / 3600,
+        "wall_seconds": seconds,
+        "pace": step.basis,
+        "host_bound": step.host_bound,
+        "memory_bytes": _memory(run, processes, device.unit == "GPU"),
         "n_checkpoints": checkpoints,
         "artifact_bytes": checkpoints * artifact_bytes(cfg, training.artifact_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
@@ -138,8 +164,10 @@ def _memory(run: RunSpec, gpus: int, kernels: bool) -> float | None:
 
 
 def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
-    """A line for each size of batch that does not split over the devices, naming the numbers around that it does."""
-    found = []
+    """A line for each size of batch that does not split over the GPUs, naming the numbers around that it does."""
+    found: list[str] = []
+    if device.unit != "GPU":
+        return found
     for rows in sorted({run.training.batch_tokens // run.context_length for run in runs}):
         if rows % gpus:
             whole_shares = [n for n in range(1, rows + 1) if rows % n == 0]
@@ -150,6 +178,17 @@ def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
                 f"would do"
             )
     return found
+
+
+def _idle(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
+    """A line where several GPUs wait for one run's host."""
+    bound = [row for row in rows if row["host_bound"] and row["devices"] > 1]
+    if device.unit != "GPU" or not bound:
+        return []
+    return [
+        f"{len(bound)} of {len(rows)} runs are bound by the host, which more GPUs for one run do not help: several "
+        f"runs at once do (jobs.parallel)"
+    ]
 
 
 def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
@@ -167,14 +206,6 @@ def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
     ]
 
 
-def duration(seconds: float) -> str:
-    """45 s, 12.3 min, 5.10 h, 3.42 d."""
-    for scale, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= scale * (2 if unit == "d" else 1):
-            return f"{seconds / scale:,.1f} {unit}" if seconds >= 10 * scale else f"{seconds / scale:.2f} {unit}"
-    return f"{seconds:.3g} s"
-
-
 def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     """The table, and `found` itself for JSON."""
     unit, totals = found["device_unit"], found["totals"]
@@ -188,24 +219,40 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("n_steps", "steps", csv_only=True),
         Column("flops", f"FLOP\n{found['convention']}", digits),
         Column("device_hours", f"{unit}-hours", digits),
+        Column("devices", csv_only=True),
         Column("wall_seconds", "wall time", duration),
+        Column("pace", csv_only=True),
         Column("memory_bytes", f"bytes a\n{unit}", si),
         Column("n_checkpoints", csv_only=True),
         Column("artifact_bytes", "check-\npoints", si),
         Column("state_bytes", "states", si),
     ]
     number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"
-    title = (
-        f"{found['study']}: {totals['n_runs']} runs on {number} ({found['device']}) at {found['mfu']:.0%} of the peak"
+    at_once = found["runs_at_once"]
+    title = f"{found['study']}: {totals['n_runs']} runs on {number} ({found['device']}), " + (
+        f"{at_once} at once" if at_once > 1 else "one after the other"
     )
     notes = [
         f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
         f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
-        f"One run after the other, tokens in whole batches; checkpoints (weights) and states: bytes on disk; without "
-        f"corpus, evaluation, restarts."
+        f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
+        f"restarts; {START_S[unit]:g} s from the start of a process to its first step.",
+        *_bases(found),
     ]
     rows = [*found["runs"], {"run_id": "total"} | totals]
     return Table(title, columns, rows, notes, last=1), found
+
+
+def _bases(found: dict[str, Any]) -> list[str]:
+    """How the times are known, with the number of runs: a line for each way."""
+    runs = found["runs"]
+    if found["device_unit"] == "core":
+        return [f"Times: {basis}, of {number} runs." for basis, number in Counter(row["pace"] for row in runs).items()]
+    bound = Counter(row["pace"] for row in runs if row["host_bound"])
+    lines = [f"Times of {number} runs: {basis}." for basis, number in bound.items()]
+    if free := len(runs) - sum(bound.values()):
+        lines.append(f"Times of {free} runs: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")
+    return lines
 
 
 def main() -> None:

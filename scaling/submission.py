@@ -16,7 +16,7 @@ from jobs.profile import load_profile
 from jobs.resources import Reckoner
 from jobs.speed import measured
 
-from .evaluation import steps_to_evaluate
+from .evaluation import Choice, eval_tasks, planned_tokens, steps_to_evaluate
 from .rundir import check_run
 from .spec import RunSpec, StudySpec
 from .worklist import is_trained
@@ -75,7 +75,7 @@ def draft(
     active = {place.submission.number for place in records.places(found, elements) if place.element.active}
     records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new)
     state = look(request, found, elements, retry)
-    shares = measured(((run, request.rundir(run)) for run in state.done), profile)
+    factors = measured(((run, request.rundir(run)) for run in state.done), profile)
     most = profile.max_array_size
     if most is None and not local and slurm_asked:
         most = slurm.max_array_size()
@@ -84,10 +84,11 @@ def draft(
     plan = make_plan(
         study,
         state.needs,
-        Reckoner(profile, shares),
+        Reckoner(profile, factors),
         corpus=state.unprepared,
         finish=finish,
         max_array_size=most or MAX_ARRAY_SIZE,
+        tokens=lambda run: _tokens(request, run),
     )
     return Draft(plan, study, profile, state)
 
@@ -188,6 +189,12 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
     except InputError as error:
         return Seen(status.merge(rows, [], []), [], f"{error}; shown is what the run directories say")
     return Seen(status.merge(rows, found, elements), status.job_rows(found, elements))
+
+
+def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
+    """Of one checkpoint's evaluation, by task; None for one from outside that cannot tell."""
+    known = planned_tokens(request, run)
+    return {task.name: known.get(task.name) for task in eval_tasks(request, Choice())}
 
 
 def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from data.files import read_manifest
 from flops import cost_table
+from flops.hardware import DEVICES, Device
+from flops.pace import Pace, pace
 
 from .rundir import RunDir
 from .spec import RunSpec
@@ -13,16 +15,18 @@ from .spec import RunSpec
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.train_run
 VERIFIED_PARAMS = 100_000_000  # artifacts are checksummed again before they are relied on up to this size
 
-# What a token of each architecture costs beside its FLOP, as measured on one CPU thread: a guess that orders the runs
-# and weighs them in the time left, nothing else. 1.5 where it was not measured.
-MIXER_FACTOR = {"llama": 1.0, "tnl": 1.0, "hgrn2": 1.5, "cosformer2": 1.2}
-OVERHEAD_FLOP = 400_000.0
+
+def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
+    """Of the run's steps on `units` devices: as many processes, or on cores as many as its threads fill."""
+    processes = units if device.unit == "GPU" else max(1, units // run.training.threads)
+    share = -(-(run.training.batch_tokens // run.context_length) // processes)
+    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
+    return pace(run.config, run.training.batch_tokens, device, units, -(-share // micro), mfu, convention)
 
 
 def expected_work(run: RunSpec) -> float:
-    """FLOP, weighted by what else a token costs: orders the runs, longest first, and shares out the time left."""
-    per_token = float(cost_table(run.config)["flops_per_token_train"]["exact"])
-    return run.n_tokens * (per_token + OVERHEAD_FLOP) * MIXER_FACTOR.get(run.arch, 1.5)
+    """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
+    return run.n_steps * pace_of(run, DEVICES["cpu"]).step_seconds
 
 
 def is_small(run: RunSpec) -> bool:

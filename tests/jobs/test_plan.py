@@ -129,6 +129,21 @@ def test_the_paper_on_64_and_512_gpus(nodes, size_of_7b):
             assert job.resources.nodes == 1, "a 70M run does not hold a 7B run's nodes"
 
 
+def test_evaluations_are_given_the_time_that_their_tasks_take(tmp_path):
+    """Of every checkpoint, after training and of trained runs alike."""
+    spec = study(tmp_path, ["98k"])
+    tokens = {"validation": 65_536, "niah": 50_000_000}
+    run = spec.runs()[0]
+    for need, count in ((Need(run, True), len(run.checkpoint_steps)), (Need(run, False, (1, 2)), 2)):
+        short, long = (
+            by_kind(planned(spec, [need], tokens=tokens_of), "eval")[0].resources
+            for tokens_of in (None, lambda run: tokens)
+        )
+        assert short.minutes == 10 < long.minutes
+        assert f"of {count} one after the other" in long.reasons["minutes"]
+        assert "50.00M tokens of niah" in long.reasons["minutes"]
+
+
 def test_a_plan_survives_json(tmp_path):
     spec = study(tmp_path, ["6k", "98k"])
     plan = planned(spec, to_train(spec))

@@ -9,7 +9,7 @@ from arch.errors import InputError
 from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
 from jobs.resources import START_S, Reckoner, splits, worlds
-from jobs.speed import Measured, measured, speed_of, work
+from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir import RunDir
 from scaling.sections import Asked, Cluster
 from scaling.spec import load_study
@@ -150,9 +150,9 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
 def test_an_evaluation_is_one_process(tmp_path):
     spec = study(tmp_path, ["98k"])
     run = spec.runs()[0]
-    on_cpu = Reckoner(cluster()).evaluate(run, spec.evaluation, NOTHING).resources
+    on_cpu = Reckoner(cluster()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
     assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
-    on_gpu = Reckoner(gpus()).evaluate(run, spec.evaluation, NOTHING).resources
+    on_gpu = Reckoner(gpus()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
     assert (on_gpu.gpus_per_node, on_gpu.memory_mb) == (1, int(500e9 / 2**20 / 8))
 
 
@@ -166,20 +166,29 @@ def finished(tmp_path, run, tokens_per_s, world_size):
     return rundir
 
 
-def test_finished_runs_replace_the_assumed_share(tmp_path):
-    spec, profile = study(tmp_path, ["6k", "10k", "393k"], seeds=3), cluster(mfu=0.4)
+def test_finished_runs_correct_what_is_expected(tmp_path):
+    spec, profile = study(tmp_path, ["6k", "10k", "393k"], seeds=3), cluster()
     runs = {(run.arch, run.size, run.seed): run for run in spec.runs()}
     done = [(runs["llama", "6k", seed], speed) for seed, speed in ((0, 1e4), (1, 3e4), (2, 2e4))]
-    shares = measured(((run, finished(tmp_path, run, speed, 2)) for run, speed in done), profile)
+    factors = measured(((run, finished(tmp_path, run, speed, 2)) for run, speed in done), profile)
     own = runs["llama", "6k", 0]
-    expected = 2e4 * work(own, profile) / own.n_tokens / (2 * 96e9)
-    assert math.isclose(speed_of(own, profile, shares).share, expected)
-    assert speed_of(own, profile, shares).source == "measured on 3 finished runs of its kind"
-    assert speed_of(runs["llama", "10k", 0], profile, shares).source == "measured on llama/6k"
+    factor = 512 / 2e4 / expected(own, 2, profile).step_seconds
+    assert math.isclose(speed_of(own, factors).factor, factor)
+    assert speed_of(own, factors).source == "measured on 3 finished runs of its kind"
+    assert speed_of(runs["llama", "10k", 0], factors).source == "measured on llama/6k"
     for far in (runs["llama", "393k", 0], runs["hgrn2", "6k", 0]):
-        assert speed_of(far, profile, shares).share == 0.4
-    demand = Reckoner(profile, shares).train(own, NOTHING)
-    assert math.isclose(demand.seconds, own.n_tokens / 1e4), "one process is half as fast as the two that were measured"
+        assert (speed_of(far, factors).factor, speed_of(far, factors).source) == (1.0, ASSUMED)
+    asked = Reckoner(profile, factors).train(own, Asked(tasks_per_node=2))
+    assert math.isclose(asked.seconds, own.n_tokens / 2e4), "as long as it took"
+    assert "measured on 3 finished runs" in asked.resources.reasons["minutes"] or asked.fixed
+
+
+def test_a_profiles_mfu_is_that_of_its_gpus_and_of_cores_where_it_names_one(tmp_path):
+    run = study(tmp_path, ["393k"]).runs()[0]
+    assert expected(run, 1, cluster()) == expected(run, 1, cluster(nodes=2))
+    assert expected(run, 1, cluster(mfu=0.1)).step_seconds > expected(run, 1, cluster()).step_seconds
+    large = paper("1b")
+    assert expected(large, 8, gpus(mfu=0.2)).step_seconds == 2 * expected(large, 8, gpus()).step_seconds
 
 
 def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
@@ -187,5 +196,28 @@ def test_a_run_without_a_state_or_a_speed_tells_nothing(tmp_path):
     assert measured([(run, RunDir(tmp_path / "none"))], cluster()) == {}
     assert measured([(run, finished(tmp_path, run, 0.0, 1))], cluster()) == {}
     on_a_cpu = finished(tmp_path / "cpu", run, 1e4, 1)
+    on_a_cpu.log.write_text(f"{run.run_id}: step 0 of 5, 1 process(es), cpu\n")
     assert measured([(run, on_a_cpu)], cluster()) and not measured([(run, on_a_cpu)], gpus())
-    assert speed_of(run, cluster(), {("hgrn2", "6k"): Measured(5000, [0.1])}).source == "assumed by the profile"
+    assert speed_of(run, {("hgrn2", "6k"): Measured(5000, [0.1])}).source == ASSUMED
+
+
+def test_reasons_say_what_is_so(tmp_path):
+    """Nobody asked for memory; a limit that was asked for is not reckoned; tasks stand behind an evaluation's time."""
+    run, bare = study(tmp_path, ["98k"]).runs()[0], cluster(memory_gb_per_node=None)
+    tokens = {"validation": 65_536, "niah": 2_000_000, "mine": None}
+    reckoner = Reckoner(bare)
+    for found in (reckoner.train(run, NOTHING), reckoner.evaluate(run, tokens, 16, NOTHING)):
+        assert found.resources.memory_mb is None
+        assert found.resources.reasons["memory_mb"].startswith("the partition's default: the profile names no memory")
+        assert found.resources.reasons["cpus_per_task"] == "training.threads"
+    for kind in ("corpus", "finish"):
+        assert "asked" not in reckoner.single(kind, NOTHING).reasons["minutes"]
+        assert reckoner.single(kind, Asked(minutes=7)).reasons["minutes"] == "asked for in jobs.resources"
+        assert reckoner.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "asked for in jobs.resources"
+    both = reckoner.evaluate(run, tokens, 16, NOTHING)
+    told = both.resources.reasons["minutes"]
+    assert "2.000M tokens of niah, 65.54k tokens of validation, mine, which cannot tell" in told
+    alone = reckoner.evaluate(run, {"validation": 65_536}, 16, NOTHING)
+    assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
+    gpu = Reckoner(gpus()).train(paper("70m"), NOTHING).resources
+    assert gpu.reasons["cpus_per_task"] in ("training.threads", "its GPU's share of the node's cores")

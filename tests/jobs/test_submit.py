@@ -219,7 +219,7 @@ def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_pat
     assert list(told["scripts"]) == ["corpus", "train-0", "eval-0", "finish"] and told["validated"]
     assert all(text.startswith("#!/bin/bash\n#SBATCH ") for text in told["scripts"].values())
     shown = scaling("submit", study, "--dry-run", "--explain")
-    assert "SLURM accepts every script" in shown and "aftercorr train-0" in shown and "assumed by the profile" in shown
+    assert "SLURM accepts every script" in shown and "aftercorr train-0" in shown and "assumed until finished" in shown
     assert not queued(slurm) and not (tmp_path / "out").exists()
 
 

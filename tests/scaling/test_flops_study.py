@@ -10,7 +10,10 @@ from arch.errors import InputError
 from arch.presets import preset
 from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
 from flops.hardware import DEVICES, device_of
-from scaling.flops_study import SUMMED, cost, duration, states_kept
+from flops.pace import pace
+from flops.shapes import free_shape
+from flops.tables import duration
+from scaling.flops_study import SUMMED, cost, states_kept
 from scaling.plan import plan
 from scaling.spec import load_study
 from scaling.trainer import Trainer
@@ -53,19 +56,45 @@ def test_totals_are_sums_and_agree_with_the_plan(name):
 
 
 def test_hours_by_hand():
-    """H100: 989.5e12 x 0.4 FLOP/s; 64 of them share a run, whose device hours stay what they are."""
-    one, many = of("paper"), of("paper", gpus=64)
+    """H100: 989.5e12 x 0.4 FLOP/s; 60 of them share a run, whose device hours stay what they are, but for the start of
+    60 processes, and where the host is slower than the FLOP."""
+    one, many = of("paper"), of("paper", gpus=60)
     for row, shared in zip(one["runs"], many["runs"], strict=True):
         cfg = preset(row["arch"], row["size"])
         assert row["flops"] == train_flops_per_token(cfg, "exact") * PAPER_STEPS * 480 * 8192
-        assert row["device_hours"] == shared["device_hours"] == pytest.approx(row["flops"] / (989.5e12 * 0.4) / 3600)
-        assert (
-            shared["wall_seconds"] * 64
-            == pytest.approx(row["wall_seconds"])
-            == pytest.approx(3600 * row["device_hours"])
-        )
-    slower = of("paper", device="a100")["totals"]["device_hours"] / one["totals"]["device_hours"]
-    assert slower == pytest.approx(989.5 / 312)
+        by_flops = row["flops"] / (989.5e12 * 0.4)
+        for found, gpus in ((row, 1), (shared, 60)):
+            assert found["device_hours"] == pytest.approx(gpus * found["wall_seconds"] / 3600)
+            if not found["host_bound"]:
+                assert found["wall_seconds"] == pytest.approx(20 + by_flops / gpus)
+            else:
+                assert found["wall_seconds"] > 20 + by_flops / gpus
+    assert {row["size"] for row in many["runs"] if not row["host_bound"]} >= {"1b", "3b", "7b"}
+    slower = of("paper", "grid.sizes=[7b]", "grid.extra_seeds={}", device="a100")["totals"]["device_hours"]
+    of_7b = sum(row["device_hours"] for row in one["runs"] if row["size"] == "7b")
+    assert slower / of_7b == pytest.approx(989.5 / 312, rel=1e-4)
+
+
+def test_a_quickstart_takes_the_minutes_it_took_on_two_cores():
+    """8 min 44 s with corpus, evaluation, fits and report (README.md): 28 runs, two at once, a thread each."""
+    study = load_study("quickstart")
+    found = cost(study, study.runs(), device_of("cpu"), None, 2, "exact")
+    assert 7 * 60 < found["totals"]["wall_seconds"] < 8.75 * 60 and found["runs_at_once"] == 2
+    assert all(row["devices"] == 1 for row in found["runs"]), "a run of one thread has no use for a second core"
+    one = cost(study, study.runs(), device_of("cpu"), None, 1, "exact")["totals"]["wall_seconds"]
+    assert one == pytest.approx(2 * found["totals"]["wall_seconds"], rel=0.05)
+
+
+def test_small_models_on_a_gpu_take_as_long_as_their_host():
+    """HGRN2 with 8 layers: 48 ms a step of 65,536 tokens in the trainer on an H200, where its FLOP take 6."""
+    cfg = free_shape("hgrn2", 256, 8, vocab_size=257, context_length=2048)
+    found = pace(cfg, 65_536, device_of("h200"))
+    assert found.host_bound and 0.040 < found.step_seconds < 0.055 and "H200" in found.basis
+    assert pace(cfg, 65_536, device_of("h200"), passes=4).step_seconds == pytest.approx(4 * found.step_seconds)
+    large = pace(preset("hgrn2", "1b"), 65_536, device_of("h200"))
+    assert not large.host_bound and "40.0% of the peak" in large.basis
+    warnings = of("quickstart", gpus=4, device="h200")["warnings"]
+    assert any("28 of 28 runs are bound by the host" in line for line in warnings)
 
 
 def test_disk_is_that_of_flops_memory():
@@ -134,7 +163,12 @@ def test_the_command():
     assert [float(row["flops"]) for row in rows] == [row["flops"] for row in found["runs"]] + [found["totals"]["flops"]]
     assert (found["mfu"], found["gpus"], found["device"], found["convention"]) == (0.35, 8, "H200 SXM", "exact")
     text = must(*args)
-    assert "8 GPUs (H200 SXM) at 35% of the peak" in text and "data sheet" in text and "convention exact" in text
+    assert (
+        "8 GPUs (H200 SXM), one after" in text
+        and "FLOP at 35% of the peak" in text
+        and "data sheet" in text
+        and "convention exact" in text
+    )
     result = flops("study", "quickstart", "--set", "grid.archs=[hgrn1]", "--convention", "paper")
     assert result.returncode == 2 and "'paper' has no formula for hgrn1" in result.stderr
     with pytest.raises(InputError, match="did you mean 'a100'"):
