@@ -61,10 +61,15 @@ def study(
     ] = None,
 ) -> None:
     """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
+    from analysis.evals.table import score_tables
+
     from . import evaluation
+    from .plan import text_table
 
     request = request_of(study, only, sets, out, as_json)
     choice = evaluation.Choice(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
+    if not (worker or checkpoint):
+        evaluation.require_checkpoints(request)
     if worker or checkpoint:
         raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
     if dry_run:
@@ -74,6 +79,9 @@ def study(
         result = evaluation.eval_stage(request, choice)
     if as_json:
         print_json(result)
+    else:
+        for title, heads, rows in score_tables(result["results"]):
+            print(f"\n{title}\n{text_table(heads, rows)}")
     close(request, {"evaluations": result})
 
 
@@ -109,6 +117,7 @@ def list_tasks(
 def table(
     study: Study,
     only: Only = None,
+    sets: Sets = None,
     out: Out = None,
     all_steps: Annotated[
         bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
@@ -116,19 +125,26 @@ def table(
     as_json: AsJson = False,
 ) -> None:
     """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
-    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing."""
+    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out,
+    because weights, data or settings changed since or it failed."""
     from analysis.evals.lmeval.summary import show_summary, summary
-    from analysis.evals.table import stored_results
 
+    from .evaluation import current_results, require_checkpoints, shown_words
     from .plan import text_table
 
-    request = request_of(study, only, None, out, as_json)
-    results = stored_results(request.study.directory / "runs", [run.run_id for run in request.runs])
-    rows = summary(results, all_steps)
+    request = request_of(study, only, sets, out, as_json)
+    require_checkpoints(request)
+    found = current_results(request)
+    rows = summary(found.results, all_steps)
     if as_json:
-        return print_json(rows)
+        return print_json({"rows": rows} | found.to_dict())
+    for line in found.lines():
+        tell(line)
     if not rows:
-        return print("no results yet: scaling eval STUDY --tasks csr,ppl (`scaling eval list` shows all)")
+        raise InputError(
+            f"{request.study.name}: no downstream results" + (" of today" if found.left_out else " yet") + ": run "
+            f"`scaling eval {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
+        )
     heads, cells, notes = show_summary(rows)
     print("\n".join([text_table(heads, cells), *notes]))
 

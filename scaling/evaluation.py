@@ -6,22 +6,25 @@ and need no lock; this process starts some, watches the results appear, and draw
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError, nearest
 
+from .study_file import PACKAGED
 from .worklist import EXIT_INPUT, expected_work, thread_environment
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix, Pair
     from analysis.evals.planning import Planned
+    from analysis.evals.standing import Standing
     from analysis.evals.task import Place, Task
 
     from .commands import Request
@@ -124,6 +127,24 @@ def planned_tokens(request: Request, run: RunSpec) -> dict[str, int]:
 _last: list[tuple[Request, dict[str, dict[str, Planned]]]] = []  # asked for run after run, of one request
 
 
+def shown_words(request: Request) -> str:
+    """The study as the next command names it."""
+    path = Path(request.study.path)
+    words = [path.stem if path.parent == PACKAGED else str(path)]
+    words += [word for change in request.study.sets for word in ("--set", change)]
+    return shlex.join([*words, *(["--only", request.only] if request.only else [])])
+
+
+def require_checkpoints(request: Request) -> None:
+    """Raise InputError where no run that was asked for has a checkpoint."""
+    runs = request.study.directory / "runs"
+    if not any(path for run in request.runs for path in (runs / run.run_id / "checkpoints").glob("[0-9]*")):
+        raise InputError(
+            f"{request.study.name}: no checkpoints yet in {request.study.directory}: train first, "
+            f"`scaling train {shown_words(request)}`"
+        )
+
+
 def eval_matrix(request: Request, choice: Choice) -> Matrix:
     """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
@@ -190,9 +211,11 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
 
     Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
-    forward_tokens} of what was done now, in seconds of all workers together.
+    forward_tokens} of what was done now, in seconds of all workers together, and results: the numbers of all pairs that
+    have them, as {run_id, step, n_tokens, task, values}.
     """
     from analysis.evals.claims import clear
+    from analysis.evals.table import numbers
 
     choice = choice or Choice()
     matrix = eval_matrix(request, choice)
@@ -208,7 +231,7 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     done = _run_workers(request, choice, missing, failed) if missing else []
     warnings = list(dict.fromkeys(line for r in done for line in r["values"].get("warnings", [])))
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
-        show_results(request)
+        show_results(request, choice)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
     if done:
@@ -220,7 +243,11 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
-    return result | {"cost": cost}
+    stored = [one for pair in matrix.pairs if (one := pair.stored()) is not None]
+    told = [
+        {key: one[key] for key in ("run_id", "step", "n_tokens", "task")} | {"values": numbers(one)} for one in stored
+    ]
+    return result | {"cost": cost, "results": told}
 
 
 def _run_workers(
@@ -263,17 +290,32 @@ def _run_workers(
     return list(progress.done.values())
 
 
-def show_results(request: Request) -> None:
-    """results/evals.parquet and evals/index.html of all the study's own runs."""
+def current_results(request: Request, choice: Choice | None = None) -> Standing:
+    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `choice` are known
+    beside the study's. Raises InputError for settings that cannot be."""
+    from analysis.evals.registry import known_tasks, make_tasks
+    from analysis.evals.standing import standing
+
+    place, runs_dir = place_of(request), request.study.directory / "runs"
+    words = [*(request.study.evaluation.tasks or ()), *(choice.tasks if choice else ())]
+    names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
+    wanted = [name for name in known_tasks(place) if name in names] + [word for word in words if ":" in word]
+    return standing(runs_dir, request.runs, make_tasks(wanted, place))
+
+
+def show_results(request: Request, choice: Choice | None = None) -> None:
+    """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
     from analysis.evals.page import write_page
-    from analysis.evals.table import stored_results, tidy, write_table
+    from analysis.evals.table import tidy, write_table
 
     directory = request.study.directory
-    results = stored_results(directory / "runs", [run.run_id for run in request.study.runs()])
-    if write_table(directory / "results" / "evals.parquet", tidy(results)):
+    found = current_results(replace(request, only=None), choice)
+    for line in found.lines():
+        request.say(f"eval: {line}")
+    if write_table(directory / "results" / "evals.parquet", tidy(found.results)):
         request.say(f"eval: all numbers are in {directory}/results/evals.parquet")
-    if all(result["task"] == "validation" for result in results):
+    if all(result["task"] == "validation" for result in found.results):
         return  # the report shows it
-    page = write_page(directory / "evals", request.study.name, results)
+    page = write_page(directory / "evals", request.study.name, found.results, found.lines())
     if page.fresh:
         request.say(f"eval: drawn, {page.path}" + (f" (no PNGs: {page.no_pictures})" if page.no_pictures else ""))

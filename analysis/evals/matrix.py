@@ -41,7 +41,7 @@ class Checkpoint:
 
     @property
     def autocast(self) -> bool:
-        return self.run.training.precision == "bf16"
+        return is_bf16(self.run)
 
     @property
     def weights_sha256(self) -> str:
@@ -180,22 +180,28 @@ def expand(
             matrix.n_refused += len(checkpoints)
     for checkpoint in checkpoints:
         for task, data_hash in hashes:
-            matrix.pairs.append(Pair(checkpoint, task, result_key(checkpoint, task, data_hash), data_hash))
+            key = result_key(checkpoint.weights_sha256, task, data_hash, checkpoint.autocast)
+            matrix.pairs.append(Pair(checkpoint, task, key, data_hash))
     return matrix
 
 
-def result_key(checkpoint: Checkpoint, task: Task, data_hash: str) -> str:
-    """16 hex digits over everything that decides a result."""
+def result_key(weights: str, task: Task, data_hash: str, autocast: bool) -> str:
+    """16 hex digits over everything that decides a result. weights: their SHA-256; autocast: see Checkpoint."""
     parts = {
         "schema": SCHEMA,
-        "weights": checkpoint.weights_sha256,
+        "weights": weights,
         "task": task.name,
         "version": task.version,
         "settings": task.settings(),
         "data": data_hash,
-        "autocast": checkpoint.autocast,
+        "autocast": autocast,
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def is_bf16(run: RunSpec) -> bool:
+    """Whether a run's checkpoints are read under bf16 autocast."""
+    return run.training.precision == "bf16"
 
 
 def _pick(folder: Path, which: str) -> list[Path]:

@@ -18,7 +18,7 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 3  # of the page
+VERSION = 4  # of the page
 
 
 class Drawn(NamedTuple):
@@ -29,9 +29,9 @@ class Drawn(NamedTuple):
     no_pictures: str | None
 
 
-def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]]) -> Drawn:
-    """Draw `results` (analysis.evals.table.stored_results) into `directory`, unless that is done already."""
-    wanted = hashlib.sha256(json.dumps([VERSION, results], sort_keys=True).encode()).hexdigest()
+def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]], notes: Sequence[str] = ()) -> Drawn:
+    """Draw `results` (analysis.evals.standing) into `directory`, unless that is done already; `notes` stand on top."""
+    wanted = hashlib.sha256(json.dumps([VERSION, results, list(notes)], sort_keys=True).encode()).hexdigest()
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("inputs_hash") == wanted:
         return Drawn(directory / "index.html", False, manifest["no_pictures"])
@@ -44,7 +44,7 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]]) -
     figures = {task: _plots(task).figures(found) for task, found in by_task.items() if _plots(task)}
     content: dict[str, Any] = {"kind": "evals", "study": study, "inputs_hash": wanted}
     with new_directory(directory, content, kind="evals") as temporary:
-        (temporary / "index.html").write_text(_html(study, by_task, figures), encoding="utf-8")
+        (temporary / "index.html").write_text(_html(study, by_task, figures, notes), encoding="utf-8")
         pictures = {name: figure for drawn in figures.values() for name, figure in drawn.items()}
         content["no_pictures"] = write_pictures(pictures, temporary / "figures") if pictures else None
     return Drawn(directory / "index.html", True, content["no_pictures"])
@@ -57,12 +57,17 @@ def _plots(task: str) -> Any:
     return import_module(f"analysis.evals.{entry.plots}") if entry and entry.plots else None
 
 
-def _html(study: str, by_task: dict[str, list[dict[str, Any]]], figures: dict[str, dict[str, go.Figure]]) -> str:
+def _html(
+    study: str,
+    by_task: dict[str, list[dict[str, Any]]],
+    figures: dict[str, dict[str, go.Figure]],
+    notes: Sequence[str],
+) -> str:
     from plotly.offline import get_plotlyjs
 
     from analysis.report import STYLE
 
-    parts = [f"<h1>{escape(study)}: evaluations</h1>"]
+    parts = [f"<h1>{escape(study)}: evaluations</h1>", *(f"<p>{escape(note)}</p>" for note in notes)]
     order = {name: place for place, name in enumerate(ENTRIES)}
     for task in sorted(by_task, key=lambda name: (order.get(name, len(order)), name)):
         found = by_task[task]

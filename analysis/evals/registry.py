@@ -100,6 +100,11 @@ def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
     return list(tasks.values())
 
 
+def known_tasks(place: Place) -> list[str]:
+    """The tasks of this package as the settings have them, in order."""
+    return expand(ENTRIES, _texts(place))
+
+
 def _texts(place: Place) -> list[str]:
     if PERPLEXITY not in place.settings:
         return [PERPLEXITY]

@@ -1,38 +1,18 @@
-"""All stored results of a study as one tidy table: results/evals.parquet."""
+"""A study's results (standing.py) as one tidy table: results/evals.parquet."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from data.files import read_json, read_manifest, write_bytes
-from scaling.checkpoint import WEIGHTS
-
-from .matrix import SCHEMA
+from data.files import write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("run_id", "step", "n_tokens", "task", "metric", "value")
-
-
-def stored_results(runs_dir: Path, run_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Every result of the weights that lie there now, by run, step and task; others' are left out."""
-    found = []
-    for run_id in run_ids:
-        for folder in sorted((runs_dir / run_id / "evals").glob("[0-9]*")):
-            manifest = read_manifest(runs_dir / run_id / "checkpoints" / folder.name, verify=False)
-            weights = manifest["files"].get(WEIGHTS, {}).get("sha256") if manifest else None
-            for path in sorted(folder.glob("*.json")):
-                try:
-                    result = read_json(path)
-                    if result["schema"] == SCHEMA and result["weights_sha256"] == weights:
-                        found.append(result)
-                except (OSError, ValueError, KeyError, TypeError):
-                    continue  # of another version, which the next evaluation replaces
-    return found
 
 
 def newest_of_each_run(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -51,8 +31,7 @@ def tidy(results: Sequence[dict[str, Any]]) -> pd.DataFrame:
     rows = [
         (*(result[name] for name in COLUMNS[:4]), metric, float("nan") if value is None else float(value))
         for result in results
-        for metric, value in result["values"].items()
-        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        for metric, value in numbers(result).items()
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"step": "int64", "n_tokens": "int64", "value": "float64"})
 
@@ -68,3 +47,46 @@ def write_table(path: Path, frame: pd.DataFrame) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, buffer.getvalue(), kind="results")
     return True
+
+
+SIZES = ("window", "stride", "max_length", "max_new_tokens", "context_length")  # of what was read: no scores
+
+
+def numbers(result: Mapping[str, Any]) -> dict[str, float | int | None]:
+    """The numbers at the top level of a result's values, null where there is none."""
+    values = result["values"].items()
+    return {
+        name: value
+        for name, value in values
+        if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    }
+
+
+def scores(result: Mapping[str, Any]) -> dict[str, str]:
+    """The scores among a result's numbers for people, with their standard errors where the task gives them."""
+    found = numbers(result)
+    cells = {}
+    for name, value in found.items():
+        if value is None or name.startswith("n_") or name in SIZES or name.removesuffix("_stderr") != name:
+            continue
+        error = found.get(f"{name}_stderr")
+        cells[name] = f"{value:.5g}" + (f" ± {error:.2g}" if error is not None else "")
+    return cells
+
+
+def score_tables(results: Sequence[dict[str, Any]]) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    """(title, heads, rows) of each task: the scores of each run's newest checkpoint among `results`."""
+    tables = []
+    for task in dict.fromkeys(result["task"] for result in results):
+        newest = newest_of_each_run([result for result in results if result["task"] == task])
+        cells = [scores(result) for result in newest]
+        names = list(dict.fromkeys(name for row in cells for name in row))
+        rows = [
+            (result["run_id"], f"{result['step']:,}", *(row.get(name, "-") for name in names))
+            for result, row in zip(newest, cells, strict=True)
+        ]
+        title = f"{task}, each run's newest checkpoint" + (
+            " (± standard error)" if any("±" in cell for row in cells for cell in row.values()) else ""
+        )
+        tables.append((title, ("run", "step", *names), rows))
+    return tables

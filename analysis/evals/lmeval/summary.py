@@ -26,7 +26,7 @@ NO_COLUMNS = ("run_id", "step", "n_tokens", "missing", "unlike")
 def summary(results: Iterable[Mapping[str, Any]], all_steps: bool = False) -> list[dict[str, Any]]:
     """One record a checkpoint that has a result of these tasks (the last of each run unless `all_steps`), by run.
 
-    results: as analysis.evals.table.stored_results reads them; those of another version of a task do not count.
+    results: those of analysis.evals.standing; those of another version of a task do not count.
     Accuracies, niah_easy and SCROLLS in percent, perplexities a word; `missing` names the tasks that an average lacks
     although it has others; `unlike` tells of tasks that were asked on less than all of their data.
     """

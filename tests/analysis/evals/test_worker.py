@@ -13,8 +13,9 @@ from analysis.evals.claims import take
 from analysis.evals.matrix import Matrix, expand
 from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names
-from analysis.evals.table import COLUMNS, stored_results, tidy, write_table
-from analysis.evals.task import Place
+from analysis.evals.standing import Standing, standing
+from analysis.evals.table import COLUMNS, tidy, write_table
+from analysis.evals.task import MissingData, Place
 from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
 from scaling.spec import StudySpec
@@ -28,6 +29,12 @@ TWO = (f"{HERE}:one", f"{HERE}:two")
 def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", **settings: Any) -> Matrix:
     place = Place(study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()})
     return expand(study.directory / "runs", study.runs(), make_tasks(tasks, place), which)
+
+
+def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> Standing:
+    """What is stored and of today."""
+    place = Place(study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()})
+    return standing(study.directory / "runs", study.runs(), make_tasks(tasks, place))
 
 
 def work(study: StudySpec, matrix: Matrix, attempt: str = "a") -> tuple[Worker, list[str]]:
@@ -196,17 +203,55 @@ def test_every_entry_can_be_made(tmp_path: Path) -> None:
 def test_the_table_is_tidy_and_of_the_weights_that_are_there(tmp_path: Path) -> None:
     study = write_study(tmp_path, archs="tnl")
     work(study, matrix_of(study))
-    runs_dir, ids = study.directory / "runs", ["tnl-14k-c32-s0"]
-    frame = tidy(stored_results(runs_dir, ids))
+    frame = tidy(now(study).results)
     assert tuple(frame.columns) == COLUMNS
     assert len(frame) == 12 and set(frame["metric"]) == {"mean", "top", "none"}  # a truth value is no number
     assert frame[frame["metric"] == "none"]["value"].isna().all()
     row = frame.iloc[0]
-    stored = json.loads((runs_dir / "tnl-14k-c32-s0/evals/00000001/one.json").read_text())
+    stored = json.loads((study.directory / "runs/tnl-14k-c32-s0/evals/00000001/one.json").read_text())
     assert row["value"] == stored["values"]["mean"] and (row["step"], row["n_tokens"]) == (1, 256)
 
     path = tmp_path / "results" / "evals.parquet"
-    assert write_table(path, frame) and not write_table(path, tidy(stored_results(runs_dir, ids)))
+    assert write_table(path, frame) and not write_table(path, tidy(now(study).results))
     write_checkpoint(study, "tnl-14k-c32-s0", 2, seed=9)
-    assert set(tidy(stored_results(runs_dir, ids))["step"]) == {1}
+    assert set(tidy(now(study).results)["step"]) == {1}
     assert tidy([]).empty and write_table(path, tidy([]))
+
+
+def test_what_is_not_of_today_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = write_study(tmp_path, archs="tnl")
+    work(study, matrix_of(study))
+    both = ["tnl-14k-c32-s0/00000001", "tnl-14k-c32-s0/00000002"]
+    assert len(now(study).results) == 4 and not now(study).lines()
+    assert now(study, tasks=TWO[:1]).left_out == {("two", "it is no task of the study"): both}
+    changed = now(study, one={"seconds": 0.001})
+    assert changed.left_out == {("one", "its settings changed (seconds)"): both} and len(changed.results) == 2
+    assert changed.lines() == [f"left out: one of 2 checkpoint(s), its settings changed (seconds): {', '.join(both)}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiny, "data_hash", lambda self: "other text")
+        assert set(now(study).left_out) == {("one", "its data changed"), ("two", "its data changed")}
+        matrix = matrix_of(study, one={"fail": "input"}, two={})
+        work(study, matrix)  # one fails now, two is evaluated again
+        found = now(study, one={"fail": "input"}, two={})
+        assert set(found.left_out) == {("one", "it failed (tnl cannot do this)")}
+        assert {result["task"] for result in found.results} == {"two"}
+    with monkeypatch.context() as patch:
+        patch.setattr(Tiny, "version", 2)
+        (why, _) = now(study, tasks=TWO[:1]).left_out
+        assert why == ("one", "it is of version 1 of the task, now 2")
+    write_checkpoint(study, "tnl-14k-c32-s0", 2, seed=9)
+    assert now(study).left_out[("one", "the checkpoint was written anew")] == both[1:]
+
+
+def test_results_whose_data_are_elsewhere_stand_and_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = write_study(tmp_path, archs="tnl")
+    work(study, matrix_of(study))
+
+    def gone(self: Tiny) -> str:
+        raise MissingData("one: text.txt does not exist")
+
+    monkeypatch.setattr(Tiny, "data_hash", gone)
+    found = now(study, tasks=TWO[:1])
+    assert len(found.results) == 2 and found.unverified == {"one": "text.txt does not exist"}
+    assert found.to_dict()["unverified"] and "not verified: one: text.txt does not exist" in found.lines()
+    assert ("one", "its settings changed (seconds)") in now(study, TWO[:1], one={"seconds": 0.001}).left_out

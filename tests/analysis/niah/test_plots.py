@@ -8,7 +8,8 @@ import numpy as np
 
 from analysis.evals.niah.metrics import measures
 from analysis.evals.niah.plots import heatmap, table
-from analysis.evals.table import stored_results
+from scaling.commands import Request
+from scaling.evaluation import current_results
 from tests.analysis.evals.small_study import write_study
 
 GRID = {"first_length": 256, "last_length": 512, "n_lengths": 2, "n_depths": 3, "max_new_tokens": 4}
@@ -47,7 +48,7 @@ def test_from_checkpoints_to_heatmaps(tmp_path):
     command = [sys.executable, "-m", "scaling", "eval", str(tmp_path / "small.yaml"), "--json"]
     command += ["--tasks", "niah-easy,niah-standard-facts", "--checkpoints", "last"]
     subprocess.run(command, capture_output=True, text=True, check=True)
-    results = stored_results(study.directory / "runs", [run.run_id for run in study.runs()])
+    results = current_results(Request(study)).results
     assert len(results) == 4
     for one in results:
         assert np.array(one["values"]["scores"]).shape == (2, 3)

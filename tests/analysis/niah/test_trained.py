@@ -13,9 +13,10 @@ import pytest
 
 from analysis.evals.niah.settings import NiahSettings
 from analysis.evals.niah.task import make
-from analysis.evals.table import stored_results
 from analysis.evals.task import Place
 from data.tokenizer import get_tokenizer
+from scaling.commands import Request
+from scaling.evaluation import current_results
 from scaling.spec import StudySpec, load_study
 
 from .recall_corpus import DIGITS, write_corpus, write_haystack
@@ -62,7 +63,7 @@ def test_trained_models_find_needles(tmp_path):
     study = prepare(tmp_path)
     scaling("scaling", "train", study.path)
     scaling("scaling", "eval", study.path, "--tasks", ",".join(TASKS), "--checkpoints", "last")
-    results = stored_results(study.directory / "runs", [run.run_id for run in study.runs()])
+    results = current_results(Request(study)).results
     found = {(one["run_id"].partition("-")[0], one["task"]): one["values"] for one in results}
     for (arch, task), values in found.items():
         shown = {name: round(values[name], 1) for name in ("acc_trained", "acc_extrapolated", "acc_shuffled")}
