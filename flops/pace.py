@@ -36,7 +36,9 @@ CORE = {
     "mamba2": (0.0, 0.0, 10.7, 0.42),
     "mamba1": (3.4, 9.8, 5.8, 0.12),
 }
-CORE_SOURCE = "steps measured on one core of an AMD EPYC, up to 256 wide, met within a factor of 1.35"
+CORE_SOURCE = "steps measured on one core of an AMD EPYC, met within a factor of 1.35"
+WIDEST = 256
+CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
 UNMEASURED = "; its architecture was not measured, HGRN2 stands for it"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
 
@@ -70,7 +72,8 @@ def pace(
         step_ms, layer_ms, token_us, share = CORE[cfg.arch if known else "hgrn2"]
         host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
         rest = token_us * 1e-6 * cfg.n_layers * step_tokens + flops / (device.peak_flops_per_s * (mfu or share))
-        return Pace(host + rest / units, CORE_SOURCE + ("" if known else UNMEASURED), host > rest / units)
+        source = CORE_SOURCE if cfg.d_model <= WIDEST else CORE_BEYOND
+        return Pace(host + rest / units, source + ("" if known else UNMEASURED), host > rest / units)
     share = mfu or MFU
     by_flops = flops / (device.peak_flops_per_s * share * units)
     known = cfg.arch in HOST_MS

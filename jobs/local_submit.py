@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from arch.errors import InputError
+from flops.hardware import DEVICES
 from scaling.rundir import RunDir
 from scaling.sections import Asked, Cluster
 from scaling.spec import StudySpec
@@ -28,9 +30,25 @@ def this_machine(study: StudySpec) -> tuple[StudySpec, Cluster]:
     gpus = len(visible_gpus())
     asked = Asked(gpus_per_node=processes) if gpus else Asked(tasks_per_node=processes)
     cores = max(os.cpu_count() or 1, gpus, processes)
-    profile = Cluster(nodes=1, cpus_per_node=cores, gpus_per_node=max(gpus, processes) if gpus else 0, pack_minutes=1)
+    profile = Cluster(
+        nodes=1,
+        cpus_per_node=cores,
+        gpus_per_node=max(gpus, processes) if gpus else 0,
+        gpu=_gpu_kind() if gpus else "cpu",
+        pack_minutes=1,
+    )
     jobs = study.jobs.model_copy(update={"resources": dict.fromkeys(study.grid.sizes, asked), "cluster": None})
     return study.model_copy(update={"jobs": jobs}), profile
+
+
+def _gpu_kind() -> str:
+    """The name in flops.hardware of this machine's GPUs; h100 where the driver does not tell or it is none of them."""
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        model = next((line for line in file.read_text().splitlines() if line.startswith("Model:")), "").lower()
+        for name in DEVICES:
+            if name in model:
+                return name
+    return "h100"
 
 
 def run(

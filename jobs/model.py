@@ -36,6 +36,8 @@ class ArrayJob:
     elements: tuple[tuple[str, ...], ...]  # run ids; corpus and finish have one empty element
     throttle: int | None = None  # elements at once; None: no limit
     after: tuple[tuple[str, str], ...] = ()  # (name of a job of this plan, afterok | afterany | aftercorr)
+    longest_s: float = 0.0  # expected of its longest element; 0: of minutes, or as long as the corpus takes
+    total_s: float = 0.0  # of all elements
 
 
 @dataclass(frozen=True)

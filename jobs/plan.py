@@ -110,14 +110,20 @@ def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, 
     elements: list[list[Piece]] = []
     for pieces in shapes.values():
         elements += pack(pieces, reckoner.profile.pack_minutes * 60.0)
-    arrays: dict[Resources, list[tuple[str, ...]]] = {}
+    arrays: dict[Resources, list[list[Piece]]] = {}
     for element in sorted(elements, key=lambda pieces: -sum(piece.seconds for piece in pieces)):
-        arrays.setdefault(_resources(element, reckoner), []).append(tuple(piece.name for piece in element))
+        arrays.setdefault(_resources(element, reckoner), []).append(element)
     jobs: list[ArrayJob] = []
-    for resources, names in arrays.items():
-        for chunk in _chunks(names, max_array_size):
-            jobs.append(ArrayJob(f"train-{len(jobs)}", "train", resources, chunk))
+    for resources, held in arrays.items():
+        for chunk in _chunks(held, max_array_size):
+            jobs.append(_array(f"train-{len(jobs)}", "train", resources, chunk))
     return jobs
+
+
+def _array(name: str, kind: str, resources: Resources, elements: Sequence[Sequence[Piece]]) -> ArrayJob:
+    seconds = [sum(piece.seconds for piece in element) for element in elements]
+    names = tuple(tuple(piece.name for piece in element) for element in elements)
+    return ArrayJob(name, kind, resources, names, longest_s=max(seconds), total_s=sum(seconds))
 
 
 def eval_arrays(
@@ -138,10 +144,9 @@ def eval_arrays(
         most = min(len(pieces), 1 + math.floor(spare * seconds / total) if total else 1)
         wanted = min(most, math.ceil(seconds / target)) if target else most
         elements = spread(pieces, max(1, wanted))
-        names = [tuple(piece.name for piece in element) for element in elements]
         longest = max(elements, key=lambda element: sum(piece.seconds for piece in element))
-        for chunk in _chunks(names, max_array_size):
-            yield ArrayJob("", "eval", _resources(longest, reckoner), chunk)
+        for chunk in _chunks(elements, max_array_size):
+            yield _array("", "eval", _resources(longest, reckoner), chunk)
 
 
 def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
@@ -204,7 +209,7 @@ def _evaluations_of(
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
     demands: dict[tuple[str, str], Demand] = {}
-    longest, number = 0.0, 0
+    longest, number, total = 0.0, 0, 0.0
     for element in job.elements:
         seconds, pieces = 0.0, 0
         for run in (runs[name] for name in element):
@@ -212,18 +217,19 @@ def _evaluations_of(
             demands[kind] = evaluation(kind)
             seconds += demands[kind].seconds * len(run.checkpoint_steps)
             pieces += len(run.checkpoint_steps)
+        total += seconds
         longest, number = max((longest, number), (seconds, pieces))
     largest = max(
         demands.values(),
         key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task, demand.seconds),
     )
     resources = reckoner.limited(_together(largest, longest, number), minutes).resources
-    return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),))
+    return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),), longest, total)
 
 
-def _chunks(names: Sequence[tuple[str, ...]], size: int) -> Iterator[tuple[tuple[str, ...], ...]]:
-    for first in range(0, len(names), size):
-        yield tuple(names[first : first + size])
+def _chunks(elements: Sequence[list[Piece]], size: int) -> Iterator[Sequence[list[Piece]]]:
+    for first in range(0, len(elements), size):
+        yield elements[first : first + size]
 
 
 def _throttle(job: ArrayJob, profile: Cluster) -> int | None:

@@ -72,15 +72,13 @@ def run(
 
 @app.command()
 def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """What the study will cost: parameters, tokens, steps and FLOP of every run."""
-    from .plan import plan as make_plan
+    """What the study will cost: parameters, tokens, steps and FLOP of every run, and its time on this machine."""
+    from . import commands
     from .plan import show_plan
-    from .spec import load_study
 
-    spec = load_study(study, sets or [], out, only)
-    runs = spec.runs(only)
-    later = _check_tasks(spec, only, data_later=True)
-    table = make_plan(spec, runs)
+    request = request_of(study, only, sets, out, as_json)
+    later = _check_tasks(request.study, only, data_later=True)
+    table = commands.timed_plan(request)
     table["warnings"] += later
     if as_json:
         print_json(table)
@@ -270,10 +268,10 @@ def export(
 
 def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
-    from .plan import plan, show_plan
+    from .plan import show_plan
 
     _check_tasks(request.study, request.only)
-    table = plan(request.study, request.runs) | {"todo": commands.outstanding(request)}
+    table = commands.timed_plan(request) | {"todo": commands.outstanding(request)}
     if as_json:
         return print_json(table)
     print(show_plan(table))

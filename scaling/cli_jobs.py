@@ -243,6 +243,7 @@ def _warn(lines: Sequence[str]) -> None:
 
 def _describe(made: Draft, explain: bool) -> str:
     """The plan for reading: what is left out, the graph of jobs, and their reasons."""
+    from flops.tables import duration
     from jobs.plan import explain as reasons
 
     from .plan import text_table
@@ -264,13 +265,28 @@ def _describe(made: Draft, explain: bool) -> str:
         items = str(sum(map(len, job.elements)) or 1)
         limit = f"{asked.minutes // 60}:{asked.minutes % 60:02d}"
         elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
-        rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, limit, waits))
+        expected = duration(job.longest_s) if job.longest_s else "-"
+        rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, expected, limit, waits))
     if rows:
-        heads = ("job", "elements", "runs", "nodes x tasks", "cores", "memory", "limit", "after")
+        heads = ("job", "elements", "runs", "nodes x tasks", "cores", "memory", "expected", "limit", "after")
         lines.append(text_table(heads, rows))
+        lines.append(_expected(made))
     else:
         lines.append("nothing to submit")
     return "\n".join([*lines, *(reasons(made.plan) if explain else [])])
+
+
+def _expected(made: Draft) -> str:
+    """What the elements take together; the column of the table is of the longest element."""
+    on_gpus = made.profile.gpus_per_node > 0
+    told = []
+    for kind, what in (("train", "training"), ("eval", "evaluations")):
+        jobs = [job for job in made.plan.jobs if job.kind == kind]
+        per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
+        hours = sum(job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True))
+        if jobs:
+            told.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+    return f"expected (of the longest element in the table): {', '.join(told) or 'minutes'}; --explain says by what"
 
 
 def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]:

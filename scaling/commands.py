@@ -5,6 +5,7 @@ Heavy imports happen inside the stages that need them: a study where all is done
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import sys
 import time
@@ -289,11 +290,29 @@ def outstanding(request: Request) -> list[str]:
     return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
 
 
+def timed_plan(request: Request) -> dict[str, Any]:
+    """The plan, with the time that the training of what is missing is expected to take here: {"expected": {"seconds",
+    "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
+    from jobs.expected import here
+
+    todo: list[tuple[RunSpec, RunDir]] = []
+    done: list[tuple[RunSpec, RunDir]] = []
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if is_trained(run, rundir):
+            done.append((run, rundir))
+        elif rundir.status()["state"] != "failed":
+            todo.append((run, rundir))
+    found = here(request.study, todo, done)
+    return plan(request.study, request.runs) | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
+
+
 def headline(request: Request) -> str:
-    """What is to be done, and a line for each warning of the plan."""
-    made = plan(request.study, request.runs)
+    """What is to be done and how long that takes, and a line for each warning of the plan."""
+    made = timed_plan(request)
     table = made["totals"]
     return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
         f"{request.study.name}: {table['n_runs']} runs, {short(table['n_tokens'])} tokens, "
-        f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/"
+        f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/\n"
+        f"{made['expected']['text']}"
     )

@@ -162,8 +162,12 @@ def finished(tmp_path, run, tokens_per_s, world_size):
     state = rundir.state(run.n_steps)
     state.mkdir(parents=True)
     (state / "manifest.json").write_text(json.dumps({"files": {}, "world_size": world_size}))
-    rundir.metrics.write_text(json.dumps({"step": run.n_steps, "tokens_per_s": tokens_per_s}) + "\n")
+    rundir.metrics.write_text(json.dumps(row(run.n_steps, tokens_per_s)) + "\n")
     return rundir
+
+
+def row(step, tokens_per_s):
+    return {"step": step, "n_tokens": 512 * step, "loss": 5.0, "tokens_per_s": tokens_per_s}
 
 
 def test_finished_runs_correct_what_is_expected(tmp_path):

@@ -1,0 +1,60 @@
+"""How long the training of a study is expected to take on this machine, and how that is known."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flops.pace import START_S, makespan
+from flops.tables import duration
+from scaling.rundir import RunDir
+from scaling.spec import RunSpec, StudySpec
+
+from .local import at_once, visible_gpus
+from .local_submit import this_machine
+from .speed import ASSUMED, device_of, expected, measured, speed_of
+
+
+@dataclass(frozen=True)
+class Expected:
+    """`seconds` until the last of `n_runs` runs is trained, `runs_at_once` at a time; `basis`: {how known: runs}."""
+
+    seconds: float
+    n_runs: int
+    runs_at_once: int
+    basis: dict[str, int]
+
+    def __str__(self) -> str:
+        if not self.n_runs:
+            return "nothing is left to train"
+        known = "; ".join(
+            f"{number} by {basis}" if len(self.basis) > 1 else basis for basis, number in self.basis.items()
+        )
+        return (
+            f"training is expected to take about {duration(self.seconds)} here: {self.n_runs} runs, "
+            f"{self.runs_at_once} at once ({known}); corpus, evaluations and report come on top"
+        )
+
+
+def here(study: StudySpec, todo: Sequence[tuple[RunSpec, RunDir]], done: Iterable[tuple[RunSpec, RunDir]]) -> Expected:
+    """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
+    processes, (_, profile) = study.jobs.processes, this_machine(study)
+    parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
+    seconds, basis = list[float](), Counter[str]()
+    crowd = min(parallel, len(todo)) * processes / _devices()
+    for run, rundir in todo:
+        begun = rundir.last_row()
+        left = max(0, run.n_steps - int(begun["step"])) if begun else run.n_steps
+        step, speed = expected(run, processes, profile), speed_of(run, factors)
+        shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
+        seconds.append(START_S[device_of(profile).unit] + left * step.step_seconds * speed.factor * shared)
+        basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
+    return Expected(makespan(seconds, parallel), len(seconds), min(parallel, max(1, len(seconds))), dict(basis))
+
+
+def _devices() -> int:
+    """GPUs that this process may see, or else cores that it may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(visible_gpus()) or cores

@@ -1,0 +1,52 @@
+"""The time that a study is expected to take here: by finished runs, else by the measured pace of a step."""
+
+import json
+import os
+
+import pytest
+
+from flops.pace import START_S, makespan
+from jobs.expected import here
+from scaling.rundir import RunDir
+from scaling.spec import load_study
+
+from .studies import study
+from .test_resources import finished, row
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def test_the_quickstart_takes_minutes():
+    spec = load_study("quickstart")
+    found = here(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
+    assert 7 * 60 < found.seconds < 9 * 60 and (found.n_runs, found.runs_at_once) == (28, 2)
+    assert "here: 28 runs, 2 at once (steps measured on one core of an AMD EPYC" in str(found)
+    assert str(here(spec, [], [])) == "nothing is left to train"
+
+
+def test_finished_runs_and_begun_ones_count(tmp_path):
+    spec = study(tmp_path, ["6k"], seeds=3)
+    first, second, third = spec.runs("arch=llama")
+    done = finished(tmp_path, first, 5120.0, 1)  # ten steps of 512 tokens a second
+    begun = RunDir(tmp_path / "begun")
+    begun.path.mkdir()
+    begun.metrics.write_text(json.dumps(row(4, 5120.0)) + "\n")
+    found = here(spec, [(second, RunDir(tmp_path / "none")), (third, begun)], [(first, done)])
+    assert found.seconds == pytest.approx(2 * START_S["core"] + (5 + 1) * 0.1)
+    assert found.basis == {"the speed of finished runs": 2} and "the speed of finished runs" in str(found)
+
+
+def test_runs_that_share_a_core_take_longer(tmp_path):
+    crowded = study(tmp_path, ["6k"], jobs={"parallel": 4}, seeds=2)
+    alone = study(tmp_path, ["6k"], jobs={"parallel": 2}, seeds=2)
+    todo = [(run, RunDir(tmp_path / "none")) for run in alone.runs()]
+    start = START_S["core"]
+    assert here(crowded, todo, []).seconds - start == pytest.approx(here(alone, todo, []).seconds - 2 * start, rel=0.2)
+
+
+def test_makespan():
+    assert makespan([3.0, 1.0, 2.0, 2.0], 2) == 4.0 and makespan([], 3) == 0.0 and makespan([1.0, 2.0], 1) == 3.0
