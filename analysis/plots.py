@@ -17,7 +17,7 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from analysis.axes import log_axis, minus
-from analysis.fits.laws import CURVED, is_curved
+from analysis.fits.laws import is_curved
 from analysis.fits.study import FitSettings, smoothed
 from analysis.palette import arch_colors, name_of
 from analysis.runs import Tables
@@ -162,8 +162,6 @@ def _arch_row(
             _add_crossings(figure, row, column, one["crossings"], y_name)
         if law["identified"]:
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
-            if is_curved(law):
-                _note(figure, row, column, CURVED)
         elif law_name != "d_opt":  # its reason is that of n_opt
             _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
         low, high = one["range"]

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-import pandas as pd
-
-from analysis.axes import si
-from analysis.fits.study import FitSettings, smoothed
+from analysis.notes import common_lean, crossing_notes, extrapolation_text, interval_text, law_notes, method_notes
 from analysis.palette import name_of
 from analysis.plots import figure_one
+from analysis.report_rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.runs import Tables
 from analysis.tables import (
     HEADINGS,
     conventions_table,
     curvature_table,
     diagnostics_table,
-    extrapolation_text,
-    interval_text,
     laws_table,
-    notes,
     optimum_table,
 )
 from analysis.validation_plot import validation_figure
+from analysis.verdict_text import comparison_table, prediction_table, verdict_notes, verdict_text
 
+INTERVAL = re.compile(r"\[([^\[\], ]+), ([^\[\], ]+)\]")
 STYLE = """
 body{font:15px/1.5 Helvetica,Arial,sans-serif;color:#222;max-width:1340px;margin:32px auto;padding:0 20px}
 h1{margin-bottom:0} h2{margin-top:44px;border-bottom:1px solid #ddd;padding-bottom:4px} .lead{color:#555;margin-top:4px}
 table{border-collapse:collapse;font-size:13px;margin:10px 0} td,th{padding:4px 10px;text-align:left;vertical-align:top}
 th{border-bottom:2px solid #999;font-weight:600} td{border-bottom:1px solid #eee} tr.bad td{background:#fff3ee}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums} td.n{white-space:nowrap}
-.wide{overflow-x:auto} li{margin:2px 0} code{font-size:13px}
+.says{font-size:17px;margin:12px 0 4px} .says p{margin:2px 0} .notes{color:#555;font-size:13px;max-width:900px}
+.wide{overflow-x:auto} li{margin:2px 0} code{font-size:13px} .long td{overflow-wrap:anywhere}
+@media(max-width:600px){body{padding:0 10px;margin:16px auto} .says{font-size:16px} td,th{padding:4px 6px}}
 """
 
 
@@ -50,27 +50,37 @@ def page(
     baseline: dict[str, Any] | None = None,
     corpus: dict[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
+    evaluations: str | None = None,
 ) -> str:
-    """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value."""
+    """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the
+    address of the page of the other evaluations, None where there is none."""
     from plotly.offline import get_plotlyjs
 
     parts = [
-        f"<h1>{escape(name)}</h1><p class=lead>{escape(_lead(fits, tables))}</p>",
-        "<h2>Laws</h2>",
-        _table([{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)], names=True),
-        _list([f"C: {_convention(fits)}. L: {fits['conventions']['L']}.", *notes(fits), extrapolation_text(fits)]),
+        f"<h1>{escape(name)}</h1><p class=lead>{escape(_lead(fits, tables))}{_link(evaluations)}</p>",
+        "<h2>What the study says</h2>",
+        _says(verdict_text(fits)),
+        _table(comparison_table(fits), names=True) if fits["verdict"]["archs"] else "",
+        "<p>By the laws, at that compute and at the end of the range in which each N<sub>opt</sub> is known:</p>"
+        + _table(prediction_table(fits), names=True)
+        if fits["verdict"]["archs"]
+        else "",
+        _list([*verdict_notes(fits), f"C: {_convention(fits)}. Loss: {fits['conventions']['L']}."]),
         "<h2>Training curves, envelope and laws</h2>",
         _figure(drawn["figure1"]),
-        "<p>Curves are smoothed losses (dotted: runs left out of the fits); points are the lowest loss at each "
-        "compute, coloured by the size that owns it; hollow ones say nothing about the optimal size. Diamonds are the "
-        "crossings of neighbouring sizes, at the geometric mean of the two (open: extrapolated). Brackets: interval of "
-        "the exponent. Shaded: the range of compute of the fit.</p>",
+        "<p class=notes>Curves are smoothed losses (dotted: runs left out of the fits); points are the lowest loss at "
+        "each compute, coloured by the size that owns it; hollow ones say nothing about the optimal size. Diamonds are "
+        "the crossings of neighbouring sizes, at the geometric mean of the two (open: extrapolated). Brackets: "
+        "interval of the exponent. Shaded: the range of compute of the fit.</p>",
+        "<h2>Laws</h2>",
+        _table([{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)], names=True),
+        _list([*law_notes(fits), extrapolation_text(fits)]),
         "<h2>Is L(C) a power law?</h2>",
         _table(curvature_table(fits), names=True),
-        _list(_CURVATURE) if fits["interval"]["seed_noise"] else "<p>Not tested: no replicate seeds.</p>",
+        _list([*common_lean(fits), *_CURVATURE]),
         "<h2>N<sub>opt</sub> and D<sub>opt</sub> by crossings and by the envelope's points</h2>",
         _table(optimum_table(fits), names=True),
-        _list(_OPTIMUM),
+        _list([*crossing_notes(fits), *_OPTIMUM]),
         "<h2>Exponents under every FLOP convention</h2>",
         _table(conventions_table(fits), names=True),
         "<h2>When not to believe them</h2>",
@@ -78,19 +88,23 @@ def page(
         _list(_DIAGNOSTICS),
         "<h2>Held-out loss</h2>",
         _figure(drawn["validation"]) if "validation" in drawn else "<p>No checkpoint has been evaluated.</p>",
-        f"<p>{escape(_baseline_text(baseline))}</p>" if baseline else "",
-        "<details open><summary>Every evaluated checkpoint: nats a token at tokens seen</summary>",
-        _table(_checkpoints(tables)),
+        f"<p class=notes>{escape(_baseline_text(baseline))}</p>" if baseline else "",
+        "<details><summary>Every evaluated checkpoint: nats a token at tokens seen</summary>",
+        _table(checkpoint_rows(tables)),
         "</details><h2>Runs</h2>",
-        _table(_runs(fits, tables), bad=lambda row: row["state"] != "done"),
+        _pairs(training_rows(tables)),
+        _table(run_rows(fits, tables), bad=lambda row: row["state"] != "done"),
         "<h2>Corpus</h2>",
-        _table(_corpus(corpus)) if corpus else "<p>No corpus manifest.</p>",
+        _pairs(corpus_rows(corpus)) if corpus else "<p>No corpus manifest.</p>",
         "<h2>Methods</h2>",
-        *(f"<p>{escape(text)}</p>" for text in _methods(fits)),
+        *(f"<p>{escape(text)}</p>" for text in [*_methods(fits), *method_notes(fits)[1:]]),
         "<h2>Provenance</h2>",
-        _table([{"what": key, "value": value} for key, value in (provenance or {}).items()]),
+        _pairs(provenance or {}),
     ]
-    head = f"<meta charset=utf-8><title>{escape(name)}: scaling laws</title><style>{STYLE}</style>"
+    head = (
+        f"<meta charset=utf-8><meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>{escape(name)}: scaling laws</title><style>{STYLE}</style>"
+    )
     script = f"<script>{get_plotlyjs()}</script>"
     return f"<!doctype html><html lang=en><head>{head}{script}</head><body>{''.join(parts)}</body></html>\n"
 
@@ -207,80 +221,51 @@ def _baseline_text(baseline: dict[str, Any]) -> str:
     )
 
 
-def _runs(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
-    best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(tables.evals) else pd.DataFrame()
-    settings = FitSettings(**fits["settings"])
-    rows = []
-    for run in tables.runs.to_dict("records"):
-        curve = smoothed(tables, settings, str(run["run_id"]))[1]
-        held_out = best.loc[run["run_id"]] if run["run_id"] in best.index else {}
-        rows.append(
-            {
-                "run": str(run["run_id"]),
-                "state": str(run["state"]),
-                "parameters (non-embedding)": _value(run["n_params_non_embedding"], ",.0f"),
-                "all parameters": _value(run["n_params"], ",.0f"),
-                "tokens": _value(run["n_tokens"], ",.0f"),
-                "epochs": _value(run["epochs"], ".2f"),
-                "learning rate": _value(run["lr"], "g"),
-                "last loss (smoothed)": f"{curve[-1]:.4f}" if len(curve) else "",
-                "best held-out loss": _value(held_out.get("loss"), ".4f"),
-                "bits/byte": _value(held_out.get("bits_per_byte"), ".4f"),
-                "time (s)": _value(run["time_s"], ".1f"),
-                "tokens/s": _value(run["tokens_per_s"], ",.0f"),
-                "why": "" if pd.isna(run["reason"]) else str(run["reason"]),
-                "rows skipped": str(run["skipped_rows"]),
-            }
-        )
-    return rows
-
-
-def _checkpoints(tables: Tables) -> list[dict[str, str]]:
-    rows = []
-    for run_id, evals in tables.evals.groupby("run_id", sort=False):
-        rising = evals.sort_values("step")
-        cells = [f"{loss:.4f} @ {si(n)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
-        rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
-    return rows
-
-
-def _corpus(manifest: dict[str, Any]) -> list[dict[str, str]]:
-    rows = [{"what": "source", "value": ", ".join(manifest["settings"]["source"])}]
-    rows.append({"what": "tokenizer", "value": manifest["tokenizer"]["name"]})
-    for split, found in manifest["splits"].items():
-        text = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
-        rows.append({"what": split, "value": text})
-    for name, count in manifest["counts"].items():
-        rows.append({"what": name.replace("_", " "), "value": f"{count:,}"})
-    return [*rows, {"what": "fingerprint", "value": manifest["fingerprint"]}]
-
-
-def _value(value: Any, form: str) -> str:
-    return "" if value is None or pd.isna(value) else format(value, form)
-
-
 def _figure(figure: Any) -> str:
     config = {"displaylogo": False, "responsive": False}
     return f"<div class=wide>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</div>"
 
 
+def _link(evaluations: str | None) -> str:
+    return f' <a href="{escape(evaluations)}">The other evaluations</a>.' if evaluations else ""
+
+
+def _says(lines: Sequence[str]) -> str:
+    first, *others = lines
+    more = "".join(f"<p>{escape(line)}</p>" for line in others)
+    return f"<div class=says><p><b>{escape(first)}</b></p>{more}</div>"
+
+
 def _list(lines: Sequence[str]) -> str:
-    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+    return "<ul class=notes>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>"
+
+
+def _pairs(values: Mapping[str, str]) -> str:
+    """What there is to know, one thing a row."""
+    rows = "".join(f"<tr><td>{escape(key)}</td><td>{escape(value)}</td></tr>" for key, value in values.items() if value)
+    return f"<div class=wide><table class=long>{rows}</table></div>"
 
 
 def _table(rows: list[dict[str, str]], bad: Any = None, names: bool = False) -> str:
-    """Rows as HTML; columns in order of appearance; `names`: the first column holds architectures."""
+    """Rows as HTML; columns in order of appearance, without those that are empty; `names`: the first column holds
+    architectures."""
     if not rows:
         return "<p>None.</p>"
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    body = []
+    columns = [c for c in dict.fromkeys(key for row in rows for key in row) if any(row.get(c) for row in rows)]
+    body, numeric = [], set(columns[1:])
+    for row in rows:
+        numeric -= {c for c in numeric if row.get(c) and not _is_number(row[c])}
+    head = "".join(f"<th{' class=n' if column in numeric else ''}>{escape(column)}</th>" for column in columns)
     for row in rows:
         cells = []
         for i, column in enumerate(columns):
             text = row.get(column, "")
-            number = text.replace(",", "").replace(".", "").replace("-", "").replace("e", "").isdigit()
             shown = name_of(text) if names and i == 0 else text
-            cells.append(f"<td{' class=n' if number else ''}>{escape(shown)}</td>")
+            kept = INTERVAL.sub("[\\1,\u00a0\\2]", escape(shown))  # not broken over two lines
+            cells.append(f"<td{' class=n' if column in numeric else ''}>{kept}</td>")
         body.append(f"<tr{' class=bad' if bad and bad(row) else ''}>{''.join(cells)}</tr>")
     return f"<div class=wide><table><tr>{head}</tr>{''.join(body)}</table></div>"
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "").replace("-", "").replace("+", "").replace("e", "").isdigit()

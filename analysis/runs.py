@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ _RUN_COLUMNS = (
     *("run_id", "arch", "size", "seed", "state", "reason", "step", "n_tokens", "epochs", "planned_tokens", "n_params"),
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
-    *("spec_hash", "git_commit"),
+    *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
 )
 
 
@@ -220,8 +221,30 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "tokens_per_s": last.get("tokens_per_s"),  # already a mean over the process's steps
         "skipped_rows": sum(run.skipped.values()),
         "skipped_why": ", ".join(f"{count} {reason}" for reason, count in run.skipped.items()),
+        "batch_tokens": int(training["batch_tokens"]),
+        "context_length": record["model"].get("context_length"),
+        "optimizer": _optimizer(training),
+        "precision": training.get("precision"),
+        **_where(RunDir(run.path).attempts()),
         "spec_hash": record.get("spec_hash"),
         "git_commit": record.get("git_commit"),
+    }
+
+
+def _optimizer(training: dict[str, Any]) -> str:
+    """The trainer's AdamW with what a run has of it, but for the learning rate."""
+    named = (("betas", "betas"), ("eps", "eps"), ("weight_decay", "weight decay"), ("grad_clip", "clipping at"))
+    told = [f"{name} {training[key]}" for key, name in named if training.get(key) is not None]
+    return ", ".join(["AdamW", *told])
+
+
+def _where(attempts: Sequence[dict[str, Any]]) -> dict[str, str | None]:
+    """The day (UTC) on which a run's training began, and what its processes ran on; None where it was not recorded."""
+    days = [one["started"] for one in attempts if isinstance(one.get("started"), (int, float))]
+    ran = [f"{one.get('processes', 1)} x {one['hardware']}" for one in attempts if one.get("hardware")]
+    return {
+        "started": datetime.fromtimestamp(min(days), UTC).date().isoformat() if days else None,
+        "hardware": ", ".join(dict.fromkeys(ran)) or None,
     }
 
 

@@ -86,12 +86,14 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     directory, results = study.report, study.results
     corpus = read_manifest(study.directory / "corpus", verify=False)
     baseline = _baseline(study, runs) if corpus else None
+    evaluations = "../evals/index.html" if (study.directory / "evals" / "index.html").exists() else None
     wanted = _hash(
         {
             "version": REPORT_VERSION,
             "fits": fits["inputs_hash"],
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
+            "evaluations": evaluations,
         }
     )
     from analysis.pictures import NO_BROWSER, browser_found, write_pictures
@@ -108,7 +110,8 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     drawn = figures(fits, tables, baseline)
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
-        html = page(study.name, fits, tables, drawn, baseline, corpus, _provenance(study, runs, fits))
+        name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
+        html = page(name, fits, tables, drawn, baseline, corpus, _provenance(study, runs, fits), evaluations)
         (temporary / "index.html").write_text(html, encoding="utf-8")
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])

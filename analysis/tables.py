@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
-
-from scipy import stats
 
 from analysis.axes import power_of_ten
 from analysis.fits.laws import CURVED, is_curved
-from analysis.fits.optimum import FIELLER
 from analysis.fits.optimum import METHOD as CROSSINGS
+from analysis.notes import chance, lean
 
 NO_POWER_LAW = f"({CURVED})"
+MANY = 0.1  # of the replicates; from here on the cell says how many failed
 
 HEADINGS = {
     "arch": "architecture",
@@ -45,6 +43,22 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "decades": f"{one['diagnostics']['decades']:.2f}",
             }
         )
+    return rows
+
+
+def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """`laws_table` for a terminal: three digits, and no coefficients."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        row = {"architecture": arch} | dict.fromkeys(("alpha", "a (N_opt)", "b (D_opt)", "R^2", "decades"), "")
+        if not one["fitted"]:
+            rows.append(row | {"alpha": "not fitted"})
+            continue
+        loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
+        row["alpha"] = estimate(loss, "exponent", ".3f") + (" (no power law)" if is_curved(loss) else "")
+        row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
+        row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
+        rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})
     return rows
 
 
@@ -92,8 +106,8 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             row
             | {
                 "a pure power law": verdict,
-                "it leans": _lean(told),
-                "chance of as much that way": f"{_chance(one['laws']['loss']):.3f}",
+                "it leans": lean(told),
+                "chance of as much that way": f"{chance(one['laws']['loss']):.3f}",
                 "quadratic term of log L": f"{told['quadratic']:+.2e}",
                 "of the envelope's steps": f"{told['steps']:+.2e}",
                 "power: irreducible loss of half the lowest": f"{told['power_half']:.2f}",
@@ -155,151 +169,23 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def notes(fits: dict[str, Any]) -> list[str]:
-    """Lines that belong under the table of laws: the interval's method, and why something is not a number."""
-    lines = [interval_text(fits)]
-    moved = {arch: one["laws"]["loss"].get("level_bias") for arch, one in fits["archs"].items() if one["fitted"]}
-    if told := ", ".join(f"{arch} {math.expm1(bias):+z.2%}" for arch, bias in moved.items() if bias is not None):
-        lines.append(
-            f"the lowest of several curves that chance has moved lies too low: by simulation the level of L is off by "
-            f"{told}. Its interval (beta, the band) is corrected for that, the line is not: it follows the envelope, "
-            f"and need not lie in the middle of its band"
-        )
-    lines.append(_optimum_text(fits))
-    lines += [*fits.get("warnings", []), *_common_lean(fits)]
-    lines += [f"{one['run_id']}: left out, as no run can have written them: {one['why']}" for one in fits["skipped"]]
-    for arch, one in fits["archs"].items():
-        if not one["fitted"]:
-            lines.append(f"{arch}: not fitted: {one['reason']}")
-            continue
-        for law, name in (("loss", "alpha, beta"), ("n_opt", "a, b")):
-            if not one["laws"][law]["identified"]:
-                lines.append(f"{arch}: {name} not identified: {one['laws'][law]['reason']}")
-        lines += _curvature_notes(arch, one["laws"]["loss"])
-        if one["laws"]["n_opt"]["identified"] and one["laws"]["n_opt"]["method"] == CROSSINGS:
-            lines += _crossings_note(arch, one["diagnostics"])
-        misfit = one["laws"]["n_opt"].get("misfit")
-        if misfit and misfit["scale"] > 1:
-            lines.append(
-                f"{arch}: the crossings scatter more than seeds explain (chance {misfit['chance']:.3f}); the intervals "
-                f"of a and b take {misfit['scale']:.2f} times the seed noise"
-            )
-        lost, total = (one["laws"]["n_opt"].get(key) for key in ("replicates_not_identified", "replicates"))
-        if lost:
-            what = "the interval is of the others" if one["laws"]["n_opt"]["interval"] else "too many for an interval"
-            lines.append(f"{arch}: a, b were not identified in {lost} of {total} replicates; {what}")
-        for run in one["left_out"]:
-            lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
-    return lines
-
-
-def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
-    told = loss.get("curvature")
-    if not told:
-        return []
-    if not told["tested"]:
-        if told["found"]:
-            return [
-                f"{arch}: a pure power law does not describe this curve: its points lie {loss['off_line']:.1%} off the "
-                f"line; no interval is given for it ({told['reason']})"
-            ]
-        return [f"{arch}: whether L(C) is a power law was not tested: {told['reason']}"]
-    seen = "none" if told["visible"] is None else f"one of {told['visible']:.2f} nats/token"
-    if told["found"]:
-        why = "as an irreducible loss makes it" if told["shape"] == "convex" else "which no irreducible loss makes"
-        return [
-            f"{arch}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of this "
-            f"under a power law: {_chance(loss):.3f}); no interval is given for it"
-        ]
-    return [
-        f"{arch}: no bend of L(C) was found (it leans {_lean(told)}, by what noise does with a chance of "
-        f"{_chance(loss):.2f}); the test finds an irreducible loss of half the lowest loss in {told['power_half']:.0%} "
-        f"of such studies, and with 80% chance {seen}"
-    ]
-
-
-def _lean(told: dict[str, Any]) -> str:
-    return "concave" if told["p_value"] > 0.5 else "convex"
-
-
-def _chance(loss: dict[str, Any]) -> float:
-    """Of a bend as large to its side under a pure power law; no less than the replicates can tell."""
-    p = loss["curvature"]["p_value"]
-    return float(max(min(p, 1 - p), 1 / (loss["replicates"] + 1)))
-
-
-def _common_lean(fits: dict[str, Any]) -> list[str]:
-    """A line where all architectures' curves lean one way, together by more than chance (Stouffer's sum, 1%)."""
-    tested = [
-        one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"] and one["laws"]["loss"]["identified"]
-    ]
-    tested = [loss for loss in tested if loss["curvature"]["tested"]]
-    leans = {_lean(loss["curvature"]) for loss in tested}
-    if len(tested) < 2 or len(leans) != 1:
-        return []
-    chance = float(stats.norm.sf(sum(stats.norm.isf(_chance(loss)) for loss in tested) / math.sqrt(len(tested))))
-    if chance >= 0.01:
-        return []
-    lean = leans.pop()
-    why = "an irreducible loss" if lean == "convex" else "learning rates or budgets that suit some sizes better"
-    return [f"the curves of all {len(tested)} architectures lean {lean} (together by a chance of {chance:.1g}): {why}?"]
-
-
-def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
-    """What weakens an architecture's crossings, in one line; none where nothing does."""
-    told = [
-        f"{found[key]} {what}"
-        for key, what in (
-            ("n_crossings_extrapolated", "lie beyond what was compared"),
-            ("n_crossings_disordered", "come before that of the next smaller sizes"),
-            ("n_crossings_missing", "more were not reached, which leaves the law to those that noise brought near"),
-        )
-        if found[key]
-    ]
-    return [f"{arch}: of {found['n_crossings']} crossings {', '.join(told)}"] if told else []
-
-
-def _optimum_text(fits: dict[str, Any]) -> str:
-    laws = [one["laws"]["n_opt"] for one in fits["archs"].values() if one["fitted"]]
-    if not laws:
-        return "a, b: nothing was fitted"
-    method = laws[0]["method"] if fits["interval"]["seed_noise"] else laws[0]["method"].removesuffix(f", {FIELLER}")
-    return f"a, b: {method}; estimand: {laws[0]['estimand']}"
-
-
-def interval_text(fits: dict[str, Any]) -> str:
-    interval = fits["interval"]
-    if interval["seed_noise"] is None:
-        return f"intervals: {interval['method']}"
-    noise = interval["seed_noise"]
-    return (
-        f"intervals: {interval['level']:.0%}; of alpha and beta: {interval['method']}, {interval['replicates']} "
-        f"replicates; estimand: {interval['estimand']}; seed noise {noise['s']:.2%} of the loss with {noise['df']} "
-        f"degrees of freedom, correlated by {noise['correlation']:.2f} along a curve over a factor e of compute"
-    )
-
-
-def extrapolation_text(fits: dict[str, Any]) -> str:
-    losses = [one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"]]
-    fitted = [loss["range"] for loss in losses if loss["identified"]]
-    if not fitted:
-        return "nothing was fitted"
-    low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)
-    return (
-        f"the laws rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP, those of N_opt and D_opt on less (the "
-        f"table of diagnostics says what); every number outside, coefficients at C = 1 FLOP included, is an "
-        f"extrapolation, and an interval over seeds does not cover its error"
-    )
-
-
-def estimate(law: dict[str, Any], what: str) -> str:
-    """`exponent` or `coef` of a law with its interval, or `not identified`."""
+def estimate(law: dict[str, Any], what: str, form: str | None = None) -> str:
+    """`exponent` or `coef` of a law with its interval, and how many replicates gave none, or `not identified`."""
     if not law["identified"]:
         return "not identified"
-    form = ".4g" if what == "coef" else ".4f"
+    form = form or (".4g" if what == "coef" else ".4f")
     interval = law["interval"]
     tail = f" [{interval[what][0]:{form}}, {interval[what][1]:{form}}]" if interval else ""
-    return f"{law[what]:{form}}{tail}"
+    return f"{law[what]:{form}}{tail}{failed(law)}"
+
+
+def failed(law: dict[str, Any]) -> str:
+    """A mark behind an interval that many of its replicates did not give; "" where few failed."""
+    lost, total = law.get("replicates_not_identified"), law.get("replicates")
+    share = lost / total if lost and total else 0.0
+    if share < MANY:
+        return ""
+    return f" ({'' if law['interval'] else 'no interval: '}{share:.0%} of replicates failed)"
 
 
 def _range(law: dict[str, Any]) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -274,13 +276,28 @@ def check_results(request: Request) -> None:
 
 
 def show_laws(fits: dict[str, Any]) -> str:
-    """The table of laws, and what belongs under it."""
-    from analysis.tables import HEADINGS, laws_table, notes
+    """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    from analysis.notes import law_notes
+    from analysis.tables import short_laws_table
+    from analysis.verdict_text import comparison_table, prediction_table, verdict_notes, verdict_text
 
-    rows = [list(row.values()) for row in laws_table(fits)]
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+    def wrapped(lines: Sequence[str]) -> list[str]:
+        return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+
+    parts = ["\n".join(wrapped(verdict_text(fits)))]
+    parts += [_table_of(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
     named = fits["conventions"]
-    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}"
-    return "\n".join([text_table(list(HEADINGS.values()), rows), where, *notes(fits)])
+    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
+    parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
+    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + _table_of(short_laws_table(fits))]
+    parts += ["\n".join(wrapped(law_notes(fits)))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table_of(rows: Sequence[dict[str, str]]) -> str:
+    return text_table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
 
 
 def outstanding(request: Request) -> list[str]:

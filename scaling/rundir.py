@@ -24,6 +24,7 @@ from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
+from .owner import attempts
 from .spec import RunSpec
 
 SCHEMA = 1
@@ -133,6 +134,14 @@ class RunDir:
             return waiting | read_json(self.status_json)
         except (FileNotFoundError, ValueError, TypeError):  # TypeError: JSON, but no object
             return waiting
+
+    def attempts(self) -> list[dict[str, Any]]:
+        """What the processes that trained the run left, oldest first: started (Unix time), host, hardware, processes;
+        none where one cannot be read."""
+        try:
+            return attempts(self.path)
+        except (OSError, ValueError, TypeError):
+            return []
 
     def checkpoints(self, verify: bool = True) -> list[Snapshot]:
         """Artifacts with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""

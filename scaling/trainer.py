@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import math
+import platform
 import sys
 import time
 from contextlib import ExitStack
@@ -42,6 +43,17 @@ def learning_rate(step: int, training: Training) -> float:
     if not training.warmup_tokens:
         return training.lr
     return training.lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
+
+
+def _hardware(device: torch.device) -> str:
+    """What the run trains on, by its maker's name."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    try:
+        with open("/proc/cpuinfo") as handle:
+            return next(line.partition(":")[2].strip() for line in handle if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 class Trainer:
@@ -94,6 +106,7 @@ class Trainer:
                 held.enter_context(run_lock(self.rundir.path, self.claim))
                 claim = self.claim or claim_by_hand(self.rundir.path)
                 held.enter_context(guarded(claim.check))
+                claim.record(hardware=_hardware(self.device), processes=self.engine.ranks.world)
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
             try:

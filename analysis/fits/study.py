@@ -19,6 +19,7 @@ from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.laws import LawSettings, fit_arch, is_curved, owner_at_ends
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.smooth import read_at, smooth
+from analysis.fits.verdict import judge
 from analysis.runs import CONVENTIONS, Tables
 from arch.errors import InputError
 from data.files import read_json
@@ -85,12 +86,14 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
     noise = _seed_noise(groups, settings)
     made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
+    usable: dict[str, list[SizeCurve]] = {}
     for arch in archs:
         used = groups.get(arch, {})
         curves = {name: _size_curves(used, name, settings) for name in CONVENTIONS}
         result = _describe(tables.runs, arch, used, curves[settings.flops], settings)
         reason = _unusable(used, curves[settings.flops], settings)
         if reason is None:
+            usable[arch] = curves[settings.flops]
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
@@ -113,6 +116,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         },
         "settings": asdict(settings) | {"range": {k: list(v) for k, v in settings.range.items()}},
         "interval": _interval(noise, settings),
+        "verdict": judge(usable, fitted, noise, settings.level),
         "archs": fitted,
         "by_convention": by_convention,
         "skipped": _skipped(tables.runs),
@@ -258,7 +262,9 @@ def _text(value: Any) -> str:
 
 def _short(law: dict[str, Any]) -> dict[str, Any]:
     return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
-        "curved": is_curved(law)
+        "curved": is_curved(law),
+        "replicates": law.get("replicates"),
+        "replicates_not_identified": law.get("replicates_not_identified"),
     }
 
 

@@ -10,14 +10,13 @@ import pytest
 from analysis.fits.laws import CURVED, ENVELOPE
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.study import FitSettings, fit_study
+from analysis.notes import extrapolation_text, notes
 from analysis.runs import load_tables
 from analysis.tables import (
     conventions_table,
     curvature_table,
     diagnostics_table,
-    extrapolation_text,
     laws_table,
-    notes,
     optimum_table,
 )
 

@@ -53,7 +53,7 @@ def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path, monke
     outputs: list[dict[str, Any]] = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     text = "".join(output.get("text", "") + str(output.get("data", {}).get("text/plain", "")) for output in outputs)
     exponent = read_json(quickstart / "results" / "fits.json")["archs"]["tnl"]["laws"]["loss"]["exponent"]
-    assert f"{exponent:.4f}" in text and "tnl-14k-c256-s0" in text
+    assert f"{exponent:.4f}" in text and "tnl-14k-c256-s0" in text and "TNL alone was fitted" in text
     assert sum("application/vnd.plotly.v1+json" in output.get("data", {}) for output in outputs) == 2
 
 
@@ -65,3 +65,11 @@ def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:
     assert fit_study(tables, settings)["archs"] == stored["archs"]
     with pytest.raises(InputError, match=r'load_tables.*control="bigram"'):
         fit_study(load_tables(quickstart, control="none"), settings)
+
+
+def test_the_report_tells_how_and_on_what_the_runs_were_trained(quickstart: Path) -> None:
+    runs = load_tables(quickstart, control="none").runs
+    assert runs["started"].notna().all() and runs["hardware"].str.startswith("1 x ").all()
+    page = (quickstart / "report" / "index.html").read_text()
+    for text in (runs["hardware"].iloc[0], runs["started"].iloc[0], "AdamW, betas [0.9, 0.95]", "<td>1,024</td>"):
+        assert text in page, text

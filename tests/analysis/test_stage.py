@@ -10,9 +10,9 @@ import pytest
 
 import analysis.pictures
 from analysis import stage
+from analysis.notes import notes
 from analysis.plots import figure_one
 from analysis.runs import load_tables
-from analysis.tables import notes
 from analysis.validation_plot import validation_figure
 from arch.errors import InputError
 from data.corpus import CorpusSettings, prepare
@@ -98,7 +98,7 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
     assert not re.search(r"<(script|img|iframe)[^>]*(src|href)\s*=", html)
     for text in (
         "2 pairs cross in the range, 3 are needed",
-        "was not tested: N_opt is not identified",
+        "not tested; N_opt is not identified",
         "the optimum over a continuous choice of sizes, under re-drawn seeds",
         "loss is nan at step 12",
         "training compute C (FLOP, exact)",
@@ -112,6 +112,11 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
         "torch 2.13.0",
     ):
         assert text in html, text
+    assert html.index("What the study says") < html.index("TNL has the lowest loss at C = ") < html.index("<h2>Laws")
+    assert (
+        "batch (tokens)" in html and "<td>2,048</td>" in html and "<td>2026-" not in html
+    )  # no attempt recorded a day
+    assert "<th>precision</th>" not in html and "<th>why</th>" in html  # columns that are empty go
     assert not stage.report(study, runs).fresh
 
 

@@ -1,0 +1,133 @@
+"""What a study says: which architecture has the lowest loss at the largest compute that all of them reached, whether
+that is more than seed noise, and what the laws tell there and at the end of their own ranges.
+
+Losses are read off the envelopes, not off the laws: they hold where a curve is no power law. The noise of a point is
+that between seeds, s / sqrt(seeds) in log loss. The best is picked after looking, so differences to it have the
+intervals of Tukey and Kramer, which hold for all pairs of architectures at once (Hochberg and Tamhane 1987, chapter 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from analysis.fits.diagnostics import predict
+from analysis.fits.envelope import REASONS, SizeCurve, extract
+from analysis.fits.laws import is_curved
+from analysis.fits.noise import SeedNoise
+from analysis.fits.optimum import interval_at
+
+PARTS = ("n_opt", "d_opt", "loss")
+SLACK = 1.01  # a compute this near to the end of a range is still in it
+WARMUP = "inside warm-up"
+
+
+def judge(
+    curves: Mapping[str, Sequence[SizeCurve]],
+    fitted: Mapping[str, Mapping[str, Any]],
+    noise: SeedNoise | None,
+    level: float,
+) -> dict[str, Any]:
+    """The verdict on the architectures that were fitted, as plain data: `c`, the largest compute [FLOP] that all of
+    them reached after warm-up, or `reason` why there is none; `best`; `archs`, lowest loss first, with loss,
+    difference (of log loss, to the best) and their intervals, `apart` (the interval excludes 0; None: no seeds tell),
+    and `predictions`.
+
+    curves: of each architecture that was fitted, smallest size first; fitted: its laws (fit_arch).
+    """
+    result: dict[str, Any] = {"c": None, "reason": None, "best": None, "level": level, "archs": {}}
+    if not curves:
+        return result | {"reason": "no architecture was fitted"}
+    spans = {arch: _reached(fitted[arch]["envelope"]) for arch in curves}
+    if missing := [arch for arch, span in spans.items() if span is None]:
+        return result | {"reason": f"no curve of {', '.join(missing)} lies in its range of compute after warm-up"}
+    low, high = (max(s[0] for s in spans.values() if s), min(s[1] for s in spans.values() if s))
+    if low > high:
+        return result | {
+            "reason": f"no compute was reached by all: some end at {high:.3g} FLOP, some begin at {low:.3g}"
+        }
+    found = {arch: _loss_at(sizes, high, noise, level) for arch, sizes in curves.items()}
+    order = sorted(found, key=lambda arch: found[arch]["loss"])
+    for arch in order:
+        found[arch] |= _against(found[arch], found[order[0]], noise, level, len(order))
+        found[arch]["predictions"] = _predictions(fitted[arch], high)
+    return result | {"c": high, "best": order[0], "archs": {arch: found[arch] for arch in order}}
+
+
+def _reached(points: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The first and last compute of an envelope's points that lie after warm-up."""
+    c = [at for at, why in zip(points["c"], points["censored"], strict=True) if why != WARMUP]
+    return (min(c), max(c)) if c else None
+
+
+def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, level: float) -> dict[str, Any]:
+    """The lowest loss at C and the size that has it; `censored`: why another size may be better there."""
+    envelope = extract(curves, np.array([math.log(c)]))
+    curve, log_loss = curves[int(envelope.owner[0, 0])], float(envelope.log_loss[0, 0])
+    half = None
+    if noise is not None:
+        half = float(stats.t.ppf((1 + level) / 2, noise.df)) * noise.s / math.sqrt(curve.n_seeds)
+    return {
+        "loss": math.exp(log_loss),
+        "interval": None if half is None else [math.exp(log_loss - half), math.exp(log_loss + half)],
+        "size": curve.size,
+        "n_params": curve.n_params,
+        "n_tokens": c / curve.flops_per_token,
+        "n_seeds": curve.n_seeds,
+        "censored": REASONS[int(envelope.code[0, 0])],
+    }
+
+
+def _against(
+    one: Mapping[str, Any], best: Mapping[str, Any], noise: SeedNoise | None, level: float, n_archs: int
+) -> dict[str, Any]:
+    """`difference` of log loss, its interval over all pairs of `n_archs`, and whether the two are told apart."""
+    difference = math.log(one["loss"] / best["loss"])
+    if noise is None or one is best:
+        return {"difference": difference, "difference_interval": None, "apart": None}
+    half = _times(level, n_archs, noise.df) * noise.s * math.sqrt(1 / one["n_seeds"] + 1 / best["n_seeds"])
+    interval = [difference - half, difference + half]
+    return {"difference": difference, "difference_interval": interval, "apart": interval[0] > 0}
+
+
+@cache
+def _times(level: float, n_archs: int, df: int) -> float:
+    """Standard errors to either side of a difference, so that all pairs' intervals hold at once."""
+    return float(stats.studentized_range.ppf(level, n_archs, df)) / math.sqrt(2)
+
+
+def _predictions(one: Mapping[str, Any], c: float) -> list[dict[str, Any]]:
+    """Of N_opt, D_opt and loss at C and, where that is another compute, at the end of the range of N_opt (of the loss
+    where N_opt is not identified)."""
+    laws = one["laws"]
+    known = laws["n_opt"] if laws["n_opt"]["identified"] else laws["loss"]
+    places = [c]
+    if known["identified"] and not 1 / SLACK < known["range"][1] / c < SLACK:
+        places.append(known["range"][1])
+    return [{"c": at, **{part: _predict(laws[part], part, at) for part in PARTS}} for at in places]
+
+
+def _predict(law: Mapping[str, Any], part: str, c: float) -> dict[str, Any]:
+    """value, interval and reason (why one of them is missing); beyond: how many times C lies outside the law's range,
+    1 inside."""
+    if not law["identified"]:
+        return {"value": None, "interval": None, "beyond": None, "reason": law["reason"]}
+    outside = max(law["range"][0] / c, c / law["range"][1])
+    beyond = outside if outside > SLACK else 1.0
+    told = {"value": predict(dict(law), c), "beyond": beyond, "reason": None}
+    if part == "loss" and is_curved(dict(law)):
+        return told | {"interval": None, "reason": law["curvature"]["reason"]}
+    if law["interval"] is None:
+        return told | {"interval": None, "reason": "no interval"}
+    if "line" in law:
+        return told | {"interval": [math.exp(value) for value in interval_at(dict(law), math.log(c))]}
+    if beyond > 1:
+        return told | {"interval": None, "reason": "outside of the range"}
+    band, x = law["band"], np.log(law["band"]["c"])
+    ends = [float(np.exp(np.interp(math.log(c), x, np.log(band[end])))) for end in ("low", "high")]
+    return told | {"interval": ends}
