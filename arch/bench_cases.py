@@ -124,9 +124,10 @@ def _tnl_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
 
 
 def _fla_tnl(*shape: int) -> Run:
-    from fla.ops.lightning_attn import chunk_lightning_attn
+    """Its operation of one decay a head, given ours: its lightning attention makes others of the layer's number."""
+    from fla.ops.simple_gla import chunk_simple_gla
 
-    return lambda x: chunk_lightning_attn(*x, layer_idx=3, num_layers=12, scale=1.0)[0]
+    return lambda x: chunk_simple_gla(*x, g_gamma=_rates(x[0].shape[2], x[0].device), scale=1.0)[0]
 
 
 def _with_theta(inputs: list[Tensor]) -> list[Tensor]:

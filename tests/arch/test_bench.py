@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,6 +28,26 @@ def test_products_are_the_chunk_forms(name):
     with FlopCounterMode(display=False) as both:
         bench.gradients(run, inputs, weight)
     assert case.products(*SHAPE) == (forward.get_total_flops(), both.get_total_flops())
+
+
+def simple_gla(q, k, v, g=None, g_gamma=None, scale=None):
+    """What flash-linear-attention's chunk_simple_gla documents, step by step; its kernels need a GPU. test_fla.py has
+    its own reference in this place."""
+    decay = g_gamma.expand(*v.shape[:3]) if g is None else g
+    state, outputs = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype), []
+    for t in range(q.shape[1]):
+        state = state * decay[:, t].exp()[..., None, None] + k[:, t, :, :, None] * v[:, t, :, None]
+        outputs.append((scale * q[:, t, :, None] @ state)[:, :, 0])
+    return torch.stack(outputs, 1), state
+
+
+@pytest.mark.parametrize("name", ["tnl", "mamba2"])
+def test_the_peer_is_given_the_decays_that_ours_have(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", SimpleNamespace(chunk_simple_gla=simple_gla))
+    case, shape = CASES[name], (1, 96, 4, 16)
+    inputs, weight = case.inputs(*shape, dtype=torch.float32, device="cpu", form="fla")
+    ours = bench.gradients(case.reference("naive", "fla")(*shape), inputs, weight)
+    assert max(bench.relative(bench.gradients(case.runs["fla"](*shape), inputs, weight), ours)) < 1e-5
 
 
 def test_products_of_softmax_are_the_causal_half():

@@ -6,6 +6,7 @@ To run it: pip install --no-deps flash-linear-attention fla-core triton, and ein
 import pytest
 import torch
 
+from arch.bench_cases import CASES
 from arch.ops import decay_attention, gated_attention, scan
 
 from .compare import assert_close, randn
@@ -58,6 +59,21 @@ def test_decay_attention_is_simple_gla(decay, length):
     q, k, v, gates, state = attention_inputs(length)
     inputs = [q, k, v, gates[..., 0] if decay == "step" else torch.tensor([-0.5, -0.06, -1e-3]), state]
     assert_close(with_gradients(ours, inputs), with_gradients(peer, inputs), TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["tnl", "mamba2"])
+def test_the_benchmark_gives_it_what_ours_have(name, monkeypatch):
+    """Its reference in the place of its kernels, which need a GPU."""
+    import fla.ops.simple_gla
+
+    def reference(q, k, v, g=None, g_gamma=None, scale=None):
+        gates = g_gamma.expand(*v.shape[:3]) if g is None else g
+        return simple_gla.naive_recurrent_simple_gla(q, k, v, gates, scale=scale)
+
+    monkeypatch.setattr(fla.ops.simple_gla, "chunk_simple_gla", reference)
+    case, shape = CASES[name], (1, 200, 4, 16)
+    inputs, _ = case.inputs(*shape, dtype=torch.float32, device="cpu")
+    assert_close([case.runs["fla"](*shape)(inputs)], [case.runs["naive"](*shape)(inputs)], TOLERANCE)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
