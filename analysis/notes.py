@@ -43,7 +43,7 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
         for run in one["left_out"]:
             lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
     return lines + [
-        f"{one['run_id']}: left out, as no run can have written them: {one['why']}" for one in fits["skipped"]
+        f"{one['run_id']}: rows left out, as the run cannot have written them: {one['why']}" for one in fits["skipped"]
     ]
 
 

@@ -32,7 +32,7 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
     else:
         lines = [
             f"{name_of(best)} has the lowest loss at {where}, the largest compute that all {len(told['archs'])} "
-            f"architectures reached: {loss} nats/token."
+            f"architectures that were fitted reached: {loss} nats/token."
         ]
     for apart, text in (
         (False, "not distinguishable from it: the difference is within seed noise"),
@@ -101,6 +101,9 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
         lines.append("~: beyond the compute that the law rests on; no interval covers the error of that.")
     if any(part["value"] is not None and part["interval"] is None for part in parts) and noise is not None:
         lines.append("No interval for a law that does not describe its curve, nor for a line outside of its points.")
+    for arch, fitted in fits["archs"].items():
+        if not fitted["fitted"]:
+            lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
     for arch, one in archs.items():
         if one["predictions"][0]["n_opt"]["value"] is None and arch != told["best"]:
             lines.append(f"{name_of(arch)}: N_opt not identified: {one['predictions'][0]['n_opt']['reason']}.")

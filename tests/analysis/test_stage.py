@@ -126,6 +126,10 @@ def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_brows
     status = study.directory / "runs" / runs[0].run_id / "status.json"
     status.write_text(json.dumps(json.loads(status.read_text()) | {"state": "running"}))
     assert stage.report(study, runs).fresh
+    assert "The other evaluations" not in (study.directory / "report" / "index.html").read_text()
+    (study.directory / "evals").mkdir()
+    (study.directory / "evals" / "index.html").write_text("a page")
+    assert '<a href="../evals/index.html">' in stage.report(study, runs).path.read_text()
     (study.directory / "report" / "index.html").write_text("damaged")
     assert stage.report(study, runs).fresh
 
