@@ -64,6 +64,7 @@ def study(
     from analysis.evals.table import score_tables
 
     from . import evaluation
+    from .eval_plan import missing_evaluations, show_missing
     from .plan import text_table
 
     request = request_of(study, only, sets, out, as_json)
@@ -73,8 +74,8 @@ def study(
     if worker or checkpoint:
         raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
     if dry_run:
-        todo = evaluation.missing_evaluations(request, choice)
-        return print_json(todo) if as_json else request.say(evaluation.show_missing(todo))
+        todo = missing_evaluations(request, choice)
+        return print_json(todo) if as_json else request.say(show_missing(todo))
     with request.writing():
         result = evaluation.eval_stage(request, choice)
     if as_json:

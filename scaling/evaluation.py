@@ -66,13 +66,18 @@ def place_of(request: Request) -> Place:
 
 def eval_tasks(request: Request, choice: Choice) -> list[Task]:
     """The tasks to evaluate; without a choice held-out loss and what the study file names. Raises InputError: a task
-    that is not known, settings that cannot be, also with the study's runs."""
-    from analysis.evals.planning import check_settings, readers
+    that is not known, settings that cannot be."""
     from analysis.evals.registry import make_tasks
 
-    tasks = make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), place_of(request))
-    check_settings(tasks, readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs).values())
-    return tasks
+    return make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), place_of(request))
+
+
+def check_settings(request: Request, tasks: Sequence[Task]) -> None:
+    """Raise InputError where a task cannot be asked of one of the runs' models."""
+    from analysis.evals import planning
+
+    models = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    planning.check_settings(tasks, models.values())
 
 
 def check(request: Request, data_later: bool = False) -> list[str]:
@@ -92,6 +97,7 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     place = place_of(request)
     make_tasks([name for name in wanted.settings if name in ENTRIES], place)  # what is not asked for now is asked later
     tasks = eval_tasks(request, Choice())
+    check_settings(request, tasks)
     try:
         if place.data is not None and not place.data.is_dir():
             raise MissingData(
@@ -158,7 +164,9 @@ def eval_matrix(request: Request, choice: Choice) -> Matrix:
         share.setdefault(name, set()).update([int(step)] if slash else [])
     share |= {name: set() for name in choice.share if name in share}
     runs = sorted((run for run in request.runs if not share or run.run_id in share), key=expected_work, reverse=True)
-    return expand(request.study.directory / "runs", runs, eval_tasks(request, choice), choice.checkpoints, share)
+    tasks = eval_tasks(request, choice)
+    check_settings(request, tasks)
+    return expand(request.study.directory / "runs", runs, tasks, choice.checkpoints, share)
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
@@ -170,24 +178,6 @@ def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
         if step not in steps and pair.stored() is None:
             steps.append(step)
     return missing
-
-
-def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
-    """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why}}."""
-    request.check_runs()
-    matrix = eval_matrix(request, choice)
-    missing: dict[str, list[str]] = {pair.task.name: [] for pair in matrix.pairs}
-    for pair in matrix.pairs:
-        if pair.stored() is None:
-            missing[pair.task.name].append(pair.checkpoint.name)
-    return {"pairs": len(matrix.pairs) + matrix.n_refused, "missing": missing, "refused": matrix.refused}
-
-
-def show_missing(todo: dict[str, Any]) -> str:
-    """missing_evaluations for people."""
-    lines = [f"{task}: {len(names)} checkpoints to evaluate" for task, names in todo["missing"].items()]
-    lines += [f"{name}: cannot be evaluated: {why}" for name, why in todo["refused"].items()]
-    return "\n".join([*lines, f"{todo['pairs']} evaluations in all (dry run: nothing was written)"])
 
 
 def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:

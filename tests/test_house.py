@@ -35,7 +35,14 @@ ALLOWED = {
 }
 SEES_ALL = (
     *("scaling.cli", "scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_options", "scaling.cli_recall"),
-    *("scaling.commands", "scaling.evaluation", "scaling.eval_progress", "scaling.submission", "scaling.__main__"),
+    *(
+        "scaling.commands",
+        "scaling.evaluation",
+        "scaling.eval_plan",
+        "scaling.eval_progress",
+        "scaling.submission",
+        "scaling.__main__",
+    ),
 )
 
 

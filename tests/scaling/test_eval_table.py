@@ -11,7 +11,8 @@ from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.cli import app
 from scaling.commands import Request
-from scaling.evaluation import Choice, current_results, eval_matrix, missing_evaluations
+from scaling.eval_plan import missing_evaluations
+from scaling.evaluation import Choice, current_results, eval_matrix
 from scaling.spec import StudySpec, load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.test_lmeval_tasks import ROWS
