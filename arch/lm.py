@@ -181,9 +181,6 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
 
     Raises InputError where no model is, a file is damaged, or weights and configuration do not belong together.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     directory = Path(directory)
     if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
         raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
@@ -199,19 +196,31 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(at_least if name in keep else dtype)
+    load_weights(model, directory)
+    return model
+
+
+def load_weights(model: LanguageModel, directory: Path | str) -> None:
+    """Fill every parameter of `model`, wherever it lies and in its own precision, with what is saved in `directory`.
+
+    Raises InputError where the file is damaged, or its weights are not those of the model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(directory) / WEIGHTS
     try:
-        weights = load_file(directory / WEIGHTS)
+        weights = load_file(path)
     except SafetensorError as error:
-        raise InputError(f"{directory}/{WEIGHTS}: is damaged ({error}); take another copy") from None
+        raise InputError(f"{path}: is damaged ({error}); take another copy") from None
     expected = dict(model.named_parameters())
     for name in sorted(expected.keys() ^ weights.keys()):
-        raise InputError(f"{directory}/{WEIGHTS}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
+        raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
     for name, parameter in expected.items():
         if parameter.shape != weights[name].shape:
             raise InputError(
-                f"{directory}/{WEIGHTS}: tensor {name!r} has shape {list(weights[name].shape)}, "
-                f"the configuration needs {list(parameter.shape)}"
+                f"{path}: tensor {name!r} has shape {list(weights[name].shape)}, the configuration needs "
+                f"{list(parameter.shape)}"
             )
         with torch.no_grad():
             parameter.copy_(weights[name])
-    return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 from flops.tables import duration
@@ -21,6 +20,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
     "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
     from analysis.evals import forecast, planning
     from flops.hardware import DEVICES
+    from jobs.local import at_once, visible_gpus
 
     request.check_runs()
     matrix = eval_matrix(request, choice)
@@ -28,7 +28,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
     for pair in matrix.pairs:
         if pair.stored() is None:
             todo[pair.task.name].append(pair)
-    kind = "cuda" if shutil.which("nvidia-smi") else "cpu"
+    kind = "cuda" if visible_gpus() else "cpu"
     device = DEVICES["h100" if kind == "cuda" else "cpu"]
     known = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
@@ -44,7 +44,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
         "missing": {name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
         "refused": matrix.refused,
         "forecast": told,
-        "workers": choice.workers or request.study.jobs.parallel,
+        "workers": choice.workers or at_once(request.study.jobs.parallel, 1),
     }
 
 

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from arch.errors import InputError
+from arch.lm import LanguageModel, load_model, load_weights
+from scaling.artifacts import probe_rows
 
 from .meter import Meter
 from .task import Loaded
+from .windows import MAX_LOGITS
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
+    from data.tokenizer import Tokenizer
     from scaling.checkpoint import Checkpoint
 
 # Nats a token. On one CPU the chunked form, the naive one and float64 agree within 1e-7; the rest is left to GPUs,
@@ -27,42 +35,84 @@ if TYPE_CHECKING:
 PROBE_TOLERANCE = 1e-3
 
 
-def load_guarded(checkpoint: Path, corpus_dir: Path, device: str, autocast: bool) -> Loaded:
+@dataclass
+class Kept:
+    """What checkpoints of one study have in common, opened once: the corpus, its probe batches by context length, the
+    tokenizers that were found right, and the last model, whose modules serve the next checkpoint of its configuration.
+    """
+
+    corpus: Corpus | None = None
+    probes: dict[int, Tensor] = field(default_factory=dict)
+    tokenizers: dict[str, Tokenizer] = field(default_factory=dict)  # by the SHA-256 of their files
+    config: bytes = b""
+    loaded: Loaded | None = None
+
+
+def load_guarded(checkpoint: Path, corpus_dir: Path, device: str, autocast: bool, kept: Kept | None = None) -> Loaded:
     """The model of `checkpoint` in fp32 on `device`; autocast: read it under bf16 autocast where that is a GPU.
 
+    kept: of one worker on one corpus and device; a model opened with it before is no longer what it was.
     Raises InputError, one line: no intact checkpoint, a tokenizer that is not the corpus' or not the one whose files
     the checkpoint carries, no probe loss, or one that does not come out again.
     """
-    import torch
-
-    from arch.lm import load_model
     from data.corpus import open_corpus
-    from scaling.artifacts import probe_loss, probe_rows
     from scaling.checkpoint import find_checkpoint
 
+    kept = Kept() if kept is None else kept
+    last, kept.loaded = kept.loaded, None  # nothing is kept of what is refused
     found = find_checkpoint(checkpoint, lambda line: None)
-    corpus = open_corpus(corpus_dir)
-    tokenizer = found.tokenizer()
-    check_tokenizer(found, corpus)
-    model = load_model(checkpoint, dtype=torch.float32)
+    corpus = kept.corpus = kept.corpus or open_corpus(corpus_dir)
+    tokenizer = _tokenizer(found, corpus, kept)
+    config = (checkpoint / "config.json").read_bytes()
+    if last is not None and config == kept.config:
+        load_weights(last.model, checkpoint)
+        model, meter = last.model, last.meter
+    else:
+        del last  # two may not fit
+        model, meter = load_model(checkpoint).to(device).eval(), Meter()
+        meter.attach(model)
     length = model.model_config.context_length
-    rows = probe_rows(corpus.validation, length)
+    rows = kept.probes.get(length)
+    if rows is None:
+        rows = kept.probes[length] = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
     expected = found.manifest.get("probe_loss")
     if expected is None or found.manifest.get("probe_rows") != list(rows.shape):
         raise InputError(
             f"{checkpoint}: its manifest has no probe loss of this corpus, so nobody can tell that this is the model "
             f"that was trained; train it again"
         )
-    now = probe_loss(model, rows, torch.device(device))
+    now = probe_loss(model, rows)
     if not math.isfinite(now) or abs(now - expected) > PROBE_TOLERANCE:
         raise InputError(
             f"{checkpoint}: its probe loss is {now:.4f} nats per token and was {expected:.4f} when it was written: "
             f"this is not the model that was trained (other code, configuration or corpus); not evaluated"
         )
-    meter = Meter()
-    meter.attach(model)
+    meter.reset()  # the probe is none of an evaluation's passes
     on_gpu = device.startswith("cuda")
-    return Loaded(model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter)
+    kept.config = config
+    kept.loaded = Loaded(model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter)
+    return kept.loaded
+
+
+def probe_loss(model: LanguageModel, rows: Tensor) -> float:
+    """Mean loss in nats a token over rows [B, T + 1], in the model's own precision: what scaling.artifacts computes row
+    by row, here in as few passes as the logits allow, since a pass of a small model costs the same for all rows."""
+    step = max(1, MAX_LOGITS // ((rows.shape[1] - 1) * model.model_config.vocab_size))
+    with torch.no_grad():
+        losses = [
+            model(input_ids=part[:, :-1], targets=part[:, 1:]).loss.double() * len(part) for part in rows.split(step)
+        ]
+        return float(torch.stack(losses).sum()) / len(rows)
+
+
+def _tokenizer(found: Checkpoint, corpus: Corpus, kept: Kept) -> Tokenizer:
+    """The checkpoint's, once checked."""
+    key = str(found.manifest["files"].get("tokenizer.json", {}).get("sha256"))  # its file was verified
+    if key not in kept.tokenizers:
+        tokenizer = found.tokenizer()
+        check_tokenizer(found, corpus)
+        kept.tokenizers[key] = tokenizer
+    return kept.tokenizers[key]
 
 
 def check_tokenizer(checkpoint: Checkpoint, corpus: Corpus) -> None:

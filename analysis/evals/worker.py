@@ -11,13 +11,16 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 
 from .claims import Claim, take
 from .matrix import Checkpoint, Matrix, Pair
 from .task import Loaded
+
+if TYPE_CHECKING:
+    from .loaded import Kept
 
 MODEL = ".model"  # the claim of who has a checkpoint's model loaded, and so does all of its tasks
 
@@ -38,6 +41,7 @@ class Worker:
         self._corpus, self._device, self._attempt, self._tell = corpus, device, attempt, tell
         self._path: Path | None = None
         self._model: Loaded | InputError | None = None
+        self._kept: Kept | None = None
         self._prepared: dict[tuple[str, str], Any] = {}
         self._since = time.perf_counter() if since is None else since
         self.n_done = self.n_failed = 0
@@ -126,12 +130,13 @@ class Worker:
 
     def _open(self, checkpoint: Checkpoint) -> Loaded:
         """The model, kept until another is asked for; a refusal is kept as well."""
-        from .loaded import load_guarded
+        from .loaded import Kept, load_guarded
 
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
+            self._kept = self._kept or Kept()
             try:
-                self._model = load_guarded(checkpoint.path, self._corpus, self._device, checkpoint.autocast)
+                self._model = load_guarded(checkpoint.path, self._corpus, self._device, checkpoint.autocast, self._kept)
             except InputError as error:
                 self._model = error
         if not isinstance(self._model, Loaded):

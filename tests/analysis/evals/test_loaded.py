@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.evals.loaded import PROBE_TOLERANCE, load_guarded
+from analysis.evals.loaded import PROBE_TOLERANCE, Kept, load_guarded
 from arch.errors import InputError
 from arch.lm import load_model
 from data.corpus import CorpusSettings, prepare
@@ -122,3 +122,26 @@ def test_another_studys_corpus_is_refused(study: StudySpec, checkpoint: Path, tm
     prepare(CorpusSettings(source="synthetic:1:60000", validation_fraction=0.2), corpus)
     with pytest.raises(InputError, match="its probe loss is"):
         load_guarded(checkpoint, corpus, "cpu", False)
+
+
+def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tmp_path: Path) -> None:
+    """Its weights alone are read; what comes out is what a model opened by itself gives, after a refusal too."""
+    study = write_study(tmp_path, steps=3)
+    paths = [
+        study.directory / f"runs/{arch}-14k-c32-s0/checkpoints/0000000{step}"
+        for arch in ("tnl", "llama")
+        for step in "123"
+    ]
+    seal(paths[1], probe_loss=99.0)
+    kept, corpus, row, modules = Kept(), study.directory / "corpus", torch.arange(32)[None], []
+    for path in paths:
+        try:
+            found = load_guarded(path, corpus, "cpu", False, kept)
+        except InputError as error:
+            assert path == paths[1] and "probe loss" in str(error) and kept.loaded is None
+            continue
+        with found.reading():
+            ours, theirs = found.model(row).logits, load_model(path)(row).logits
+        assert torch.equal(ours, theirs) and found.checkpoint == path and found.meter.tokens == 32
+        modules.append(found.model)
+    assert [modules[i] is modules[i + 1] for i in range(4)] == [False, False, True, True]  # tnl 1, 3, llama 1, 2, 3
