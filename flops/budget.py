@@ -7,7 +7,7 @@ from typing import Any
 
 from arch.errors import InputError
 
-from .laws import Laws
+from .laws import PARTS, Laws
 
 TOLERANCE = 0.02  # of the compute identity: r(C) then drifts by less than 5% a decade
 SLACK = 1.01  # a compute this near to an end of the range is still in it
@@ -16,11 +16,11 @@ MOST_BEYOND = 100.0  # and beyond this it is not asked for by accident
 
 
 def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One row an architecture for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), steps (D_opt over
-    `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C
-    does to the ratio), identity_error and cost_growth (see ArchLaws), in_range (C was fitted), beyond and
-    loss_beyond (how many times C lies outside the range of N_opt and D_opt, and of the loss; 1 inside). None where a
-    law was not identified.
+    """One row an architecture for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), and of each an interval over seed
+    noise ([low, high]); steps (D_opt over `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b
+    and ratio_per_decade (what a tenfold C does to the ratio), identity_error and cost_growth (see ArchLaws), in_range
+    (C was fitted), beyond and loss_beyond (how many times C lies outside the range of N_opt and D_opt, and of the
+    loss; 1 inside). None where a law was not identified.
 
     Raises InputError for an architecture that the laws do not have.
     """
@@ -39,6 +39,7 @@ def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Seque
                 "n_opt": n,
                 "d_opt": d,
                 "loss": law.loss(c) if law.loss else None,
+                **{f"{part}_interval": law.bands[part].at(c) if part in law.bands else None for part in PARTS},
                 "steps": max(1.0, d / batch) if batch and d is not None else None,
                 "tokens_per_param": d / n if n is not None and d is not None else None,
                 "ratio_6nd": 6 * n * d / c if n is not None and d is not None else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .budget import FAR
-from .laws import Laws
+from .laws import PARTS, Laws
 from .quantity import PF_DAY
 from .tables import Column, Table, digits, short
 
@@ -25,8 +25,11 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
     columns = [
         Column("arch", text=True),
         _marked("n_opt", "N_opt", short),
+        *_interval("n_opt", short, laws, rows),
         _marked("d_opt", "D_opt\ntokens", short),
+        *_interval("d_opt", short, laws, rows),
         _marked("loss", "loss\nnats/token", lambda value: f"{value:.4f}"),
+        *_interval("loss", lambda value: f"{value:.3f}", laws, rows),
         _marked("steps", "steps", lambda value: f"{value:,.0f}"),
         _marked("tokens_per_param", "D/N", digits),
         _marked("ratio_6nd", "6ND/C", lambda value: f"{value:.3g}"),
@@ -46,6 +49,8 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
             f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "
             "sizes fitted, and a law is consistent where a p + b = 1."
         )
+    if any(row[f"{part}_interval"] for row in rows for part in PARTS):
+        notes.append("Intervals are over seed noise alone: text, learning rates and the law's form are taken as given.")
     most = max((max(row["beyond"] or 1.0, row["loss_beyond"] or 1.0) for row in rows), default=1.0)
     if most > 1:
         notes.append(
@@ -80,6 +85,19 @@ def _marked(key: str, head: str, show: Callable[[float], str]) -> Column:
         return text if found.beyond == 1 else f"~{text}" if found.beyond <= FAR else f"(~{text})"
 
     return Column(key, head, cell, csv=lambda found: None if found is None else found.value)
+
+
+def _interval(part: str, show: Callable[[float], str], laws: Laws, rows: Sequence[dict[str, Any]]) -> list[Column]:
+    """The column of a part's intervals; none where no law has one."""
+    key = f"{part}_interval"
+    if all(row[key] is None for row in rows):
+        return []
+    head = f"{laws.level:.0%}\ninterval" if laws.level else "interval"
+
+    def drawn(ends: tuple[float, float] | None) -> str:
+        return "none" if ends is None else f"{show(ends[0])} to {show(ends[1])}"
+
+    return [Column(key, head, drawn, csv=drawn)]
 
 
 def _times(beyond: float | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,36 @@ class PowerLaw:
 
 
 @dataclass(frozen=True)
+class Band:
+    """A law's interval [low, high] at C in FLOP, rising; None where it has no end."""
+
+    c: tuple[float, ...]
+    low: tuple[float | None, ...]
+    high: tuple[float | None, ...]
+
+    def at(self, c: float) -> tuple[float, float] | None:
+        """Between two of its points by a line in log-log; None outside of them, or where it has no end."""
+        after = bisect_left(self.c, c)
+        if not 0 < after < len(self.c):
+            return None
+        share = math.log(c / self.c[after - 1]) / math.log(self.c[after] / self.c[after - 1])
+        ends = []
+        for values in (self.low, self.high):
+            one, other = values[after - 1], values[after]
+            if one is None or other is None:
+                return None
+            ends.append(math.exp((1 - share) * math.log(one) + share * math.log(other)))
+        return ends[0], ends[1]
+
+
+@dataclass(frozen=True)
 class ArchLaws:
     """The laws of one architecture; a part that was not identified is None, with its reason.
 
     range: FLOP that were fitted, for N_opt where it was identified; loss_range: for the loss, None where that was not
     identified; most_tokens: of the longest run behind the laws;
     cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known;
-    curved: the fit found that a pure power law does not describe L(C).
+    curved: the fit found that a pure power law does not describe L(C). bands: over seed noise alone.
     """
 
     loss: PowerLaw | None
@@ -61,6 +85,7 @@ class ArchLaws:
     cost_growth: float | None
     curved: bool = False
     loss_range: tuple[float, float] | None = None
+    bands: dict[str, Band] = field(default_factory=dict)  # of the parts that have an interval
 
     @property
     def a_plus_b(self) -> float | None:
@@ -82,6 +107,7 @@ class Laws:
     conventions: dict[str, str]
     archs: dict[str, ArchLaws]
     batch_tokens: float | None = None
+    level: float | None = None  # of the intervals
 
 
 def paper_laws() -> Laws:
@@ -138,6 +164,7 @@ def load_laws(name: str) -> Laws:
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
         archs = {str(arch): _arch(one) for arch, one in fits["archs"].items() if one["fitted"]}
+        level = fits["interval"]["level"]
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise InputError(f"--law {path}: is damaged ({type(error).__name__} {error}): fit the study again") from None
@@ -145,14 +172,17 @@ def load_laws(name: str) -> Laws:
         raise InputError(f"--law {path}: C is not in FLOP, as schema {FITS_SCHEMA} has it: fit the study again")
     if not archs:
         raise InputError(f"--law {path}: holds no law ({'; '.join(reasons) or 'no architecture'})")
-    return Laws(f"study {fits.get('study', path)}", conventions, archs)
+    return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level)
 
 
 def _arch(one: dict[str, Any]) -> ArchLaws:
     laws: dict[str, Any] = {}
+    bands = {}
     for part in PARTS:
         law = one["laws"][part]
         laws[part] = None
+        if band := law.get("band_beyond") or law.get("band"):
+            bands[part] = Band(*(tuple(band[key]) for key in ("c", "low", "high")))
         if law["identified"]:
             numbers = [float(value) for value in (*law["centre"], law["exponent"])]
             if not all(map(math.isfinite, numbers)) or min(numbers[:2]) <= 0 or abs(numbers[2]) > MOST_EXPONENT:
@@ -171,6 +201,7 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
         cost_growth=growth,
         curved=bool((one["laws"]["loss"].get("curvature") or {}).get("found")),
+        bands=bands,
     )
 
 

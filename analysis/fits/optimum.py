@@ -30,6 +30,7 @@ MIN_CROSSINGS = 3  # two fix a line; a third can tell whether it is one
 MIN_SEEN = 2  # of them inside the stretch that both curves cover, or at most SLIGHT beyond it in log C
 SLIGHT = math.log(1.25)
 MOST = 5.0  # an interval that reaches an exponent of N_opt beyond this tells nothing: 1 spends all compute on size
+BEYOND = math.log(100)  # of log C to either side of the crossings, over which a law's interval is stored
 UNFIT = 0.05  # chance of crossings that scatter as much, below which the noise is scaled up to their scatter
 
 FIELLER = "Fieller's interval"
@@ -201,19 +202,25 @@ def _law(
     result["line"] = {"is_tokens": is_tokens, "error": None if error is None else error.value, **line.to_dict()}
     if error is None:
         return result
-    grid = np.linspace(at.min(), at.max(), 25)
-    band = [interval_at(result, float(x)) for x in grid]
     coef = [_finite(value) for value in interval_at(result, 0.0)]
     result["interval"] = {
         "exponent": sorted(of_law(1.0, value) for value in line.exponent_interval(error.value)),
         "coef": None if None in coef else coef,
     }
-    result["band"] = {
-        "c": np.exp(grid).tolist(),
-        "low": [_finite(low) for low, _ in band],
-        "high": [_finite(high) for _, high in band],
-    }
+    result["band"] = _band(result, float(at.min()), float(at.max()), 25)
+    result["band_beyond"] = _band(result, float(at.min()) - BEYOND, float(at.max()) + BEYOND, 49)
     return result
+
+
+def _band(law: dict[str, Any], low: float, high: float, points: int) -> dict[str, list[float | None]]:
+    """The law's interval between log C `low` and `high`."""
+    grid = np.linspace(low, high, points)
+    ends = [interval_at(law, float(x)) for x in grid]
+    return {
+        "c": np.exp(grid).tolist(),
+        "low": [_finite(one) for one, _ in ends],
+        "high": [_finite(other) for _, other in ends],
+    }
 
 
 def interval_at(law: dict[str, Any], log_c: float) -> tuple[float, float]:

@@ -145,7 +145,8 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
     half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1), "n_opt": no, "d_opt": no}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
     archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
-    return {"schema": 3, "study": "small", "conventions": conventions, "archs": archs}
+    interval = {"level": 0.95}
+    return {"schema": 3, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
 
 
 def stored(tmp_path, content) -> str:
@@ -186,6 +187,27 @@ def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
     rows = json.loads(must("budget", "--compute", "5e13", "--law", path, "--json"))["rows"]
     assert (rows[0]["beyond"], rows[0]["loss_beyond"], rows[1]["n_opt"]) == pytest.approx((50, 5, None))
     assert must("budget", "--compute", "5e13", "--law", path, "--format", "csv").count("~") == 0
+
+
+def test_the_intervals_of_a_fit_stand_beside_what_it_gives(tmp_path):
+    """In a line of log-log between stored points; none where it has no end, beyond what is stored, or without seeds."""
+    content = fits()
+    laws = content["archs"]["tnl"]["laws"]
+    assert "interval" not in must("budget", "--compute", "4e11", "--law", stored(tmp_path, content))
+    laws["n_opt"] |= {
+        "band": None,
+        "band_beyond": {"c": [1e10, 1e12, 1e14], "low": [1e3, 1e4, None], "high": [1e4, 1e5, 1e7]},
+    }
+    laws["loss"] |= {"band": {"c": [1e10, 1e12], "low": [2.0, 1.5], "high": [2.2, 1.8]}}
+    path = stored(tmp_path, content)
+    (row, _) = budget(load_laws(path), 1e11)
+    assert row["n_opt_interval"] == pytest.approx((10**3.5, 10**4.5)) and row["d_opt_interval"] is None
+    assert row["loss_interval"] == pytest.approx((3.0**0.5, (2.2 * 1.8) ** 0.5))
+    (row, _) = budget(load_laws(path), 1e13)
+    assert row["n_opt_interval"] is None and row["loss_interval"] is None
+    told = must("budget", "--compute", "1e11", "--law", path)
+    assert "3.162k to 31.62k" in told and "1.732 to 1.990" in told and "95%" in told
+    assert "Intervals are over seed noise alone" in told
 
 
 def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
