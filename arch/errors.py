@@ -18,3 +18,9 @@ def nearest(name: str, valid: list[str]) -> str:
 
     match = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f" (did you mean {match[0]!r}?)" if match else f" (valid: {', '.join(valid)})"
+
+
+def choice(name: str, valid: list[str]) -> str:
+    """`" (valid: x, y; did you mean 'x'?)"`: all of a few choices, and the one that may be meant."""
+    meant = nearest(name, valid)
+    return f" (valid: {', '.join(valid)}{'; ' + meant[2:-1] if meant.startswith(' (did') else ''})"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 from arch.presets import preset
 from arch.registry import load_plugins
 
@@ -111,7 +111,7 @@ def count(
     if by not in (None, "module"):
         raise InputError(f"--by: unknown {by!r}: the only choice is module")
     if recompute not in RECOMPUTE:
-        raise InputError(f"--recompute: unknown {recompute!r}{nearest(recompute, list(RECOMPUTE))}")
+        raise InputError(f"--recompute: unknown {recompute!r}{choice(recompute, list(RECOMPUTE))}")
     name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     names = () if convention is None or "all" in convention else conventions_named(convention)
@@ -268,7 +268,7 @@ def conventions_named(names: list[str]) -> tuple[str, ...]:
     """`names`, "all" for every one. Raises InputError for an unknown one, naming the nearest."""
     for name in names:
         if name not in (*CONVENTIONS, "all"):
-            raise InputError(f"unknown convention {name!r}{nearest(name, list(CONVENTIONS))}")
+            raise InputError(f"unknown convention {name!r}{choice(name, list(CONVENTIONS))}")
     return CONVENTIONS if "all" in names else tuple(dict.fromkeys(names))
 
 

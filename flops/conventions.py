@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 
 from arch.config import ABLATIONS, ModelConfig
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 
 from .appendix import COVERED, Lines, appendix_forward, paper_forward
 from .forward import backward_excess, forward_products, recomputed_products
@@ -125,7 +125,7 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
     positive integers.
     """
     if convention not in CONVENTIONS:
-        raise InputError(f"unknown convention {convention!r}{nearest(str(convention), list(CONVENTIONS))}")
+        raise InputError(f"unknown convention {convention!r}{choice(str(convention), list(CONVENTIONS))}")
     context = cfg.context_length if context_length is None else context_length
     for name, value in (("context length", context), ("number of sequences", sequences)):
         require_count(name, value)
@@ -149,7 +149,7 @@ def by_module(
     """
     context = checked(cfg, convention, context_length, sequences)
     if part not in PASSES:
-        raise InputError(f"unknown pass {part!r}{nearest(str(part), list(PASSES))}")
+        raise InputError(f"unknown pass {part!r}{choice(str(part), list(PASSES))}")
     return dict(_lines(entry_of(cfg.arch), cfg, convention, context, sequences, part))
 
 
@@ -188,7 +188,7 @@ def hardware_by_module(
         checked(cfg, convention, context_length)
         raise InputError(f"convention {convention!r} does not say what hardware computes: use executed or exact")
     if recompute not in RECOMPUTE:
-        raise InputError(f"unknown recompute {recompute!r}{nearest(str(recompute), list(RECOMPUTE))}")
+        raise InputError(f"unknown recompute {recompute!r}{choice(str(recompute), list(RECOMPUTE))}")
     lines = by_module(cfg, convention, context_length)
     if recompute == "none":
         return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 
 FILLED = 0.9  # of a device's memory, at most: temporary results, fragmentation and CUDA's own are in no model of it
 
@@ -38,5 +38,5 @@ def device_of(name: str) -> Device:
     """The device of that name. Raises InputError for an unknown one, naming the nearest."""
     key = name.lower()
     if key not in DEVICES:
-        raise InputError(f"--device: unknown device {name!r}{nearest(key, list(DEVICES))}")
+        raise InputError(f"--device: unknown device {name!r}{choice(key, list(DEVICES))}")
     return DEVICES[key]

@@ -8,7 +8,7 @@ of a micro-batch, a bytes of an activation.
 from __future__ import annotations
 
 from arch.config import ModelConfig
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 
 from . import activations, by_kernels
 from .activations import F
@@ -67,7 +67,7 @@ def training_memory(
     if isinstance(zero_stage, bool) or zero_stage not in (0, 1, 2):
         raise InputError(f"training_memory: zero_stage must be 0, 1 or 2, not {zero_stage!r}")
     if precision not in PRECISIONS:
-        raise InputError(f"unknown precision {precision!r}{nearest(str(precision), list(PRECISIONS))}")
+        raise InputError(f"unknown precision {precision!r}{choice(str(precision), list(PRECISIONS))}")
     if micro_batch_tokens < context:
         raise InputError(f"micro_batch_tokens={micro_batch_tokens} is less than one sequence of {context} tokens")
     sequences, a = micro_batch_tokens // context, PRECISIONS[precision]
@@ -176,7 +176,7 @@ def artifact_bytes(cfg: ModelConfig, dtype: str = "bf16") -> float:
     """Bytes of an artifact checkpoint's weights; names and shapes (about 100 a tensor), configuration and tokenizer
     lie beside them. Raises InputError for an unknown dtype."""
     if dtype not in PRECISIONS:
-        raise InputError(f"unknown dtype {dtype!r}{nearest(str(dtype), list(PRECISIONS))}")
+        raise InputError(f"unknown dtype {dtype!r}{choice(str(dtype), list(PRECISIONS))}")
     wide = kept_fp32(cfg)
     return F * wide + PRECISIONS[dtype] * float(count_params(cfg).total - wide)
 

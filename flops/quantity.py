@@ -6,7 +6,7 @@ import math
 import re
 from decimal import Decimal
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 
 PF_DAY = 8.64e19  # FLOP: 1e15 a second for a day
 SCALES = {"": 0, "k": 3, "m": 6, "b": 9, "g": 9, "t": 12}
@@ -64,7 +64,7 @@ def compute(text: str, unit: str | None, what: str) -> float:
     """A training budget in FLOP. The unit is in the text (1e22 FLOP, 179 PF-days) or in `unit`, "flop" or "pfday"; a
     bare number from 1e9 on can only be FLOP. Raises InputError for a smaller one: it could be either."""
     if unit is not None and unit not in UNITS:
-        raise InputError(f"--unit: unknown unit {unit!r}{nearest(unit, list(UNITS))}")
+        raise InputError(f"--unit: unknown unit {unit!r}{choice(unit, list(UNITS))}")
     number, suffix = _split(text, what)
     if suffix in DAYS:
         if unit == "flop":

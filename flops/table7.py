@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.config import ModelConfig
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 from arch.presets import PAPER, preset
 from arch.registry import REGISTERED
 
@@ -40,7 +40,7 @@ def printed() -> dict[tuple[str, str], dict[str, str]]:
 def configuration(arch: str, size: str, norms: str = "paper") -> ModelConfig:
     """The model of a row. Raises InputError for an unknown choice of norms."""
     if norms not in NORMS:
-        raise InputError(f"--norms: unknown choice {norms!r}{nearest(norms, list(NORMS))}")
+        raise InputError(f"--norms: unknown choice {norms!r}{choice(norms, list(NORMS))}")
     changes = {"norm": "layer"} if norms == "paper" and arch in LAYER_NORM else {}
     return preset(arch, size, context_length=CONTEXT, **changes)
 

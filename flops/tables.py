@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from arch.errors import InputError, nearest
+from arch.errors import InputError, choice
 
 FORMATS = ("table", "csv", "md", "json")
 WIDE = 200  # columns where standard output is no terminal
@@ -104,7 +104,7 @@ class Table:
 def format_of(name: str, as_json: bool) -> str:
     """The format asked for. Raises InputError for an unknown one, and for --json beside another."""
     if name not in FORMATS:
-        raise InputError(f"--format: unknown format {name!r}{nearest(name, list(FORMATS))}")
+        raise InputError(f"--format: unknown format {name!r}{choice(name, list(FORMATS))}")
     if as_json and name not in ("table", "json"):
         raise InputError(f"--json is --format json, and --format {name} was given: leave one out")
     return "json" if as_json else name

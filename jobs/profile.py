@@ -110,6 +110,8 @@ def _checked(profile: Cluster, where: str) -> Cluster:
         )
     if profile.signal_s >= profile.max_hours * 3600:
         raise InputError(f"{where}: signal_s={profile.signal_s} is no less than max_hours={profile.max_hours:g}")
+    if profile.python is not None and not profile.python.strip():
+        raise InputError(f"{where}: python: is empty; name an interpreter, or leave it out")
     if profile.templates is not None and not Path(profile.templates).expanduser().is_dir():
         raise InputError(f"{where}: templates: {profile.templates} is no folder; name one, or leave it out")
     return profile

@@ -78,18 +78,33 @@ def submissions(directory: Path) -> list[Submission]:
     Raises InputError for a record that cannot be read.
     """
     found = []
-    for path in sorted(folder(directory).glob("[0-9]*"), key=lambda path: path.name.zfill(8)):
+    numbered = [path for path in folder(directory).glob("[0-9]*") if path.name.isdecimal()]
+    for path in sorted(numbered, key=lambda path: int(path.name)):
         file = path / "submission.json"
         try:
-            record = read_json(file)
-            if record["schema"] != SCHEMA:
-                raise ValueError(f"schema {record['schema']}, not {SCHEMA}")
-        except FileNotFoundError:
+            one = Submission(path, read_json(file))
+            if one.record["schema"] != SCHEMA:
+                raise ValueError(f"schema {one.record['schema']}, not {SCHEMA}")
+            _whole(one)
+        except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{file}: cannot be read ({error}); cancel its jobs and remove {path}") from None
-        found.append(Submission(path, record))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            why = f"it lacks {error}" if isinstance(error, KeyError) else error
+            raise InputError(f"{file}: cannot be read ({why}); cancel its jobs and remove {path}") from None
+        found.append(one)
     return found
+
+
+def _whole(one: Submission) -> None:
+    """Raise what comes first where the record is not as `prepare` writes it."""
+    record = one.record
+    for name, kind in (("spec_hashes", dict), ("jobs", dict), ("settings", str), ("backend", str), ("plan", dict)):
+        if not isinstance(record[name], kind):
+            raise ValueError(f"{name} is no {kind.__name__}")
+    for job in one.plan.jobs:
+        known = record["jobs"][job.name]
+        if not {"state", "id", "name"} <= known.keys():
+            raise ValueError(f"jobs.{job.name} lacks state, id or name")
 
 
 def job_ids(found: Iterable[Submission]) -> list[str]:

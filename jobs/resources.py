@@ -100,7 +100,7 @@ class Reckoner:
         if asked.minutes:
             why["minutes"] = ASKED
         memory = _asked_mib(asked)
-        why["memory_mb"] = "the partition's default: nothing is asked for" if memory is None else ASKED
+        why["memory_mb"] = "the partition's default: jobs.resources names none" if memory is None else ASKED
         cpus = asked.cpus_per_task or min(2, self.profile.cpus_per_node)
         why["cpus_per_task"] = ASKED if asked.cpus_per_task else "at most two: it reads, compresses and draws"
         resources = Resources(1, 1, 0, cpus, memory, asked.minutes or longest, 0, why)
@@ -185,7 +185,7 @@ class Reckoner:
         else:
             there = f"a node of the cluster has {node:,g} GB"
         raise InputError(
-            f"{run.run_id} does not fit: {needed:,.1f} GB for each of {world} processes, and {there}: lower "
+            f"{run.run_id} does not fit: {needed:,.3g} GB for each of {world} processes, and {there}: lower "
             f"training.micro_batch_tokens, set jobs.recompute or zero_stage"
         )
 

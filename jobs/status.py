@@ -14,6 +14,7 @@ from .records import Place, Submission, items, job_ids, places
 from .slurm import Element
 
 ENDED = ("done", "failed")
+FAILED = ("FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
 NOTHING: dict[str, Any] = {"job": None, "limit_left": None}
 
 
@@ -38,7 +39,8 @@ def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: 
 
 
 def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
-    """The jobs of the newest submission that SLURM still knows: elements by state, and why some wait or failed."""
+    """The jobs of the newest submission that SLURM still knows: elements by state, why some wait or failed, and where
+    the batch scripts of those that failed wrote."""
     here = list(places(found, elements))
     newest = max((place.submission.number for place in here), default=0)
     rows: dict[str, dict[str, Any]] = {}
@@ -50,11 +52,15 @@ def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[d
                 "id": place.element.job_id,
                 "states": {},
                 "reasons": [],
+                "logs": [],
             }
             row, element = rows.setdefault(place.job.name, told), place.element
             row["states"][element.state] = row["states"].get(element.state, 0) + 1
             if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
+            if element.state in FAILED:
+                index = "" if element.index is None else f"_{element.index}"
+                row["logs"].append(str(place.submission.path / "logs" / f"{place.job.name}{index}.log"))
     return list(rows.values())
 
 

@@ -63,6 +63,7 @@ def submit(
 ) -> None:
     """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
+    from jobs.profile import load_profile
     from jobs.submit import check, prepare, send, setting_of, settle
 
     from .evaluation import check as check_evaluations
@@ -76,6 +77,7 @@ def submit(
     check_evaluations(request)
     if not (local or dry_run):
         slurm.require()
+    profile = None if local else load_profile(cluster, request.study.jobs.cluster)  # before SLURM is waited for
     unheard = _unheard(patient=not (local or dry_run))
     if unheard and not (local or dry_run):
         raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
@@ -83,7 +85,7 @@ def submit(
     with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
         if slurm.available() and not dry_run:
             settle(records.submissions(request.study.directory))
-        made = draft(request, cluster=cluster, local=local, new=new, retry=retry_failed, slurm_asked=asked)
+        made = draft(request, profile=profile, new=new, retry=retry_failed, slurm_asked=asked)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
         setting = setting_of(made.study, path, made.profile, only, retry_failed)
@@ -115,7 +117,7 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it again and again, until nothing waits or runs.")
     ] = False,
-    every: Annotated[float, typer.Option(min=1, help="Seconds between two looks of --watch.")] = 10.0,
+    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two looks of --watch.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
@@ -286,7 +288,9 @@ def _expected(made: Draft) -> str:
         hours = sum(job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True))
         if jobs:
             told.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
-    return f"expected (of the longest element in the table): {', '.join(told) or 'minutes'}; --explain says by what"
+    return (
+        f"expected, above of an array's longest element: {', '.join(told) or 'minutes'} in all; --explain says by what"
+    )
 
 
 def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]:

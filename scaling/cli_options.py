@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from arch.errors import InputError
+
 if TYPE_CHECKING:
     from .commands import Request
 
@@ -33,7 +35,18 @@ def request_of(study: str, only: str | None, sets: list[str] | None, out: Path |
 
     request = Request(load_study(study, sets or [], out, only), only, sys.stderr if as_json else sys.stdout)
     request.study.runs(only)
+    _check_place(request.study.directory)
     return request
+
+
+def _check_place(directory: Path) -> None:
+    """Raise InputError where no directory can be at that path: what is above it is none, or cannot be looked into."""
+    try:
+        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be read ({error.strerror}): give another --out") from None
+    if not there.is_dir():
+        raise InputError(f"{directory}: {there} is no directory: give another --out")
 
 
 def print_json(value: Any) -> None:

@@ -100,5 +100,7 @@ def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows:
         states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
         reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
-        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}")
+        logs = row["logs"]
+        log = f"; see {logs[0]}{f' and {len(logs) - 1} more' if len(logs) > 1 else ''}" if logs else ""
+        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}{log}")
     return "\n\n" + "\n".join(lines) if lines else ""

@@ -12,7 +12,6 @@ from arch.errors import InputError
 from jobs import records, slurm, status
 from jobs.local_submit import this_machine
 from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
-from jobs.profile import load_profile
 from jobs.resources import Reckoner
 from jobs.speed import measured
 
@@ -62,13 +61,12 @@ class Draft:
     state: State
 
 
-def draft(
-    request: Request, *, cluster: str | None, local: bool, new: bool, retry: bool, slurm_asked: bool = True
-) -> Draft:
-    """The jobs of what is missing, neither done nor in the queue. Raises InputError, and has written nothing, where
-    the profile, the study or the cluster do not go together."""
-    study, profile = this_machine(request.study) if local else (request.study, None)
-    profile = profile or load_profile(cluster, study.jobs.cluster)
+def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, slurm_asked: bool = True) -> Draft:
+    """The jobs of what is missing, neither done nor in the queue; without a profile this machine's. Raises InputError,
+    and has written nothing, where the profile, the study or the cluster do not go together."""
+    local, study = profile is None, request.study
+    if profile is None:
+        study, profile = this_machine(study)
     request.check_runs()
     found = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []

@@ -76,6 +76,7 @@ def test_one_partition_or_one_for_each_kind(tmp_path):
         ("{nodes: 1, cpus_per_node: 1, gpus_per_node: 1, gpu: cpu}", "gpu: cpu"),
         ("{nodes: 1, cpus_per_node: 1, signal_s: 9999, max_hours: 1}", "signal_s=9999"),
         ("{nodes: 1, cpus_per_node: 1, templates: nowhere}", "nowhere is no folder"),
+        ("{nodes: 1, cpus_per_node: 1, python: ' '}", "python: is empty; name an interpreter, or leave it out"),
         ("[1, 2]", "holds no profile"),
         ("nodes: [", "correct the YAML"),
     ],

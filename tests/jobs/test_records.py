@@ -46,6 +46,14 @@ def test_a_submission_survives_on_disk(tmp_path):
     assert submissions(tmp_path)[0].ids == {"train-0": "7", "eval-0": "8"}
 
 
+def test_other_folders_are_no_submissions(tmp_path):
+    for name in ("12a", "1b", "0002"):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+    write_json(tmp_path / "jobs" / "12a" / "submission.json", {"schema": 1})
+    (tmp_path / "jobs" / "0003").write_text("a file")
+    assert submissions(tmp_path) == [] and next_path(tmp_path).name == "0001"
+
+
 def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
     assert next_path(tmp_path).name == "0001"
     submission(tmp_path, 9, {})
@@ -54,7 +62,15 @@ def test_numbers_go_on_and_a_refused_submissions_folder_is_used_again(tmp_path):
     assert len(submissions(tmp_path)) == 1
 
 
-@pytest.mark.parametrize("content", [{"schema": 99}, [], {}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *({"schema": 99}, [], {}, {"schema": 1}, "text", None),
+        {"schema": 1, "spec_hashes": [], "jobs": {}, "settings": "x", "backend": "slurm", "plan": {}},
+        {"schema": 1, "spec_hashes": {}, "jobs": {"a": 1}, "settings": "x", "backend": "slurm", "plan": 3},
+        {"schema": 1, "spec_hashes": {}, "jobs": {}, "settings": "x", "backend": "slurm", "plan": {"study": "s"}},
+    ],
+)
 def test_a_record_that_cannot_be_read_is_told(tmp_path, content):
     (tmp_path / "jobs" / "0001").mkdir(parents=True)
     write_json(tmp_path / "jobs" / "0001" / "submission.json", content)

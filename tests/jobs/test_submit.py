@@ -181,6 +181,25 @@ def test_without_slurm(slurm, scaling, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["submit", "--cluster", "nope"], "no cluster profile 'nope'"),
+        (["submit", "--cluster", "/"], "/: is a directory, not a cluster profile"),
+        (["submit", "--cluster", "a/b", "--dry-run"], "a/b: no such cluster profile"),
+        (["submit", "--dry-run", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+        (["submit", "--out", "/proc/x"], "cannot be written"),
+        (["status", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+        (["status", "--every", "inf"], "--every"),
+        (["cancel", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+    ],
+)
+def test_what_is_wrong_is_told_before_slurm_is_asked(slurm, scaling, tmp_path, arguments, message):
+    command, *options = arguments
+    assert message in scaling(command, study_file(tmp_path, ["6k"]), *options, code=2)
+    assert not queued(slurm) and not (tmp_path / "out").exists()
+
+
 def test_a_dry_run_without_a_controller_shows_the_scripts_and_says_that_nobody_judged_them(slurm, scaling, tmp_path):
     """SLURM is installed, and its configuration names a port where nobody listens."""
     study, silent = study_file(tmp_path, ["6k"]), tmp_path / "silent.conf"
