@@ -34,7 +34,7 @@ environment: {NCCL_SOCKET_IFNAME: ib0}
 # container: [apptainer, exec, --nv, image.sif]  # words before python
 # python: /opt/venv/bin/python                   # default: the Python that submits
 
-mfu: 0.4                    # share of the peak, assumed until finished runs tell
+mfu: 0.4                    # share of the peak, assumed until finished runs tell; left out on CPUs: as measured
 target_hours: 24            # a run gets GPUs until it is expected to take no longer
 max_hours: 24               # the partition's time limit; a longer run saves its state and is queued again
 time_factor: 1.5            # a time limit over what is expected

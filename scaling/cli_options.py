@@ -44,9 +44,9 @@ def _check_place(directory: Path) -> None:
     try:
         there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
     except OSError as error:
-        raise InputError(f"{directory}: cannot be read ({error.strerror}): give another --out") from None
+        raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     if not there.is_dir():
-        raise InputError(f"{directory}: {there} is no directory: give another --out")
+        raise InputError(f"{directory}: cannot be written ({there} is no directory): give another --out")
 
 
 def print_json(value: Any) -> None:

@@ -187,11 +187,11 @@ def test_without_slurm(slurm, scaling, tmp_path):
         (["submit", "--cluster", "nope"], "no cluster profile 'nope'"),
         (["submit", "--cluster", "/"], "/: is a directory, not a cluster profile"),
         (["submit", "--cluster", "a/b", "--dry-run"], "a/b: no such cluster profile"),
-        (["submit", "--dry-run", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+        (["submit", "--dry-run", "--out", "/dev/null/x"], "/dev/null is no directory): give another --out"),
         (["submit", "--out", "/proc/x"], "cannot be written"),
-        (["status", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+        (["status", "--out", "/dev/null/x"], "/dev/null is no directory): give another --out"),
         (["status", "--every", "inf"], "--every"),
-        (["cancel", "--out", "/dev/null/x"], "/dev/null is no directory: give another --out"),
+        (["cancel", "--out", "/dev/null/x"], "/dev/null is no directory): give another --out"),
     ],
 )
 def test_what_is_wrong_is_told_before_slurm_is_asked(slurm, scaling, tmp_path, arguments, message):
