@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .submission import Draft
 
 
+LOCAL = "these jobs run on this machine"
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to those of `scaling`."""
     app.command()(status)
@@ -90,7 +93,7 @@ def submit(
         path = records.next_path(request.study.directory).absolute()
         setting = setting_of(made.study, path, made.profile, only, retry_failed)
         if dry_run:
-            return _dry_run(made, setting, explain, as_json, "they run on this machine" if local else unheard)
+            return _dry_run(made, setting, explain, as_json, LOCAL if local else unheard)
         request.say(_describe(made, explain))
         if not made.plan.jobs:
             return print_json(_result(made)) if as_json else None
@@ -231,7 +234,7 @@ def _dry_run(made: Draft, setting: Setting, explain: bool, as_json: bool, unjudg
         validated = "SLURM accepts every script"
     else:
         validated = f"not validated: {unjudged}"
-        if made.profile.max_array_size is None:
+        if made.profile.max_array_size is None and unjudged != LOCAL:
             validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
         if records.job_ids(made.state.found):
             validated += "; what waits or runs on the cluster counts as missing"

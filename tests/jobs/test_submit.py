@@ -177,6 +177,7 @@ def test_without_slurm(slurm, scaling, tmp_path):
         told = scaling(command, study, code=2, PATH=here)
         assert "sbatch is not on the PATH" in told and "scaling submit --local" in told
     assert "not validated: no SLURM here" in scaling("submit", study, "--dry-run", PATH=here)
+    assert "not validated: these jobs run on this machine (dry run" in scaling("submit", study, "--local", "--dry-run")
     assert "waiting" in scaling("status", study, PATH=here)
     assert not (tmp_path / "out").exists()
 
