@@ -67,15 +67,21 @@ def study(
     from .eval_plan import missing_evaluations, show_missing
     from .plan import text_table
 
+    alone = worker or bool(checkpoint)
+    if attempt is not None and not alone:
+        raise InputError("--attempt: goes with --worker or --checkpoint alone")
+    given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
+    if alone and (told := [option for option, there in given.items() if there]):
+        raise InputError(f"{told[0]}: does not go with --worker and --checkpoint, which evaluate in this very process")
     request = request_of(study, only, sets, out, as_json)
     choice = evaluation.Choice(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
-    if not (worker or checkpoint):
-        evaluation.require_checkpoints(request)
-    if worker or checkpoint:
+    if alone:
         raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
+    evaluation.require_checkpoints(request)
     if dry_run:
         todo = missing_evaluations(request, choice)
-        return print_json(todo) if as_json else request.say(show_missing(todo))
+        print_json(todo) if as_json else request.say(show_missing(todo))
+        raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
         result = evaluation.eval_stage(request, choice)
     if as_json:

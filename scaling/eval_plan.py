@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
     """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why},
-    "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
+    "n_refused", "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
     from analysis.evals import forecast, planning
     from flops.hardware import DEVICES
     from jobs.local import at_once, visible_gpus
@@ -43,6 +43,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
         "pairs": len(matrix.pairs) + matrix.n_refused,
         "missing": {name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
         "refused": matrix.refused,
+        "n_refused": matrix.n_refused,
         "forecast": told,
         "workers": choice.workers or at_once(request.study.jobs.parallel, 1),
     }
@@ -77,6 +78,7 @@ def show_missing(todo: dict[str, Any]) -> str:
     lines.append(
         f"{n_missing:,} of {todo['pairs']:,} evaluations to do"
         + (f", about {duration(in_all / workers)} with {workers} worker(s)" if in_all else "")
+        + (f", {todo['n_refused']:,} cannot be done" if todo["n_refused"] else "")
         + " (dry run: nothing was written)"
     )
     return "\n".join(lines)

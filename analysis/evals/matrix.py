@@ -153,12 +153,19 @@ def expand(
     """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP"; share: by
     run_id, these steps of them alone (without any: all).
 
-    Reads manifests and data, loads no model. Raises InputError where `which` means nothing or no run has such a step.
+    Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
+    a step that there is not.
     """
     matrix, checkpoints, n_damaged = Matrix(), [], 0
     found = [(run, path) for run in runs for path in _pick(runs_dir / run.run_id / "checkpoints", which)]
-    if which not in ("all", "last") and not found:
-        raise InputError(f"--checkpoints {which}: no run has a checkpoint of such a step; `all` and `last` are others")
+    if which not in ("all", "last"):
+        for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
+            raise InputError(
+                f"--checkpoints {which}: no run has a checkpoint of such a step, {step}; `all` and `last` are others"
+            )
+    for name, wanted in (share or {}).items():
+        for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name / "checkpoints", "all")}):
+            raise InputError(f"--checkpoint {name}/{step}: this run has no checkpoint of that step")
     for run, path in found:
         steps = (share or {}).get(run.run_id)
         if steps and int(path.name) not in steps:
@@ -210,8 +217,12 @@ def _pick(folder: Path, which: str) -> list[Path]:
         return paths
     if which == "last":
         return paths[-1:]
-    try:
-        steps = {int(word) for word in which.split(",")}
-    except ValueError:
-        raise InputError(f"--checkpoints {which}: write all, last, or steps as 1000,2000") from None
+    steps = _steps(which)
     return [path for path in paths if int(path.name) in steps]
+
+
+def _steps(which: str) -> set[int]:
+    words = [word.strip() for word in which.split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise InputError(f"--checkpoints {which!r}: write all, last, or steps as 1000,2000")
+    return {int(word) for word in words}

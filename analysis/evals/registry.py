@@ -73,7 +73,8 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
     for word in words:
         if ":" not in word and word not in order and word not in ENTRIES and word not in PRESETS:
             raise InputError(
-                f"evaluation task {word!r} is unknown{nearest(word, [*ENTRIES, *order, *PRESETS])}; "
+                f"evaluation task {word!r} is unknown"
+                f"{nearest(word.lower(), list(dict.fromkeys([*ENTRIES, *order, *PRESETS])))}; "
                 f"`scaling eval list` shows all"
             )
         wanted |= dict.fromkeys(texts if word == PERPLEXITY else PRESETS.get(word, (word,)))
@@ -138,7 +139,11 @@ def _make(name: str, place: Place) -> Task:
 def layouts(words: Iterable[str]) -> dict[str, str]:
     """{task: what it reads and of what form, for people}; of lm-eval's tasks the columns of a row. Raises InputError
     with the nearest name."""
-    return {name: _layout(name) for name in expand(words) if name in ENTRIES}
+    names = expand(words)
+    for name in names:
+        if name not in ENTRIES:
+            raise InputError(f"task {name!r} is not of this package: its own module says what it reads")
+    return {name: _layout(name) for name in names}
 
 
 def _layout(name: str) -> str:

@@ -89,3 +89,37 @@ def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluate
     with pytest.raises(InputError, match=r"small: no checkpoints yet in .*: train first, `scaling train "):
         app([*line, "--out", str(tmp_path / "out")], standalone_mode=False)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tasks", "PIQA"], "did you mean 'piqa'?"),
+        (["--checkpoints", "1,7"], "no run has a checkpoint of such a step, 7"),
+        (["--checkpoints", "-1"], "write all, last, or steps"),
+        (
+            ["--checkpoint", "tnl-14k-c32-s0/7"],
+            "/7: this run has no checkpoint of that step",
+        ),
+        (["--attempt", "a"], "--attempt: goes with --worker"),
+        (["--worker", "--dry-run"], "--dry-run: does not go with --worker"),
+        (["--checkpoint", "tnl-14k-c32-s0", "--workers", "2"], "--workers: does not go with --worker"),
+    ],
+)
+def test_options_that_cannot_be_meant(words: list[str], told: str, evaluated: Path) -> None:
+    with pytest.raises(InputError) as error:
+        app(["eval", str(evaluated / "small.yaml"), *words], standalone_mode=False)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["eval", str(evaluated / "small.yaml"), "--dry-run", "--tasks", "piqa,boolq"]
+    assert app(line, standalone_mode=False) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("boolq: cannot be evaluated: ")
+    assert told[1] == "0 of 4 evaluations to do, 2 cannot be done (dry run: nothing was written)"
+
+
+def test_a_task_from_outside_has_no_layout_here() -> None:
+    with pytest.raises(InputError, match="its own module says what it reads"):
+        app(["eval", "list", "--rows", "mine:task"], standalone_mode=False)
