@@ -165,7 +165,13 @@ class Timed:
 
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
-    from .ops.triton import decay, decay_bulk, decay_turned, gated, knobs, launch, turned_run_keys, turned_runs
+    from .ops.decay_attention.triton import operator as decay
+    from .ops.decay_attention.triton import rotary_hopper as turned_runs
+    from .ops.decay_attention.triton import rotary_hopper_keys as turned_run_keys
+    from .ops.decay_attention.triton import rotary_operator as decay_turned
+    from .ops.decay_attention.triton import tma as decay_bulk
+    from .ops.gated_attention.triton import operator as gated
+    from .ops.triton import knobs, launch
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -182,7 +188,7 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         turned_run_keys: ("turned_run_keys",),
     }
     if knobs.GLUON:
-        from .ops.triton import turned_run_gluon
+        from .ops.decay_attention.triton import rotary_hopper_values_gluon as turned_run_gluon
 
         names[turned_run_gluon] = ("turned_run_values_gluon",)
     with ExitStack() as stack:

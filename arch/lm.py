@@ -20,7 +20,7 @@ from .config import ModelConfig, stored_fields
 from .errors import InputError
 from .layout import boundaries
 from .model import Decoder
-from .ops.cross_entropy import linear_cross_entropy
+from .ops.fused.cross_entropy import linear_cross_entropy
 from .registry import plugin_of, require
 from .state import DecodeState
 

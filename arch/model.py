@@ -15,7 +15,7 @@ from .mixers.base import Mixer, Stream
 from .mixers.cosformer2 import Tpe
 from .mixers.gates import lower_bounds, reset_gamma
 from .norms import Norm
-from .ops.linear import gated_linears, linears
+from .ops.fused.linear import gated_linears, linears
 from .state import DecodeState, State
 
 

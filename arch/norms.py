@@ -7,7 +7,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from .ops.common import accumulator, full_precision
-from .ops.pointwise import uses_kernels
+from .ops.fused.pointwise import uses_kernels
 
 
 class Norm(nn.Module):
@@ -22,7 +22,7 @@ class Norm(nn.Module):
     def forward(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
         """[..., d] -> [..., d] in x's dtype; with a gate, its logits like x, times sigmoid(gate)."""
         if self.kind != "layer" and uses_kernels(x):
-            from .ops.triton.rows import Norm as ByKernel
+            from .ops.fused.triton.rows import Norm as ByKernel
 
             return ByKernel.apply(x, gate, self.weight, self.eps)
         out = normalise(x, self.weight, self.bias, self.kind, self.eps)
@@ -31,7 +31,7 @@ class Norm(nn.Module):
     def add(self, x: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
         """x + branch in x's dtype, both [..., d], and its norm."""
         if self.kind != "layer" and uses_kernels(x):
-            from .ops.triton.rows import AddNorm
+            from .ops.fused.triton.rows import AddNorm
 
             return AddNorm.apply(x, branch, self.weight, self.eps)
         total = x + branch.to(x.dtype)

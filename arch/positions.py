@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .ops.common import accumulator, full_precision
-from .ops.pointwise import uses_kernels
+from .ops.fused.pointwise import uses_kernels
 
 
 @full_precision
@@ -28,7 +28,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
     """
     if uses_kernels(x) and cos.dtype == torch.float32:
-        from .ops.triton.rows import Turn
+        from .ops.fused.triton.rows import Turn
 
         return Turn.apply(x, cos, sin)
     first, second = x.to(accumulator(x, cos)).chunk(2, -1)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import causal_filter, decay_attention
-from ..ops.linear import linears
+from ..ops.fused.linear import linears
 from ..positions import cosine_pairs, rotation
 from ..state import State
 from .base import LowRankGate, Mixer, Stream

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from ..ops.common import accumulator, full_precision
-from ..ops.gated_attention import forget_gate
+from ..ops.forget_gate import forget_gate
 from .base import Mixer, Stream
 
 Forget = Tensor | tuple[Tensor, Tensor]  # log f, or the logits and the bound of f = b + (1 - b) sigmoid(logits)

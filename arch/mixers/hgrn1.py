@@ -38,8 +38,8 @@ from ..hgrn1_shape import inner_width, numbers_a_gate, projections
 from ..norms import Norm
 from ..ops import scan
 from ..ops.common import accumulator, full_precision
-from ..ops.linear import linears
-from ..ops.pointwise import gated_product
+from ..ops.fused.linear import linears
+from ..ops.fused.pointwise import gated_product
 from ..state import State
 from .base import Stream
 from .expansions import EXPANSIONS, Expansion

@@ -24,7 +24,7 @@ from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import gated_attention
 from ..ops.common import accumulator
-from ..ops.linear import linears
+from ..ops.fused.linear import linears
 from ..state import State
 from .base import Stream
 from .gates import Forget, HGRNMixer

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..config import ModelConfig
 from ..ops.common import accumulator
-from ..ops.linear import linears
+from ..ops.fused.linear import linears
 from ..positions import rotate_pairs, rotation
 from ..state import State
 from .base import Mixer, Stream

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from ..config import ModelConfig
 from ..ops import selective_scan
-from ..ops.linear import linears
-from ..ops.pointwise import skip_gated, softplus
+from ..ops.fused.linear import linears
+from ..ops.fused.pointwise import skip_gated, softplus
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias

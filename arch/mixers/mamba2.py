@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from ..config import ModelConfig
 from ..norms import Norm
 from ..ops import decay_attention
-from ..ops.linear import linears
-from ..ops.pointwise import scaled, skip_gated, softplus
+from ..ops.fused.linear import linears
+from ..ops.fused.pointwise import scaled, skip_gated, softplus
 from ..state import State
 from .base import Mixer, Stream
 from .ssm import CausalConv, reset_dt_bias

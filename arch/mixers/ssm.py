@@ -9,7 +9,7 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ..ops.common import accumulator, full_precision
-from ..ops.pointwise import uses_kernels
+from ..ops.fused.pointwise import uses_kernels
 from .base import Stream
 
 DT_RANGE, DT_FLOOR = (1e-3, 1e-1), 1e-4  # step sizes dt at initialisation
@@ -44,7 +44,7 @@ class CausalConv(nn.Module):
             age = torch.arange(window.shape[1] - 1, -1, -1, device=x.device)
             window = window.masked_fill((stream.positions[:, -1:] < age)[..., None], 0.0)
         if by_kernel:
-            from ..ops.triton.conv import ShortConv
+            from ..ops.fused.triton.short_conv import ShortConv
 
             ages = None if stream.reset is None else stream.positions
             return ShortConv.apply(x, past, self.weight, self.bias, ages), window

@@ -26,7 +26,7 @@ from ..config import ModelConfig
 from ..decays import log_decays
 from ..norms import Norm
 from ..ops import decay_attention
-from ..ops.linear import linears
+from ..ops.fused.linear import linears
 from ..state import State
 from .base import LowRankGate, Mixer, Stream
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as nnf
 
 from arch.ops import causal_filter, decay_attention, decay_attention_step, gated_attention
-from arch.ops.gated_attention import forget_gate
+from arch.ops.forget_gate import forget_gate
 
 from .compare import LENGTHS, TOLERANCE, assert_close, case, compare, randn, silu_of_queries
 

@@ -140,7 +140,8 @@ def test_flops_are_the_chunk_forms(operation):
 
 def test_operators_are_sound():
     """Schemas, fake kernels and gradients as torch.compile relies on them."""
-    from arch.ops.triton import decay, gated
+    from arch.ops.decay_attention.triton import operator as decay
+    from arch.ops.gated_attention.triton import operator as gated
 
     x = [randn(1, 20, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3)]
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")

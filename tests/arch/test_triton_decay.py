@@ -12,7 +12,8 @@ from .compare import assert_close, case, fewer_heads, picked, randn, with_gradie
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import decay, knobs
+from arch.ops.decay_attention.triton import operator as decay
+from arch.ops.triton import knobs
 from arch.ops.triton.knobs import decay_bulk, decay_knobs, decay_segments, override
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

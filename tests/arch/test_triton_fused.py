@@ -12,10 +12,10 @@ from arch.lm import build_model
 from arch.mixers.base import Stream
 from arch.mixers.ssm import causal_conv
 from arch.norms import Norm, normalise
-from arch.ops import linear
-from arch.ops.cross_entropy import linear_cross_entropy
-from arch.ops.linear import _Linears, gated_linears, linears
-from arch.ops.pointwise import gated_product
+from arch.ops.fused import linear
+from arch.ops.fused.cross_entropy import linear_cross_entropy
+from arch.ops.fused.linear import _Linears, gated_linears, linears
+from arch.ops.fused.pointwise import gated_product
 from arch.positions import rotate_pairs, rotation
 from arch.presets import preset
 
@@ -55,7 +55,7 @@ def plain(x, gate=None, weight=None):
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_norm(width, gated, weighted):
-    from arch.ops.triton.rows import Norm as ByKernel
+    from arch.ops.fused.triton.rows import Norm as ByKernel
 
     shapes = [(3, 5, width), *([(3, 5, width)] if gated else []), *([(width,)] if weighted else [])]
 
@@ -70,7 +70,7 @@ def test_norm(width, gated, weighted):
 @pytest.mark.parametrize("used", [(0, 1), (0,), (1,)])
 def test_sum_and_its_norm(weighted, used):
     """Also where one of the two results is not used."""
-    from arch.ops.triton.rows import AddNorm
+    from arch.ops.fused.triton.rows import AddNorm
 
     shapes = [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
 
@@ -92,7 +92,7 @@ def test_sum_and_its_norm(weighted, used):
 @kernels
 def test_many_rows_share_a_weights_gradient(monkeypatch):
     """Programs take several tiles each."""
-    from arch.ops.triton import rows
+    from arch.ops.fused.triton import rows
 
     monkeypatch.setattr(rows, "SHARES", 3)
     monkeypatch.setattr(rows, "TILE", 128)
@@ -102,7 +102,7 @@ def test_many_rows_share_a_weights_gradient(monkeypatch):
 @kernels
 @pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
 def test_gated_product(gate):
-    from arch.ops.triton.rows import Product
+    from arch.ops.fused.triton.rows import Product
 
     shape = (3, 7, 500)
     both(lambda a, b: Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
@@ -113,7 +113,7 @@ def test_gated_product(gate):
 @pytest.mark.parametrize("half", [4, 20])
 def test_rotary_turns(own, half):
     """The rows' positions the same, or each their own."""
-    from arch.ops.triton.rows import Turn
+    from arch.ops.fused.triton.rows import Turn
 
     positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
     cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
@@ -128,7 +128,7 @@ def test_rotary_turns(own, half):
 @pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
 def test_short_convolution(case, monkeypatch):
     """The widths of tiles and of what a program adds up do not divide the sizes."""
-    from arch.ops.triton import conv
+    from arch.ops.fused.triton import short_conv as conv
 
     monkeypatch.setattr(conv, "TILES", 2)
     monkeypatch.setattr(conv, "CHANNELS", 32)
@@ -192,7 +192,7 @@ def test_loss_of_what_does_not_fit(form):
 def test_rows_of_several_blocks(width, monkeypatch):
     """Vocabularies of what a program reads at a time twice, thrice and some, and once less than it; loss and gradients,
     of targets in the first and the last of them, at a row's ends, and of none."""
-    monkeypatch.setattr("arch.ops.triton.rows.BLOCK", 32)
+    monkeypatch.setattr("arch.ops.fused.triton.rows.BLOCK", 32)
     targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100])
 
     def loss(kind, device):
@@ -215,7 +215,7 @@ def test_loss_without_gradients(form):
 @pytest.mark.parametrize("width", [40_000, 100_280])
 def test_rows_by_many_warps(width):
     """Losses and gradients of vocabularies as models have them; the same twice, and of a wrong target nan alone."""
-    from arch.ops.triton.rows import loss_of_rows
+    from arch.ops.fused.triton.rows import loss_of_rows
 
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(300, width, generator=generator)).to("cuda", torch.bfloat16)
@@ -238,7 +238,7 @@ def test_rows_by_many_warps(width):
 
 @kernels
 def test_a_target_beyond_the_vocabulary_writes_nowhere():
-    from arch.ops.triton.rows import loss_of_rows
+    from arch.ops.fused.triton.rows import loss_of_rows
 
     logits = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     kept = logits.clone()
@@ -327,7 +327,7 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
 @pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
 def test_product_of_halves(gate):
     """Rows of odd width, more than a program takes, and none."""
-    from arch.ops.triton.rows import HalvesProduct
+    from arch.ops.fused.triton.rows import HalvesProduct
 
     for shape in ((3, 500, 14), (0, 6)):
         both(lambda x: HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape))

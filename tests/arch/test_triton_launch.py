@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from arch.ops.common import WITH_TRITON
-from arch.ops.cross_entropy import linear_cross_entropy
+from arch.ops.fused.cross_entropy import linear_cross_entropy
 
 from .compare import case, randn
 
@@ -18,7 +18,8 @@ if not WITH_TRITON:
 from triton.runtime.interpreter import GridExecutor
 
 from arch.ops import decay_attention
-from arch.ops.triton import conv, rows, ssm
+from arch.ops.fused.triton import rows, ssm
+from arch.ops.fused.triton import short_conv as conv
 
 GPUS = torch.cuda.device_count()
 OPERATIONS = ("decay step", "gated tied", "filter", "scan real", "selective", "angles", "functions")

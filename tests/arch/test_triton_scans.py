@@ -13,9 +13,9 @@ from .compare import assert_close, case, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import filter as filter_module
-from arch.ops.triton import scan as scan_module
-from arch.ops.triton import selective as selective_module
+from arch.ops.causal_filter.triton import operator as filter_module
+from arch.ops.scan.triton import operator as scan_module
+from arch.ops.selective_scan.triton import operator as selective_module
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5

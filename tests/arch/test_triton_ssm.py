@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from arch.ops.common import WITH_TRITON
-from arch.ops.pointwise import scaled, skip_gated, softplus
+from arch.ops.fused.pointwise import scaled, skip_gated, softplus
 
 from .test_triton_fused import DEVICE, both, inputs
 
 if not WITH_TRITON:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import ssm
+from arch.ops.fused.triton import ssm
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ from .compare import assert_close, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import decay_turned, knobs
+from arch.ops.decay_attention.triton import rotary_operator as decay_turned
+from arch.ops.triton import knobs
 from arch.ops.triton.knobs import override, turned_knobs, turned_segments
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

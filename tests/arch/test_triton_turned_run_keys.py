@@ -14,7 +14,7 @@ from .test_triton import GPU
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.turned_run_keys import run_keys
+from arch.ops.decay_attention.triton.rotary_hopper_keys import run_keys
 
 BATCH, LENGTH, HEADS, GROUPS, KEYS, VALUES, CHUNK, COUNT = 2, 73, 2, 1, 32, 16, 16, 3
 

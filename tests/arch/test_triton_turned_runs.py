@@ -14,7 +14,7 @@ from .test_triton import GPU
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton import turned_runs
+from arch.ops.decay_attention.triton import rotary_hopper as turned_runs
 from arch.ops.triton.knobs import GLUON, override, run_segments, turned_knobs
 
 from .test_triton_decay_bf16 import check

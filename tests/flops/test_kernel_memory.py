@@ -120,10 +120,10 @@ def test_long_sequences_and_wide_heads(arch, shape, precision):
 
 @needs_triton
 def test_rules_are_those_of_the_kernels():
-    from arch.ops.cross_entropy import ROWS
+    from arch.ops.fused.cross_entropy import ROWS
+    from arch.ops.scan.triton.operator import tiles
+    from arch.ops.selective_scan.triton.operator import TILES
     from arch.ops.triton.knobs import decay_knobs, decay_segments, gated_chunk, turned_knobs
-    from arch.ops.triton.scan import tiles
-    from arch.ops.triton.selective import TILES
 
     assert ROWS == by_kernels.LOSS_ROWS and TILES.rows * TILES.stored == 16
     for a, exact in ((2, False), (4, True)):

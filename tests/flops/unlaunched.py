@@ -37,11 +37,11 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
-    import arch.ops.triton
+    import arch.ops
 
     # a module imported inside would keep the stand-ins that it takes by name from others
-    for module in pkgutil.iter_modules(arch.ops.triton.__path__):
-        importlib.import_module(f"arch.ops.triton.{module.name}")
+    for module in pkgutil.walk_packages(arch.ops.__path__, "arch.ops."):
+        importlib.import_module(module.name)
     with ExitStack() as stack:
         for owner, name, value in (
             (JITFunction, "__getitem__", _launch),
@@ -51,9 +51,9 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
             stack.enter_context(mock.patch.object(owner, name, value))
         for name, value in (
             ("common.kernel_obstacle", too_wide),
-            ("pointwise.device_obstacle", lambda device: None),
-            ("cross_entropy._add_product", _add_product),
-            ("linear.product_in", _product_in),
+            ("fused.pointwise.device_obstacle", lambda device: None),
+            ("fused.cross_entropy._add_product", _add_product),
+            ("fused.linear.product_in", _product_in),
             ("triton.launch.interpreted", lambda: False),
             ("triton.knobs.own_instructions", lambda exact: own_instructions and not exact),
         ):

@@ -4,6 +4,7 @@ Importing this package registers the operators with their FLOP formulas; torch's
 is made, so import it before.
 """
 
-from . import decay, gated
+from ..decay_attention.triton import operator as decay
+from ..gated_attention.triton import operator as gated
 
 __all__ = ["decay", "gated"]

@@ -1,0 +1,1 @@
+"""`causal_filter` on a GPU."""

@@ -1,0 +1,1 @@
+"""`decay_attention` on a GPU."""

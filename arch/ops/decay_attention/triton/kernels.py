@@ -1,0 +1,133 @@
+"""The parts of `decay_attention`'s kernels, with angles and without: scalar decays inside a chunk, and what a segment
+of chunks adds to the state.
+
+REVERSE goes backwards in time, from the gradient of the last state.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...triton.tiles import LOG2E, LOWEST, block_offsets, load_rows, power, product, silu
+
+
+@triton.jit(do_not_specialize=["T", "N"])
+def decay_rows(
+    decay, table, T, H, N, C: tl.constexpr, PER_STEP: tl.constexpr,
+):  # fmt: skip
+    """table [3, BH, N, C]: log2 of every row's decay, at least LOWEST, and their sums from the chunk's start to each
+    row and behind each row to the chunk's end; 0 beyond T. decay: [B, T, H], or, not PER_STEP, [H]; natural logarithms.
+    """
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    rows = tl.arange(0, C)
+    own = row_decays(decay, bh, chunk, 0, T, H, rows, C, PER_STEP)
+    place = table + (bh * N + chunk) * C + rows
+    size = tl.num_programs(0).to(tl.int64) * N * C
+    tl.store(place, own)
+    tl.store(place + size, tl.cumsum(own, 0))
+    behind = row_decays(decay, bh, chunk, 1, T, H, rows, C, PER_STEP)
+    tl.store(place + 2 * size, tl.cumsum(behind, 0, reverse=True))
+
+
+@triton.jit
+def activate(
+    q, k, active_q, active_k, SIZE, BLOCK: tl.constexpr, FAST: tl.constexpr
+):  # fmt: skip
+    """silu of q into active_q and of k into active_k, SIZE numbers each; BLOCK by a program, of a grid [.., 2]."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    if tl.program_id(1) == 0:
+        x, y = q, active_q
+    else:
+        x, y = k, active_k
+    active, _ = silu(tl.load(x + at, mask=at < SIZE), FAST)
+    tl.store(y + at, active.to(y.dtype.element_ty), mask=at < SIZE)
+
+
+@triton.jit
+def row_decays(decay, bh, chunk, ahead, T, H, rows, C: tl.constexpr, PER_STEP: tl.constexpr):
+    """log2 of the decays [C] of a chunk's rows, or of those `ahead` of them in the chunk; 0 beyond its end."""
+    index = chunk * C + rows + ahead
+    inside = (index < T) & (rows + ahead < C)
+    if PER_STEP:
+        own = tl.load(decay + (bh // H * T + index) * H + bh % H, mask=inside, other=0.0).to(tl.float32)
+    else:
+        own = tl.load(decay + bh % H).to(tl.float32)
+    return tl.where(inside, tl.maximum(own * LOG2E, LOWEST), 0.0)
+
+
+@triton.jit
+def pair_decays(
+    table, size, C: tl.constexpr, DECAY: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr
+):  # fmt: skip
+    """The decay between two rows [C, C]: from each down to the earlier ones (REVERSE: up to the later ones), else 0.
+
+    table: of `decay_rows`, at the chunk; with EXACT sums outward from each row, else differences of two sums.
+    """
+    rows = tl.arange(0, C)
+    if REVERSE:
+        later, earlier = rows[None, :], rows[:, None]
+    else:
+        later, earlier = rows[:, None], rows[None, :]
+    if not DECAY:
+        return tl.where(earlier <= later, 1.0, 0.0)
+    elif EXACT:
+        row, column = rows[:, None], rows[None, :]
+        sums = tl.cumsum(tl.where(column < row, tl.load(table + rows)[:, None], 0.0), 0)
+        return tl.where(earlier <= later, power(tl.trans(sums) if REVERSE else sums, FAST), 0.0)
+    else:
+        down, across = tl.load(table + size + rows)[:, None], tl.load(table + size + rows)[None, :]
+        if REVERSE:
+            between = across - down
+        else:
+            between = down - across
+        return power(tl.where(earlier <= later, between, -float("inf")), FAST)
+
+
+@triton.jit
+def load_columns(pointer, rows, inside, stride, first, WIDTH: tl.constexpr):
+    """`load_rows`, transposed: [WIDTH, C]. A tile that is an operand of two products is loaded as both take it."""
+    columns = first + tl.arange(0, WIDTH)
+    return tl.load(pointer + columns[:, None] + rows[None, :] * stride, mask=inside[None, :], other=0.0)
+
+
+@triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
+def decay_sums(
+    x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
+    REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """What each segment of PER_SEGMENT chunks alone adds to the state after it (REVERSE: to the gradient before it),
+    sums [BH, SEGMENTS, DK, DV], fp32, and the log2 of its whole decay, totals [BH, SEGMENTS].
+
+    x: k (REVERSE: q) [B, T, G, DK]; y: v (dO) [B, T, H, DV]. Of the segments but the one that comes last, whose sum
+    nothing reads.
+    """
+    tile, bh = tl.program_id(0), tl.program_id(2).to(tl.int64)
+    segment = tl.program_id(1) + (1 if REVERSE else 0)
+    k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
+    batch, head = bh // H, bh % H
+    shared = head // (H // G)
+    rows = tl.arange(0, C)
+    size = tl.num_programs(2).to(tl.int64) * N * C
+    state = tl.zeros([BK, BV], tl.float32)
+    total = 0.0
+    first = segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, N)
+    for step in range(0, last - first):
+        chunk = last - 1 - step if REVERSE else first + step
+        inside = rows < T - chunk * C
+        token = batch * T + chunk * C
+        value = load_rows(y + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        key = load_columns(x + (token * G + shared) * DK, rows, inside, G * DK, k0, BK)
+        if DECAY:
+            decays = table + (bh * N + chunk) * C
+            leave = power(tl.load(decays + (1 if REVERSE else 2) * size + rows), FAST)
+            whole = tl.load(decays + size + C - 1)
+            value = value * leave[:, None]
+            total += whole
+            state = state * tl.exp2(whole)
+        state += product(key, value, EXACT)
+    tl.store(sums + (bh * SEGMENTS + segment) * DK * DV + block_offsets(k0, v0, DV, BK, BV), state)
+    if tile == 0:
+        tl.store(totals + bh * SEGMENTS + segment, total)

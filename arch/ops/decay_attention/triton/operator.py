@@ -1,0 +1,257 @@
+"""`decay_attention` without angles by the kernels: custom operators with fake kernels, gradients and FLOP formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from ...triton.knobs import decay_bulk, decay_knobs, decay_segments
+from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
+from .attend_portable import decay_attend
+from .kernels import activate, decay_rows, decay_sums
+from .tma import bulk_attend, bulk_sums
+
+ACTIVATED = 4096  # numbers of a program of `activate`
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, counted: int, silu: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, k [B, T, G, d_k], v [B, T, H, d_v], G
+    dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
+    dtype = operand_dtype(q, k, v)
+    knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    if silu and (
+        decay is None or decay.dim() > 1 or not decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    ):
+        q, k, silu = nnf.silu(q), nnf.silu(k), False
+    chunks = -(-q.shape[1] // knobs.chunk)
+    count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
+    out, final, *_ = _forward(
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, silu
+    )  # fmt: skip
+    return out, final
+
+
+class _Call:
+    """The parts of a launch that forward and backward have in common."""
+
+    def __init__(self, q: Tensor, v: Tensor, table: Tensor, count: int, constant: bool, silu: bool):
+        batch, self.length, self.groups, self.key_dim = q.shape
+        self.heads, self.value_dim = v.shape[2:]
+        self.rows = batch * self.heads
+        exact = q.dtype != torch.bfloat16
+        self.knobs = decay_knobs(self.key_dim, self.value_dim, exact)
+        self.chunks = -(-self.length // self.knobs.chunk)
+        self.count = count
+        self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
+        self.table, self.constant, self.silu = table, constant, silu
+        self.bulk = decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
+        self.flags = dict(
+            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
+            FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
+        )  # fmt: skip
+
+    def decays(self, decay: Tensor) -> None:
+        """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
+        chunks = 1 if self.bulk and self.constant else self.chunks
+        decay_rows[(self.rows, chunks)](
+            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.knobs.chunk,
+            PER_STEP=not self.constant, num_warps=2,
+        )  # fmt: skip
+
+    def sums(self, x: Tensor, y: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+        """What every segment adds to the state, and its decay."""
+        shape = (self.rows, self.count if self.count > 1 else 0)
+        sums = y.new_empty(*shape, self.key_dim, self.value_dim, dtype=torch.float32)
+        totals = y.new_empty(*shape, dtype=torch.float32)
+        if self.count > 1 and self.bulk:
+            bulk_sums(
+                x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
+            )
+        elif self.count > 1:
+            tile = self.knobs.sum_tile
+            grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
+            decay_sums[grid](
+                x, y, self.table, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
+                num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
+            )  # fmt: skip
+        return sums, totals
+
+    def run(
+        self, a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, initial: Tensor | None,
+        sums: tuple[Tensor, Tensor], out: Tensor, final: Tensor | None, reverse: bool,
+        states: Tensor | None = None, entering: Tensor | None = None, d_decay: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        knobs, keys = self.knobs, own is not None
+        if keys:
+            stages = knobs.key_stages if states is None else knobs.learned_stages
+            tile, warps = knobs.key_tile, knobs.key_warps
+        else:
+            tile, warps, stages = knobs.tile, knobs.warps, knobs.stages
+        if self.bulk:
+            bulk_attend(
+                a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
+                self.sizes, tile, reverse, self.constant, self.silu, self.flags,
+            )  # fmt: skip
+            return
+        decay_attend[((self.key_dim if keys else self.value_dim) // tile, self.count, self.rows)](
+            a, b, c, own, self.table, initial, *sums, states, entering, out, final, d_decay, *self.sizes,
+            TILE=tile, KEYS=keys, REVERSE=reverse, START=initial is not None,
+            FINAL=final is not None, LEARNED=states is not None, num_warps=warps, num_stages=stages, **self.flags,
+        )  # fmt: skip
+
+
+def activated(q: Tensor, k: Tensor, silu: bool) -> tuple[Tensor, Tensor]:
+    """silu of q and k by one launch, or, without, nothing."""
+    if not silu:
+        return q.new_empty(0), k.new_empty(0)
+    active = torch.empty_like(q), torch.empty_like(k)
+    activate[(-(-q.numel() // ACTIVATED), 2)](q, k, *active, q.numel(), BLOCK=ACTIVATED, FAST=not interpreted())
+    return active
+
+
+@torch.library.custom_op("arch::decay_attention", mutates_args=())
+@on_its_device
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int, counted: int,
+    silu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, its decay, decays in chunks, and what
+    `silu` says q and k are given before (else empty); the backward takes its derivative where dq and dk are stored."""
+    q, k, v, initial = contiguous(q, k, v, initial)
+    active = activated(q, k, silu)
+    if silu:
+        q, k = active
+    table = v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32)
+    call = _Call(q, v, table, count, decay is not None and decay.dim() == 1, silu)
+    if decay is not None:
+        call.decays(decay)
+    sums, totals = call.sums(k, v, reverse=False)
+    out = torch.empty_like(v)
+    final = v.new_empty(v.shape[0], call.heads, call.key_dim, call.value_dim, dtype=torch.float32)
+    call.run(q, k, v, None, initial, (sums, totals), out, final, reverse=False)
+    return out, final, sums, totals, table, *active
+
+
+@_forward.register_fake
+def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, initial: Tensor | None, chunk: int, count: int,
+      counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
+    batch, _, heads, width = v.shape
+    shape = (batch * heads, count if count > 1 else 0)
+    return (
+        v.new_empty(v.shape),
+        v.new_empty(batch, heads, q.shape[-1], width, dtype=torch.float32),
+        v.new_empty(*shape, q.shape[-1], width, dtype=torch.float32),
+        v.new_empty(*shape, dtype=torch.float32),
+        v.new_empty(decay_table_shape(v, decay, chunk), dtype=torch.float32),
+        *(x.new_empty(x.shape if silu else 0) for x in (q, k)),
+    )
+
+
+def lost_by_rounding(initial: Tensor, d_final: Tensor, table: Tensor, kept: torch.dtype, d_kept: torch.dtype) -> Tensor:
+    """What the log-decays' gradients [B, T, H] of a sequence of one chunk lack, [B, 1, H].
+
+    Pairs that span the chunk are the state before it times the gradient behind it, which the kernels take as `kept` and
+    `d_kept`; here both are given in fp32. Of a few rows little else is rounded; of a whole chunk everything is.
+    """
+    lost = (initial * d_final).sum((2, 3)) - (initial.to(kept).float() * d_final.to(d_kept).float()).sum((2, 3))
+    return (lost * table[1, :, 0, -1].exp2().view_as(lost)).unsqueeze(1)
+
+
+@torch.library.custom_op("arch::decay_attention_backward", mutates_args=())
+@on_its_device
+def _backward(
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
+    totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+    constant: bool, silu: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, k, v, the log-decays (empty unless learned), and the initial state."""
+    d_out, d_final, q, k, v, initial = contiguous(d_out, d_final, q, k, v, initial)
+    given_q, given_k = q, k
+    if silu:
+        q, k = active_q, active_k
+    call = _Call(q, v, table, count, constant, silu)
+    batch, length, heads = v.shape[:3]
+    d_v = torch.empty_like(v)
+    # every head of v has its own share of its key head's gradient: they are added afterwards, in a fixed order
+    shared = call.heads != call.groups
+    shape = (batch, length, heads, call.key_dim)
+    d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
+    d_initial = v.new_empty(batch, heads, call.key_dim, call.value_dim, dtype=torch.float32)
+    states = entering = d_decay = None
+    tiles = call.key_dim // call.knobs.key_tile
+    if learned:
+        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
+        states = v.new_empty(call.rows, call.chunks, *sides)
+        entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
+    call.run(d_out, v, k, given_q, initial, (sums, totals), d_q, None, False, states, entering)
+    later = call.sums(q, d_out, reverse=True)
+    call.run(v, d_out, q, given_k, d_final, later, d_k, None, True, states, entering, d_decay)
+    call.run(k, q, d_out, None, d_final, later, d_v, d_initial, reverse=True)
+    if shared:
+        d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
+    d_decay = v.new_empty(batch, length, 0, dtype=torch.float32) if d_decay is None else d_decay.sum(0)
+    if states is not None and call.chunks == 1 and initial is not None and d_final is not None:
+        d_decay += lost_by_rounding(initial, d_final, table, states.dtype, torch.float32)
+    return d_q, d_k, d_v, d_decay, d_initial
+
+
+@_backward.register_fake
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, initial: Tensor | None, sums: Tensor,
+      totals: Tensor, table: Tensor, active_q: Tensor, active_k: Tensor, count: int, counted: int, learned: bool,
+      constant: bool, silu: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    batch, length, heads, _ = v.shape
+    return (
+        q.new_empty(q.shape),
+        k.new_empty(k.shape),
+        v.new_empty(v.shape),
+        v.new_empty(batch, length, heads if learned else 0, dtype=torch.float32),
+        v.new_empty(batch, heads, q.shape[3], v.shape[3], dtype=torch.float32),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, k, v, decay, initial, _, ctx.count, ctx.counted, ctx.silu = inputs
+    ctx.constant = decay is not None and decay.dim() == 1
+    ctx.save_for_backward(q, k, v, initial, *output[2:])
+    ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
+
+
+def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    q, k, v, initial, *made = ctx.saved_tensors
+    learned = ctx.needs_input_grad[3]
+    d_out = torch.zeros_like(v) if d_out is None else d_out
+    d_q, d_k, d_v, d_decay, d_initial = _backward(
+        d_out, d_final, q, k, v, initial, *made, ctx.count, ctx.counted, learned, ctx.constant, ctx.silu
+    )
+    d_decay, d_initial = d_decay if learned else None, None if initial is None else d_initial
+    return d_q, d_k, d_v, d_decay, d_initial, None, None, None, None
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+
+
+def chunk_flops(q: torch.Size, v: torch.Size, wide: int, counted: int) -> int:
+    """The chunk form's, of keys `wide` channels wide: q k^T, scores v, q S and k^T v."""
+    total = 0
+    for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
+        total += count * rows * (2 * rows * (wide + v[3]) + 4 * wide * v[3])
+    return v[0] * v[2] * total
+
+
+@register_flop_formula(torch.ops.arch.decay_attention)
+def _(q: Any, k: Any, v: Any, decay: Any, initial: Any, chunk: int, count: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
+    return chunk_flops(q, v, q[3], counted)
+
+
+@register_flop_formula(torch.ops.arch.decay_attention_backward)
+def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, initial: Any, sums: Any, totals: Any, table: Any,
+      active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return 2 * chunk_flops(q, v, q[3], counted)

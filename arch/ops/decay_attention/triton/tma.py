@@ -1,0 +1,63 @@
+"""Launches of `decay_attention`'s kernels for Hopper, to which tensors go as descriptors for its copy engine."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .attend_hopper import decay_plain_attend, decay_plain_sums
+
+_thread = threading.local()
+
+
+def with_context(x: Tensor) -> None:
+    """A descriptor can only be made in a CUDA context, and a thread has none before it asked for something: autograd's
+    has not where the allocator had all that its first operation wanted. A kernel of torch's makes it."""
+    if x.is_cuda and not getattr(_thread, "has_context", False):
+        torch.zeros(1, device=x.device)
+        _thread.has_context = True
+
+
+def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    """x [B, T, heads, width], contiguous, as [B, T, heads width] in blocks of [1, rows, columns]."""
+    with_context(x)
+    batch, length, heads, width = x.shape
+    if x.data_ptr() % 16:  # the copy engine asks for it
+        x = x.clone()
+    return TensorDescriptor(x, [batch, length, heads * width], [length * heads * width, heads * width, 1],
+                            [1, rows, columns])  # fmt: skip
+
+
+def bulk_sums(
+    x: Tensor, y: Tensor, table: Tensor, sums: Tensor, totals: Tensor, sizes: tuple[int, ...], tile: int,
+    reverse: bool, constant: bool, flags: dict[str, Any],
+) -> None:  # fmt: skip
+    """`decay_plain_sums` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
+    rows, count = sums.shape[:2]
+    decay_plain_sums[(x.shape[3] // tile, count - 1, rows)](
+        blocks(x, flags["C"], tile), blocks(y, flags["C"], y.shape[3]), table, sums, totals, *sizes, TILE=tile,
+        CONSTANT=constant, REVERSE=reverse, num_warps=4, num_stages=4, **flags,
+    )  # fmt: skip
+
+
+def bulk_attend(
+    a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
+    sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
+    d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
+    silu: bool, flags: dict[str, Any],
+) -> None:  # fmt: skip
+    """`decay_plain_attend` of `rows` sequences times heads."""
+    chunk, keys = flags["C"], own is not None
+    if states is not None and own is not None:
+        own = blocks(own, chunk, tile)
+        states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
+    decay_plain_attend[(out.shape[3] // tile, sizes[4], rows)](
+        blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
+        states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
+        CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,
+        LEARNED=states is not None, SILU=silu, num_warps=4, num_stages=3, **flags,
+    )  # fmt: skip

@@ -1,0 +1,109 @@
+"""The loss over a large vocabulary from hidden states, without logits of all tokens in memory.
+
+`naive` is the plain loss of all logits at once. `chunk` takes some rows at a time: their logits, from these the loss
+and at once its gradient, which overwrites them and goes into the gradients of the hidden states and the head; the
+backward pass only scales those. As in Liger Kernel (Hsu et al. 2024), section 3.2, with fewer and larger chunks, for
+each reads and writes the head's gradient. fp32 inside; products in the operands' dtype with the head's gradient summed
+in fp32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...errors import InputError
+from ..common import accumulator
+from .linear import product_in
+from .pointwise import uses_kernels
+
+ROWS = 8192  # of logits at a time: 1.6 GB of them with 100,280 words in bf16
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, rows: int = ROWS, form: str | None = None
+) -> Tensor:
+    """Mean loss in nats of logits = hidden weight^T over the targets that are not negative, a scalar in fp32.
+
+    hidden: [N, d]; weight: [V, d]; targets: int64 [N]. The logits have hidden's dtype, or autocast's. form: naive,
+    chunk, or triton: chunk with the logits' losses by a kernel (None: the latter where one runs). Where every target is
+    negative the mean is nan and its gradients are zero. Raises InputError for shapes that do not fit, and for no rows.
+    """
+    _check(hidden, weight, targets, rows)
+    device = hidden.device.type
+    autocast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype
+    with torch.autocast(device, enabled=False):
+        hidden = hidden.to(dtype)
+        if form == "naive":
+            logits = hidden @ weight.to(dtype).T
+            return nnf.cross_entropy(logits.to(accumulator(logits)), targets.clamp(min=-1), ignore_index=-1)
+        return _Loss.apply(hidden, weight, targets, rows, form == "triton" or (form is None and uses_kernels(hidden)))
+
+
+def _check(hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> None:
+    if hidden.dim() != 2 or weight.shape[1:] != hidden.shape[1:] or targets.shape != hidden.shape[:1]:
+        shapes = f"hidden {list(hidden.shape)}, weight {list(weight.shape)}, targets {list(targets.shape)}"
+        raise InputError(f"linear_cross_entropy: {shapes} do not fit: pass hidden [N, d], weight [V, d], targets [N]")
+    if not len(hidden) or rows < 1:
+        raise InputError(
+            f"linear_cross_entropy: {len(hidden)} rows, {rows} at a time: a mean needs a row: pass at least one"
+        )
+
+
+def _loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
+    """What the kernel computes: losses [N], and with a scale the logits overwritten by it times their gradient."""
+    kept = targets >= 0
+    at = targets.clamp(min=0)[:, None]
+    shares = logits.float().log_softmax(-1)
+    losses = -shares.gather(1, at)[:, 0] * kept
+    if scale is not None:
+        gradient = shares.exp_().scatter_add_(1, at, shares.new_full((), -1.0).expand(at.shape))
+        logits.copy_(gradient * (kept * scale)[:, None])
+    return losses
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, rows: int, by_kernel: bool) -> Tensor:
+        needed, matrix = any(ctx.needs_input_grad), weight.to(hidden.dtype)
+        if by_kernel:
+            from .triton.rows import loss_of_rows
+        else:
+            loss_of_rows = _loss_of_rows
+        count = (targets >= 0).sum().float()
+        scale = 1 / count.clamp(min=1)  # of the gradients: zero, not 0 x inf, where no target counts
+        d_hidden = torch.empty_like(hidden) if needed else None
+        d_weight: Tensor | None = None
+        losses = []
+        for part in range(0, len(hidden), rows):
+            here = slice(part, part + rows)
+            logits = hidden[here] @ matrix.T
+            losses.append(loss_of_rows(logits, targets[here].contiguous(), scale if needed else None))
+            if d_hidden is not None:
+                torch.mm(logits, matrix, out=d_hidden[here])
+                d_weight = _add_product(d_weight, logits.T, hidden[here])
+        if needed:
+            ctx.save_for_backward(d_hidden, d_weight)
+            ctx.dtype = weight.dtype
+        return torch.cat(losses).sum() / count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight = ctx.saved_tensors
+        return d_hidden * grads[0], (d_weight * grads[0]).to(ctx.dtype), None, None, None
+
+
+def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:
+    """total + a @ b in fp32, in place; the product alone where there is no total yet."""
+    dtype = torch.float32
+    if not a.is_cuda:
+        a, b = a.to(dtype), b.to(dtype)
+    if total is None:
+        return product_in(dtype, a, b)
+    return total.addmm_(a, b) if a.dtype == dtype else torch.addmm(total, a, b, out_dtype=dtype, out=total)

@@ -1,0 +1,55 @@
+"""Element-wise functions of activations, and where the kernels around the sequence operations run."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..common import device_obstacle
+
+
+def uses_kernels(x: Tensor) -> bool:
+    """On a GPU of compute capability 8.0 or more where Triton is, at most 32 bits a number, and not under
+    torch.compile, which fuses the plain forms itself."""
+    plain = not x.is_cuda or x.dtype == torch.float64 or torch.compiler.is_compiling()
+    return not plain and device_obstacle(x.device) is None
+
+
+def gated_product(a: Tensor, b: Tensor, gate: str = "") -> Tensor:
+    """a * b, or by `gate` a * silu(b) or a * sigmoid(b), of one shape."""
+    if uses_kernels(a) and torch.promote_types(a.dtype, b.dtype) == a.dtype:
+        from .triton.rows import Product
+
+        return Product.apply(a, b, gate)
+    if gate:
+        b = nnf.silu(b) if gate == "silu" else torch.sigmoid(b)
+    return a * b
+
+
+def softplus(x: Tensor, bias: Tensor) -> Tensor:
+    """softplus(x + bias), fp32 (fp64 for fp64): x [B, T, C], bias [C]."""
+    if uses_kernels(x) and bias.dtype == torch.float32:
+        from .triton.ssm import Softplus
+
+        return Softplus.apply(x, bias)
+    return nnf.softplus(x + bias)
+
+
+def scaled(v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+    """v dt in v's dtype, and v itself, for all else that reads it: v [B, T, H, p], dt [B, T, H]."""
+    if uses_kernels(v) and dt.dtype == torch.float32:
+        from .triton.ssm import Scaled
+
+        return Scaled.apply(v, dt)
+    return (v * dt[..., None]).to(v.dtype), v
+
+
+def skip_gated(o: Tensor, v: Tensor, z: Tensor, skip: Tensor) -> Tensor:
+    """(o + skip v) silu(z) [B, T, C]: o, v [B, T, C] or [B, T, H, p] with H p = C, z [B, T, C], skip like a token's v
+    or broadcast to it. By kernel in o's dtype, else in the widest."""
+    if uses_kernels(o) and o.dtype == v.dtype == z.dtype and skip.dtype == torch.float32:
+        from .triton.ssm import Skip
+
+        return Skip.apply(o.flatten(2), v.flatten(2), z, skip.expand(v.shape[2:]).flatten())
+    return gated_product((o + skip * v).flatten(2), z, "silu")

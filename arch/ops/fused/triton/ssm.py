@@ -1,0 +1,130 @@
+"""Launches of ssm_kernels.py with their gradients; see rows.py for why they are plain autograd functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...triton.launch import on_its_device
+from .ssm_kernels import (
+    scaled_backward,
+    scaled_forward,
+    skip_backward,
+    skip_forward,
+    softplus_backward,
+    softplus_forward,
+)
+
+TILE, CHANNELS = 2048, 512  # numbers of a program's tile, and how wide it is at most
+SHARES = 528  # programs along the rows at most that add up a parameter's gradient
+
+
+def _apart(x: Tensor) -> tuple[Tensor, int]:
+    """x [B, T, C], copied unless its rows lie evenly apart, and how far they do."""
+    even = x.stride(2) == 1 and (x.shape[0] == 1 or x.stride(0) == x.shape[1] * x.stride(1))
+    # a copy where only the strides of a single token are odd, which `contiguous` would keep
+    x = x if even else x.clone(memory_format=torch.contiguous_format)
+    return x, x.stride(1)
+
+
+def _tiles(x: Tensor) -> tuple[tuple[int, int], int, int, dict[str, int]]:
+    """Rows and columns of x [B, T, C], the tiles that each of them are cut into, and the kernel's constants."""
+    rows, columns = x.shape[0] * x.shape[1], x.shape[2]
+    block = min(CHANNELS, triton.next_power_of_2(columns))
+    constants = {"R": TILE // block, "BLOCK": block}
+    return (rows, columns), triton.cdiv(rows, TILE // block), triton.cdiv(columns, block), constants
+
+
+class Softplus(torch.autograd.Function):
+    """softplus(x + bias) [B, T, C], fp32, of x [B, T, C] and bias [C], fp32."""
+
+    @staticmethod
+    @on_its_device
+    def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
+        x, stride = _apart(x)
+        ctx.save_for_backward(x, bias)
+        sizes, tiles, across, constants = _tiles(x)
+        out = x.new_empty(x.shape, dtype=torch.float32)
+        softplus_forward[(tiles, across)](x, bias, out, *sizes, stride, **constants)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, bias = ctx.saved_tensors
+        sizes, tiles, across, constants = _tiles(x)
+        programs = min(tiles, SHARES)
+        d_x, shares = x.new_empty(x.shape), bias.new_empty(programs, sizes[1])
+        softplus_backward[(programs, across)](
+            grads[0].contiguous(), x, bias, d_x, shares, *sizes, x.stride(1), tiles, **constants
+        )
+        return d_x, shares.sum(0)
+
+
+class Scaled(torch.autograd.Function):
+    """v dt in v's dtype, of v [B, T, H, P] and dt [B, T, H], fp32, and v itself: with what it serves for elsewhere its
+    gradient is read here, where autograd would add it in a pass of its own."""
+
+    @staticmethod
+    @on_its_device
+    def forward(ctx: Any, v: Tensor, dt: Tensor) -> tuple[Tensor, Tensor]:
+        flat, stride = _apart(v.flatten(2))
+        dt = dt.contiguous()
+        ctx.save_for_backward(flat, dt)
+        out = v.new_empty(v.shape)
+        scaled_forward[_pairs(v.shape)](flat, dt, out, dt.numel(), v.shape[2], stride, **_head(v.shape))
+        return out, v.view_as(v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        flat, dt = ctx.saved_tensors
+        shape = grads[0].shape
+        same, apart = _apart(grads[1].flatten(2))
+        d_v, d_dt = flat.new_empty(shape), torch.empty_like(dt)
+        scaled_backward[_pairs(shape)](
+            grads[0].contiguous(), same, flat, dt, d_v, d_dt, dt.numel(), shape[2], flat.stride(1), apart,
+            **_head(shape),
+        )  # fmt: skip
+        return d_v, d_dt
+
+
+def _head(shape: torch.Size) -> dict[str, int]:
+    block = triton.next_power_of_2(shape[3])
+    return {"R": max(1, 2048 // block), "P": shape[3], "BLOCK": block}
+
+
+def _pairs(shape: torch.Size) -> tuple[int]:
+    return (triton.cdiv(shape[0] * shape[1] * shape[2], _head(shape)["R"]),)
+
+
+class Skip(torch.autograd.Function):
+    """(o + skip v) silu(z) in o's dtype: o, v, z [B, T, C] of one dtype, skip [C], fp32."""
+
+    @staticmethod
+    @on_its_device
+    def forward(ctx: Any, o: Tensor, v: Tensor, z: Tensor, skip: Tensor) -> Tensor:
+        o, (v, apart), (z, beside), skip = o.contiguous(), _apart(v), _apart(z), skip.contiguous()
+        ctx.save_for_backward(o, v, z, skip)
+        sizes, tiles, across, constants = _tiles(o)
+        out = torch.empty_like(o)
+        skip_forward[(tiles, across)](o, v, z, skip, out, *sizes, apart, beside, **constants)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        o, v, z, skip = ctx.saved_tensors
+        sizes, tiles, across, constants = _tiles(o)
+        programs = min(tiles, SHARES)
+        d_o, d_v, d_z = (torch.empty_like(o) for _ in range(3))
+        shares = skip.new_empty(programs, sizes[1])
+        skip_backward[(programs, across)](
+            grads[0].contiguous(), o, v, z, skip, d_o, d_v, d_z, shares, *sizes, v.stride(1), z.stride(1), tiles,
+            **constants,
+        )  # fmt: skip
+        return d_o, d_v, d_z, shares.sum(0)

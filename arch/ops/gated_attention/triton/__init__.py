@@ -1,0 +1,1 @@
+"""`gated_attention` on a GPU."""

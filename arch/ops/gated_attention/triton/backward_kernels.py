@@ -1,0 +1,227 @@
+"""The gradients of one chunk of `gated_attention`: of values and scores, then of one tile of its keys each."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...triton.tiles import (
+    LOWEST,
+    accumulated,
+    block_offsets,
+    complement_of,
+    gates_of,
+    inverse,
+    laid_as,
+    load_gates,
+    load_rows,
+    matrix,
+    operand,
+    packed,
+    power,
+    product,
+    rounded,
+    sigmoids,
+    silu,
+    store_rows,
+    time_sums,
+    transposed,
+)
+from .far_channels import half_sums, outward
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_values(
+    keys, d_out, d_states, scores, d_v, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """dv of a chunk, [C, DV]."""
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    rows = tl.arange(0, C)
+    inside = chunk * C + rows < T
+    token, number = batch * T + chunk * C, bh * N + chunk
+    first, values = (token * H + head) * DK, (token * H + head) * DV
+    d_rows = load_rows(d_out + values, rows, inside, H * DV, 0, DV)
+    d_values = product(tl.load(scores + number * C * C + rows[None, :] * C + rows[:, None]), d_rows, EXACT)
+    for k0 in range(0, DK, BK):
+        y = load_rows(keys + first, rows, inside, H * DK, k0, BK)
+        d_values += product(y, tl.load(d_states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
+    store_rows(d_v + values, d_values, rows, inside, H * DV, 0, DV)
+
+
+@triton.jit
+def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.constexpr, EXACT: tl.constexpr,
+               FAST: tl.constexpr):  # fmt: skip
+    """dq, dk and q dq less k dk of the pairs of two rows of a chunk, for any decay, [BK, C]: at every level a row is in
+    the later block, and gives its step to dq, or in the earlier one, and gives it to dk."""
+    rows = tl.arange(0, C)
+    d_score += tl.trans(d_score)
+    dq, dk, flow = tl.zeros_like(k), tl.zeros_like(k), tl.zeros_like(k)
+    for size in range(0, LEVELS):
+        late = ((rows[None, :] >> size) & 1) == 1
+        decay = power(time_sums(log_f, transposed(table, 7 + size, C), EXACT), FAST)
+        x = rounded(tl.where(late, query, k) * decay, EXACT)
+        pairs = ((rows[:, None] >> size) ^ (rows[None, :] >> size)) == 1
+        dx = product(x, tl.where(pairs, d_score, 0.0), EXACT)
+        flow += tl.where(late, dx, -dx) * x
+        dx *= decay
+        dq += tl.where(late, dx, 0.0)
+        dk += tl.where(late, 0.0, dx)
+    return dq, dk, flow
+
+
+@triton.jit
+def _tile(
+    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
+    DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
+    RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
+):  # fmt: skip
+    """The gradients of BK channels of a chunk, all of them referred to the middle with NEAR.
+
+    Everything is [BK, C]: a warp has channels of its own, so their sums over time need no other warp.
+    """
+    bh, k0 = tl.program_id(1).to(tl.int64), tl.program_id(0) * BK
+    batch, head = bh // H, bh % H
+    token, number = batch * T + chunk * C, bh * N + chunk
+    rows, columns, by_value = tl.arange(0, C), k0 + tl.arange(0, BK), tl.arange(0, DV)
+    inside = (chunk * C + rows < T)[None, :]
+    offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
+    value_offsets = (token * H + head) * DV + by_value[:, None] + rows[None, :] * (H * DV)
+    block = number * DK * DV + columns[:, None] * DV + by_value[None, :]
+    # all of it is asked for before any of it is used: a program waits for memory once
+    state, d_state = tl.load(states + block), tl.load(d_states + block)
+    d_rows = tl.load(d_out + value_offsets, mask=inside, other=0.0)
+    v_rows = tl.load(v + value_offsets, mask=inside, other=0.0)
+    x = tl.load(queries + offsets, mask=inside, other=0.0)
+    y = tl.load(keys + offsets, mask=inside, other=0.0)
+    query = tl.load(q + offsets, mask=inside, other=0.0)
+    if KEY:
+        key_rows = tl.load(key + offsets, mask=inside, other=0.0)
+    one, behind = matrix(table, 5, C), transposed(table, 3, C)
+    lower, cut = tl.zeros([BK, 1], tl.float32), inside
+    if LOGITS:
+        lower = tl.load(bound + head * DK + columns)[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
+    if NEAR:
+        late = tl.load(links + number * 3 * DK + DK + columns)
+    else:
+        through = tl.load(links + number * 3 * DK + 2 * DK + columns)
+    logits = load_gates(gate, offsets, inside, LOGITS)
+    # the gradient of the scores, a column a row of theirs. A row with itself has no decay, and no part in the gradient
+    # of one; unrounded: strong decays leave little else
+    d_score = product(tl.trans(v_rows), d_rows, EXACT)
+    own = tl.sum(tl.where(rows[:, None] == rows[None, :], d_score, 0.0), 1)[None, :]
+    d_score = operand(tl.where(rows[:, None] < rows[None, :], d_score, 0.0), EXACT)
+    # of the gates only what the sums need; the rest again, later: kept it costs registers
+    logits = accumulated(logits, one, EXACT)
+    log_f, _ = gates_of(logits, lower, cut, LOGITS, RESET, FAST)
+    if gate.dtype.element_ty == tl.bfloat16 and not EXACT:
+        logits = packed(logits)
+    if NEAR:
+        until = late[:, None] - time_sums(log_f, behind, EXACT) + log_f
+        after = -until
+    elif MIDDLE:
+        later = rows[None, :] >= C // 2
+        early, late = half_sums(log_f, later, 1)
+        until, after = outward(
+            time_sums(log_f, transposed(table, 4, C), EXACT), time_sums(log_f, transposed(table, 6, C), EXACT),
+            early[:, None], late[:, None], later, (through == 0)[:, None],
+        )  # fmt: skip
+    else:
+        until = time_sums(log_f, transposed(table, 0, C), EXACT)
+        after = time_sums(log_f, transposed(table, 1, C), EXACT)
+    dx, dy = product(state, d_rows, EXACT), product(d_state, v_rows, EXACT)
+    within = tl.arange(0, BK)
+    carried = product(state, tl.trans(d_state), EXACT)  # wanted is its diagonal: by products, for registers
+    carried = tl.sum(tl.where(within[:, None] == within[None, :], carried, 0.0), 1)
+    if not NEAR:
+        carried *= power(through, FAST)
+    # with PRODUCTS into the layout of products' results by another, exact one: through memory each takes eight barriers
+    wide_y = product(y, one, EXACT) if PRODUCTS else y.to(tl.float32)
+    carried += tl.sum(wide_y * dy, 1)
+    if NEAR:
+        dx += product(y, d_score, EXACT)
+        dy += product(x, tl.trans(d_score), EXACT)
+    flow = (product(x, one, EXACT) if PRODUCTS else x.to(tl.float32)) * dx - wide_y * dy
+    logits, query = logits.to(tl.float32), product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
+    if LOGITS:
+        up, down = sigmoids(logits, FAST)
+        c = (1.0 - lower) * down
+    else:
+        c = complement_of(logits)
+    k = key_rows.to(tl.float32) if KEY else c
+    dk = dy * power(after, FAST)
+    dq = dx * power(until, FAST) + own * k
+    if SILU:  # this late, for registers
+        query, slope_q = silu(laid_as(dq, query, FAST), FAST)
+    dk += own * query
+    if not NEAR:
+        more_q, more_k, more = _by_halves(query, k, log_f, table, d_score, C, LEVELS, EXACT, FAST)
+        dq += more_q
+        dk += more_k
+        flow += more
+    if SILU:
+        dq *= slope_q
+    tl.store(d_q + offsets, dq.to(d_q.dtype.element_ty), mask=inside)
+    d_log = time_sums(flow, behind, EXACT) + carried[:, None]
+    if RESET or not LOGITS:
+        d_log = tl.where(log_f > LOWEST, d_log, 0.0)
+    if LOGITS:
+        slope = (1.0 - lower) * up
+        d_f = d_log * inverse(tl.maximum(lower + slope, 1e-30), FAST)
+        d_lower = tl.where(lower > 0, d_f, 0.0)
+        if not KEY:
+            d_f -= dk
+            d_lower -= dk
+        d_gates = d_f * slope * down
+        tl.store(d_bound + number * DK + columns, tl.sum(d_lower * down, 1))
+    else:
+        d_gates = d_log
+        if not KEY:
+            d_gates -= dk * tl.exp(tl.maximum(logits, -100.0))
+    tl.store(d_gate + offsets, d_gates.to(d_gate.dtype.element_ty), mask=inside)
+    if KEY:
+        tl.store(d_key + offsets, dk.to(d_key.dtype.element_ty), mask=inside)
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_backward(
+    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
+    LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
+    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
+):  # fmt: skip
+    """dq (with SILU that of q before its silu), dk (with KEY), the gradient of the logits or of log f, and of the bound
+    [BH, N, DK] summed over the rows, each for BK channels.
+
+    With NEAR of one chunk, as if all its channels were referred to the middle: one product. Without, by halves, of
+    those of PER chunks where one of the channels is not, in place of what NEAR wrote; without MIDDLE of one chunk.
+
+    The gradient of log f_t is the sum over all pairs of a row t or later with a row before t: from before the chunk to
+    behind it, the products of the states with their gradients; else q dq less k dk summed over the rows from t on,
+    where pairs of two such rows cancel, their products being of the same numbers, and what k gives to behind the chunk
+    counts for the rows after it.
+    """
+    first = tl.program_id(2) * PER
+    if NEAR or not MIDDLE:
+        _tile(
+            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+            d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
+            SILU, PRODUCTS and NEAR,
+        )  # fmt: skip
+    else:
+        columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
+        through = links + tl.program_id(1).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
+        far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
+        if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
+            for chunk in range(first, tl.minimum(first + PER, N)):
+                if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
+                    _tile(
+                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
+                        d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
+                        EXACT, FAST, SILU, False,
+                    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""The forward kernels of `gated_attention`: operands with their decays, the states at every chunk (and, backwards,
+their gradients), and the outputs of a chunk. NOTES.md has the plan; gated_backward.py the gradients of a chunk."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ...triton.tiles import (
+    accumulated,
+    block_offsets,
+    gates_of,
+    load_gates,
+    load_rows,
+    matrix,
+    power,
+    product,
+    row_sums,
+    silu,
+    store_rows,
+    time_sums,
+    transposed,
+)
+from .far_channels import chunk_tile, far_operands, half_sums
+
+REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a channel is referred to the chunk's middle
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_operands(
+    q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
+    LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
+    SILU: tl.constexpr, PRODUCTS: tl.constexpr,
+):  # fmt: skip
+    """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and what links the
+    references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
+    With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
+
+    With MIDDLE and no half chunk's decay below 2^REACH the reference of both is the chunk's middle: factors above 1 on
+    one side meet small ones on the other. Else q's is the chunk's start and k's its end, with factors of at most 1: a
+    tile with such a channel is written once more, PART channels at a time.
+    """
+    k0, bh, chunk = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64), tl.program_id(2)
+    batch, head = bh // H, bh % H
+    rows, columns = tl.arange(0, C), k0 + tl.arange(0, BK)
+    inside = (chunk * C + rows < T)[None, :]
+    token = batch * T + chunk * C
+    offsets = (token * H + head) * DK + columns[:, None] + rows[None, :] * (H * DK)
+    if not PRODUCTS:
+        logits = load_gates(gate, offsets, inside, LOGITS)
+    one = matrix(table, 5, C)
+    query = tl.load(q + offsets, mask=inside, other=0.0)
+    sums = transposed(table, 4 if MIDDLE else 0, C)
+    cut = inside
+    if RESET:
+        cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
+    lower = tl.zeros([BK, 1], tl.float32)
+    if LOGITS:
+        lower = tl.load(bound + head * DK + columns)[:, None]
+    if PRODUCTS:  # the last of the loads: the compiler waits for them here
+        logits = load_gates(gate, offsets, inside, LOGITS)
+    log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
+    if KEY:
+        k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
+    link = links + (bh * N + chunk) * 3 * DK + columns
+    if MIDDLE:
+        early, late = half_sums(log_f, rows[None, :] >= C // 2, 1)
+        near = tl.minimum(early, late) > REACH
+        tl.store(link, tl.where(near, early, 0.0))
+        tl.store(link + DK, tl.where(near, late, 0.0))
+        tl.store(link + 2 * DK, tl.where(near, 0.0, early + late))
+        until = time_sums(log_f, sums, EXACT)
+        after = -until
+    else:
+        tl.store(link, tl.zeros([BK], tl.float32))
+        tl.store(link + DK, tl.zeros([BK], tl.float32))
+        tl.store(link + 2 * DK, tl.sum(log_f, 1))
+        until = time_sums(log_f, sums, EXACT)
+        after = time_sums(log_f, transposed(table, 1, C), EXACT)
+    query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
+    if SILU:
+        query, _ = silu(query, FAST)
+    x, y = query * power(until, FAST), k * power(after, FAST)
+    tl.store(queries + offsets, x.to(queries.dtype.element_ty), mask=inside)
+    tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
+    if MIDDLE:  # noqa: SIM102 (this is known when it is compiled, the other is not)
+        if tl.min(near.to(tl.int32), 0) == 0:
+            tl.debug_barrier()  # what follows reads the links and writes over operands of other threads
+            far_operands(
+                q, key, gate, bound, reset, table, queries, keys, links, T, H, N, C, DK, BK, PART, LOGITS, KEY, RESET,
+                EXACT, FAST, SILU,
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
+def gated_states(
+    x, v, links, starts, states, final, totals, T, H, N, PER_SEGMENT,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
+    REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
+    for one segment of chunks and one [BK, BV] tile of the state.
+
+    x: the keys; links: as `gated_operands` gives them. STORE: the states to `states` [BH, N, DK, DV], and the last one
+    to `final` [BH, DK, DV]; otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 of
+    all factors to `totals` [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states left by the
+    segments before. REVERSE runs backwards in time with x = the queries and v = dO: the gradients of the states at k's
+    references.
+    """
+    tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    k0, v0 = tile % (DK // BK) * BK, tile // (DK // BK) * BV
+    batch, head = bh // H, bh % H
+    rows = tl.arange(0, C)
+    columns = k0 + tl.arange(0, BK)
+    block = block_offsets(k0, v0, DV, BK, BV)
+    if START:
+        state = tl.load(starts + (bh * SEGMENTS + segment) * DK * DV + block)
+    else:
+        state = tl.zeros([BK, BV], tl.float32)
+    first = segment * PER_SEGMENT
+    last = tl.minimum(first + PER_SEGMENT, N)
+    # links are loaded a step ahead: the loop has nothing else to wait for
+    link = links + bh * N * 3 * DK + columns
+    now = last - 1 if REVERSE else first
+    entry, exit = 0, DK
+    if REVERSE:
+        entry, exit = DK, 0
+    entering, leaving = tl.load(link + now * 3 * DK + entry), tl.load(link + now * 3 * DK + exit)
+    through = tl.load(link + now * 3 * DK + 2 * DK)
+    total = tl.zeros([BK], tl.float32)
+    for step in range(0, last - first):
+        chunk = last - 1 - step if REVERSE else first + step
+        inside = chunk * C + rows < T
+        token = batch * T + chunk * C
+        enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
+        total += entering + through + leaving
+        next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
+        through = tl.load(next_one + 2 * DK)
+        operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
+        values = load_rows(v + (token * H + head) * DV, rows, inside, H * DV, v0, BV)
+        state *= enter[:, None]
+        if STORE:
+            tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
+        state = state * cross[:, None] + product(tl.trans(operand), values, EXACT)
+        state *= leave[:, None]  # by itself: both links in one factor could underflow
+    if STORE:
+        if segment == (0 if REVERSE else SEGMENTS - 1):
+            tl.store(final + bh * DK * DV + block, state)
+    else:
+        tl.store(final + (bh * SEGMENTS + segment) * DK * DV + block, state)
+        if v0 == 0:
+            tl.store(totals + (bh * SEGMENTS + segment) * DK + columns, total)
+
+
+@triton.jit
+def carry(
+    states, totals, initial, SEGMENTS, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, START: tl.constexpr,
+    REVERSE: tl.constexpr,
+):  # fmt: skip
+    """In place, from every segment's own state to the state at its start (REVERSE: at its end)."""
+    k0, bh = tl.program_id(0) * BK, tl.program_id(1).to(tl.int64)
+    block = block_offsets(k0, 0, DV, BK, DV)
+    if START:
+        state = tl.load(initial + bh * DK * DV + block)
+    else:
+        state = tl.zeros([BK, DV], tl.float32)
+    for step in range(0, SEGMENTS):
+        segment = bh * SEGMENTS + (SEGMENTS - 1 - step if REVERSE else step)
+        own = tl.load(states + segment * DK * DV + block)
+        decay = tl.exp2(tl.load(totals + segment * DK + k0 + tl.arange(0, BK)))
+        tl.store(states + segment * DK * DV + block, state)
+        state = decay[:, None] * state + own
+
+
+@triton.jit(do_not_specialize=["T", "H", "N"])
+def gated_output(
+    q, key, v, gate, bound, reset, table, queries, keys, links, states, out, scores, T, H, N,
+    C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
+    MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
+    FAST: tl.constexpr, SILU: tl.constexpr,
+):  # fmt: skip
+    """The outputs of a chunk, [C, DV], and its scores [C, C] (kept for the backward).
+
+    Channels referred to the middle: one product. Where one of BK is not, these go by halves, PART at a time: at each
+    level one operand, the later rows' q and the earlier rows' k with their decays to the midpoint, times itself gives
+    all pairs, for any decay: one exponential an element and level, none of them positive.
+    """
+    bh, chunk = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    batch, head = bh // H, bh % H
+    rows = tl.arange(0, C)
+    row, column = rows[:, None], rows[None, :]
+    inside = chunk * C + rows < T
+    token, number = batch * T + chunk * C, bh * N + chunk
+    cut = inside[:, None]
+    if RESET:
+        cut = tl.load(reset + token + rows, mask=inside, other=0)[:, None] != 0
+    first = (token * H + head) * DK
+    values = (token * H + head) * DV
+    score = tl.zeros([C, C], tl.float32)
+    result = tl.zeros([C, DV], tl.float32)
+    for k0 in range(0, DK, BK):
+        x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
+        near = False
+        if MIDDLE:
+            near = tl.min(tl.load(links + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
+        if near:
+            score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
+        else:
+            for part in range(k0, k0 + BK, PART):
+                query, k, log_f = chunk_tile(
+                    q + first, key + first, gate + first, bound, cut, inside, H, head, part, C, DK, PART, LOGITS, KEY,
+                    RESET, FAST, SILU,
+                )  # fmt: skip
+                score += tl.where(row == column, tl.sum(query * k, 1)[:, None], 0.0)
+                for size in range(0, LEVELS):
+                    late = ((row >> size) & 1) == 1
+                    y = tl.where(late, query, k) * power(row_sums(matrix(table, 7 + size, C), log_f, EXACT), FAST)
+                    pairs = ((row >> size) ^ (column >> size)) == 1
+                    score += tl.where(pairs, product(y, tl.trans(y), EXACT), 0.0)
+        result += product(x, tl.load(states + number * DK * DV + block_offsets(k0, 0, DV, BK, DV)), EXACT)
+    score = tl.where(column <= row, score, 0.0)
+    tl.store(scores + number * C * C + row * C + column, score.to(scores.dtype.element_ty))
+    result += product(score, load_rows(v + values, rows, inside, H * DV, 0, DV), EXACT)
+    store_rows(out + values, result, rows, inside, H * DV, 0, DV)

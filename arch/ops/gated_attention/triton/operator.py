@@ -1,0 +1,235 @@
+"""`gated_attention` by the kernels, as custom operators with fake kernels, gradients and FLOP formulas."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from ...triton.knobs import Knobs, gated_chunk, gated_knobs
+from ...triton.launch import interpreted, on_its_device, operand_dtype
+from .backward_kernels import gated_backward, gated_values
+from .forward_kernels import gated_operands, gated_output, gated_states
+from .state_pass import state_pass
+
+
+def attend(
+    q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+    reset: Tensor | None, counted: int, silu: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Outputs [B, T, H, d_v] and the final state [B, H, d_k, d_v], fp32, of q, key, gate [B, T, H, d_k], v
+    [B, T, H, d_v]; gate: log f, or logits with a bound [H, d_k]; key None for 1 - f; widths powers of two from 16.
+    counted: the chunk size whose FLOPs the FLOP counter is told; silu: q is given before its silu."""
+    dtype = operand_dtype(q, key, v)
+    chunk = gated_chunk(dtype != torch.bfloat16)
+    key = None if key is None else key.to(dtype)
+    out, final, *_ = _forward(q.to(dtype), key, v.to(dtype), gate, bound, initial, reset, chunk, counted, silu)
+    return out, final
+
+
+@lru_cache(maxsize=32)
+def sum_matrices(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Matrices of 0 and 1 [7 + levels, size, size] that sum rows s for row t: s <= t, s > t, s < t, s >= t; from the
+    chunk's middle to t, with -1 before it; t alone; from the nearer end of the chunk to t, its start's with t; and, for
+    blocks of 1, 2, 4, ... rows joined in pairs, the rows between t and the midpoint of its pair."""
+    rows = torch.arange(size)
+    row, column = rows[:, None], rows[None, :]
+    matrices = [column <= row, column > row, column < row, column >= row]
+    middle = size // 2
+    matrices.append(((column >= middle) & (column <= row)).float() - ((column < middle) & (column > row)).float())
+    matrices.append(column == row)
+    early, own = row < middle, (row < middle) == (column < middle)
+    matrices.append(own & torch.where(early, column <= row, column > row))
+    for level in range(size.bit_length() - 1):
+        late = ((row >> level) & 1) == 1
+        matrices.append(((row >> level) == (column >> level)) & torch.where(late, column <= row, column > row))
+    return torch.stack([x.float() for x in matrices]).to(dtype).to(device)
+
+
+class _Call:
+    """The parts of a launch that forward and backward have in common."""
+
+    def __init__(
+        self, q: Tensor, key: Tensor | None, v: Tensor, bound: Tensor | None, reset: Tensor | None, chunk: int,
+        silu: bool,
+    ):  # fmt: skip
+        self.batch, self.length, self.heads, self.key_dim = q.shape
+        self.value_dim = v.shape[-1]
+        self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
+        self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
+        self.own_instructions = self.knobs.arch is None  # Hopper's; by those of sm80 the kernels would spill
+        self.reset = None if reset is None else reset.contiguous().view(torch.int8)
+        self.table = sum_matrices(chunk, q.dtype, q.device)
+        self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
+        self.gates = dict(
+            C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.knobs.middle, LOGITS=bound is not None,
+            KEY=key is not None, RESET=reset is not None, FAST=not interpreted(), SILU=silu,
+        )  # fmt: skip
+        self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
+        self.sizes = (self.length, self.heads, self.chunks)
+        self.grid = (self.rows, self.chunks)
+
+    def states(
+        self, x: Tensor, v: Tensor, links: Tensor, initial: Tensor | None, reverse: bool
+    ) -> tuple[Tensor, Tensor]:
+        return state_pass(
+            gated_states, (x, v, links), self.plain, self.knobs, initial, reverse, v,
+            (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
+        )  # fmt: skip
+
+
+@torch.library.custom_op("arch::gated_attention", mutates_args=())
+@on_its_device
+def _forward(
+    q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+    reset: Tensor | None, chunk: int, counted: int, silu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Outputs and final state; then what the backward needs: q and k with their decays, what links the chunks'
+    references, states and scores of every chunk."""
+    q, v, gate = q.contiguous(), v.contiguous(), gate.contiguous()
+    key = None if key is None else key.contiguous()
+    bound = None if bound is None else bound.contiguous()
+    initial = None if initial is None else initial.contiguous()
+    call = _Call(q, key, v, bound, reset, chunk, silu)
+    knobs, first = call.knobs, q if key is None else key
+    queries, keys = torch.empty_like(q), torch.empty_like(q)
+    links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
+    gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
+        q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
+        BK=knobs.operands_tile, PART=min(32, knobs.operands_tile), PRODUCTS=call.own_instructions,
+        num_warps=knobs.operands_warps, maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    states, final = call.states(keys, v, links, initial, reverse=False)
+    out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
+    gated_output[call.grid](
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, states, out, scores, *call.sizes,
+        **call.flags, BK=knobs.output_tile[0], PART=min(32, knobs.output_tile[0]), num_warps=knobs.output_warps,
+        maxnreg=knobs.output_registers, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
+    return out, final, queries, keys, links, states, scores
+
+
+@_forward.register_fake
+def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
+      reset: Tensor | None, chunk: int, counted: int, silu: bool = False) -> tuple[Tensor, ...]:  # fmt: skip
+    batch, length, heads, key_dim = q.shape
+    rows, chunks = batch * heads, (length + chunk - 1) // chunk
+    return (
+        v.new_empty(v.shape),
+        v.new_empty(batch, heads, key_dim, v.shape[-1], dtype=torch.float32),
+        q.new_empty(q.shape),
+        q.new_empty(q.shape),
+        v.new_empty(rows, chunks, 3, key_dim, dtype=torch.float32),
+        v.new_empty(rows, chunks, key_dim, v.shape[-1]),
+        v.new_empty(rows, chunks, chunk, chunk),
+    )
+
+
+@torch.library.custom_op("arch::gated_attention_backward", mutates_args=())
+@on_its_device
+def _backward(
+    d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
+    reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,
+    counted: int, silu: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
+    q, v, gate, d_out = (x.contiguous() for x in (q, v, gate, d_out))
+    d_final = None if d_final is None else d_final.contiguous()
+    key = None if key is None else key.contiguous()
+    bound = None if bound is None else bound.contiguous()
+    call = _Call(q, key, v, bound, reset, chunk, silu)
+    d_states, d_initial = call.states(queries, d_out, links, d_final, reverse=True)
+    d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
+    d_key = q.new_empty(0) if key is None else torch.empty_like(key)
+    partial = q.new_empty(
+        call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
+    )
+    knobs, first = call.knobs, q if key is None else key
+    gated_values[call.grid](
+        keys, d_out, d_states, scores, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
+        num_warps=knobs.values_warps, num_stages=1, **knobs.target,
+    )  # fmt: skip
+    # the second finds what the first cannot; without the middle that is everything, chunk by chunk
+    for near, per in ((True, 1), (False, 16)) if knobs.middle else ((False, 1),):
+        tiles = (call.key_dim // knobs.backward_tile[0], call.rows, -(-call.chunks // per))
+        gated_backward[tiles](
+            q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
+            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
+            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=knobs.backward_warps,
+            maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
+        )  # fmt: skip
+    d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
+    return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial
+
+
+@_backward.register_fake
+def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
+      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor,
+      scores: Tensor, chunk: int, counted: int, silu: bool = False,
+      ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
+    d_bound = q.new_empty(q.shape[2], 0 if bound is None else q.shape[3], dtype=torch.float32)
+    return (
+        q.new_empty(q.shape),
+        d_key,
+        v.new_empty(v.shape),
+        gate.new_empty(gate.shape),
+        d_bound,
+        v.new_empty(q.shape[0], q.shape[2], q.shape[3], v.shape[3], dtype=torch.float32),
+    )
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    q, key, v, gate, bound, initial, reset, *ctx.options = inputs
+    ctx.save_for_backward(q, key, v, gate, bound, reset, *output[2:])
+    ctx.has_initial = initial is not None
+    ctx.set_materialize_grads(False)  # or the saved outputs would get gradients of zeros as large as they are
+
+
+def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    q, key, v, gate, bound, reset, *made = ctx.saved_tensors
+    d_out = torch.zeros_like(v) if d_out is None else d_out
+    d_q, d_key, d_v, d_gate, d_bound, d_initial = _backward(
+        d_out, d_final, q, key, v, gate, bound, reset, *made, *ctx.options
+    )
+    return (
+        d_q,
+        None if key is None else d_key,
+        d_v,
+        d_gate,
+        None if bound is None else d_bound,
+        d_initial if ctx.has_initial else None,
+        None,
+        *[None] * len(ctx.options),
+    )
+
+
+_forward.register_autograd(_gradients, setup_context=_save)
+
+
+def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
+    """The chunk form's: scores by halves, scores v, q S and k^T v; a shorter last chunk is a power of two."""
+    total = 0
+    for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
+        if rows:
+            rows = 1 << (rows - 1).bit_length()
+            inside = (rows - 1) * q[3] + 2 * rows * v[3]
+            total += count * rows * (inside + 4 * q[3] * v[3])
+    return q[0] * q[2] * total
+
+
+@register_flop_formula(torch.ops.arch.gated_attention)
+def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any, chunk: int, counted: int,
+      *args: Any, **kwargs: Any) -> int:  # fmt: skip
+    return _flops(q, v, counted)
+
+
+@register_flop_formula(torch.ops.arch.gated_attention_backward)
+def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
+      keys: Any, links: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
+      **kwargs: Any) -> int:  # fmt: skip
+    return 2 * _flops(q, v, counted)

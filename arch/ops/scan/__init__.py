@@ -1,0 +1,7 @@
+"""`scan`: reference (naive.py), plain PyTorch (chunk.py), kernels (triton/), the choice (operation.py)."""
+
+from .chunk import chunk
+from .naive import naive
+from .operation import scan, step
+
+__all__ = ["chunk", "naive", "scan", "step"]

@@ -1,0 +1,19 @@
+"""`selective_scan`, token by token: the reference."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def naive(
+    dt: Tensor, A: Tensor, B: Tensor, C: Tensor, x: Tensor, state: Tensor, reset: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recurrence, step by step."""
+    outputs = []
+    for t in range(x.shape[1]):
+        if reset is not None:
+            state = state.masked_fill(reset[:, t, None, None], 0.0)
+        state = (dt[:, t, :, None] * A).exp() * state + (dt[:, t] * x[:, t])[..., None] * B[:, t, None, :]
+        outputs.append((state @ C[:, t, :, None])[..., 0])
+    return torch.stack(outputs, 1) if outputs else torch.zeros_like(x), state

@@ -1,0 +1,1 @@
+"""`selective_scan` on a GPU."""
