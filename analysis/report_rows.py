@@ -68,7 +68,19 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
     for split, found in manifest["splits"].items():
         rows[split] = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
+    if share := manifest.get("held_out_share"):
+        rows["held out"] = f"{share:.2%} of the bytes"
+    rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
     return rows | {"fingerprint": manifest["fingerprint"]}
+
+
+def _shared(found: dict[str, int] | None) -> str:
+    if found is None:
+        return "unknown: the corpus was made by an earlier version"
+    return (
+        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents ({found['passages']:,} passages "
+        f"of {found['passage_tokens']} tokens or more)"
+    )
 
 
 def _each(values: pd.Series[Any], form: str = "") -> str:

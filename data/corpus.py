@@ -3,20 +3,18 @@
     directory/manifest.json        settings, counts, splits, checksums, fingerprint
               train_00000.bin ...  token ids, every document followed by end-of-text
               train.idx            where documents start
-              validation_...       the held-out documents
+              validation_...       the held-out documents, without passages that the training text holds too
 
-The directory appears whole or not at all (data/files.py). Memory holds a few megabytes of text at a time, and 16 bytes
-of hash a document for exact de-duplication.
+The directory appears whole or not at all (data/files.py). What a corpus is follows from text and settings, not from
+where the text lies: a source elsewhere with the same text is the same corpus.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import os
 import platform
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+import shutil
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,48 +22,19 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
-from data.files import MANIFEST, new_directory, read_manifest
-from data.shards import SplitWriter, Tokens, open_index, open_split
-from data.sources import Counts, Document, as_tuple, check_source, read_documents, source_bytes
+from data.files import MANIFEST, new_directory, read_manifest, write_json
+from data.settings import CorpusSettings, hash_of
+from data.shards import Tokens, open_index, open_split
+from data.sources import as_tuple, check_source
+from data.splits import SPLITS, Progress, cut_shared, write_splits
+from data.splitting import text_hash
 from data.tokenizer import Tokenizer, get_tokenizer
 
-SCHEMA = 1
-SPLITS = ("train", "validation")
+SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
+SCHEMAS = (1, SCHEMA)
+FAR = 2.0  # the held-out share may differ from what was asked for by this factor before that is told
 SHARD_TOKENS = 100_000_000
-BATCH_BYTES = 4 * 1024 * 1024  # text tokenised at a time
 VERIFY_BELOW = 1 << 30  # checksums of a corpus up to this size are verified before it is used again
-
-Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
-
-
-@dataclass(frozen=True)
-class CorpusSettings:
-    """Everything a corpus depends on, apart from the text itself."""
-
-    source: str | tuple[str, ...] = "stdlib:"
-    tokenizer: str = "bytes"
-    text_key: str = "text"  # of JSONL records
-    validation_fraction: float = 0.03  # expected share of documents held out
-    max_bytes: int | None = None  # UTF-8 bytes of text taken, in source order; the last document is cut
-    seed: int = 0  # of the split
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.source, str):
-            object.__setattr__(self, "source", tuple(self.source))
-        if not 0 < self.validation_fraction < 1:
-            raise InputError(
-                f"corpus.validation_fraction: {self.validation_fraction} is not between 0 and 1: a split would be empty"
-            )
-        if self.max_bytes is not None and self.max_bytes <= 0:
-            raise InputError(f"corpus.max_bytes: {self.max_bytes} takes no text; give a positive number or null")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"source": list(as_tuple(self.source))}
-
-    @property
-    def hash(self) -> str:
-        """16 hex digits of SHA-256 over the canonical JSON of the settings."""
-        return _hash(self.to_dict())[:16]
 
 
 class Corpus:
@@ -77,6 +46,18 @@ class Corpus:
         self.fingerprint: str = manifest["fingerprint"]
         self.train: Tokens = open_split(directory, manifest["splits"]["train"])
         self.validation: Tokens = open_split(directory, manifest["splits"]["validation"])
+
+    def is_known_as(self, fingerprint: str, source: list[str]) -> bool:
+        """Whether a run that was made of `source` means this corpus by `fingerprint`: those of earlier versions held
+        the source, and were of these very shards."""
+        settings = self.manifest["settings"] | {"source": list(as_tuple(source))}
+        earlier = {name: value for name, value in settings.items() if name != "validation_tokens"}
+        return fingerprint in (self.fingerprint, hash_of({"settings": earlier, "shards": _checksums(self.manifest)}))
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line for each thing that makes the held-out text another than was asked for."""
+        return _warnings(self.manifest)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -99,7 +80,7 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     """
     directory = Path(directory)
     manifest = read_manifest(directory, verify=verify)
-    if manifest is None or manifest.get("kind") != "corpus" or manifest.get("schema") != SCHEMA:
+    if manifest is None or manifest.get("kind") != "corpus" or manifest.get("schema") not in SCHEMAS:
         state = "is damaged (a file differs from its manifest)" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
     return Corpus(directory, manifest)
@@ -132,16 +113,25 @@ def prepare(
     if "stdlib:" in as_tuple(settings.source):
         manifest["python"] = platform.python_version()
     with new_directory(directory, manifest, kind="corpus") as temporary:
-        writers = {split: SplitWriter(temporary, split, tokenizer.dtype, shard_tokens) for split in SPLITS}
-        try:
-            manifest["counts"] = _write_splits(settings, tokenizer, writers, progress)
-            manifest["splits"] = {split: writer.close() for split, writer in writers.items()}
-        finally:
-            for writer in writers.values():
-                writer.abandon()
+        reading, manifest["splits"] = write_splits(settings, tokenizer, temporary, shard_tokens, progress)
+        manifest["counts"], manifest["text_sha256"] = reading.counts, reading.text_hash
         _check_splits(settings, manifest)
-        checksums = {s: [shard["sha256"] for shard in manifest["splits"][s]["shards"]] for s in SPLITS}
-        manifest["fingerprint"] = _hash({"settings": settings.to_dict(), "shards": checksums})
+        drawn = {split: manifest["splits"][split]["bytes"] for split in SPLITS}
+        manifest["held_out_share"] = drawn["validation"] / sum(drawn.values())  # of the bytes, before the cuts
+
+        def compared(n_tokens: int) -> None:
+            if progress is not None:
+                told = f"{n_tokens:,} training tokens compared with the held-out text"
+                progress(reading.read_bytes, reading.read_bytes, told)
+
+        manifest["shared"] = cut_shared(temporary, tokenizer, manifest["splits"], shard_tokens, compared)
+        if not manifest["splits"]["validation"]["documents"]:
+            raise InputError(
+                f"corpus.source: all of the held-out text ({drawn['validation']:,} bytes) occurs in the training text "
+                f"too, in passages of {tokenizer.passage_tokens} tokens; give text that does not repeat itself"
+            )
+        identity = {"settings": settings.identity(), "shards": _checksums(manifest)}
+        manifest["fingerprint"] = hash_of(identity | {"passage_tokens": tokenizer.passage_tokens})
     return open_corpus(directory)
 
 
@@ -173,13 +163,15 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     """The corpus of these settings at `directory`, None where it must be built; refuses to replace anything else."""
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("kind") == "corpus":
-        if manifest.get("settings_hash") != settings.hash or manifest.get("schema") != SCHEMA:
-            theirs, ours = manifest.get("settings", {}), settings.to_dict()
-            differ = [f.name for f in fields(settings) if theirs.get(f.name) != ours[f.name]] or ["schema"]
+        theirs, ours = manifest.get("settings", {}), settings.to_dict()
+        differ = [name for name in settings.identity() if theirs.get(name) != ours[name]]
+        if differ or manifest.get("schema") not in SCHEMAS:
             raise InputError(
                 f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
-                f"{settings.hash} (differ: {', '.join(differ)}); rename the study, or delete that directory"
+                f"{settings.hash} (differ: {', '.join(differ) or 'schema'}); rename the study, or delete that directory"
             )
+        if ours["source"] not in (theirs.get("source"), *manifest.get("same_text", [])):
+            manifest = _adopted(settings, directory, manifest)
         size = sum(file["bytes"] for file in manifest["files"].values())
         if size > VERIFY_BELOW or read_manifest(directory) is not None:
             return Corpus(directory, manifest)
@@ -200,69 +192,53 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     return None
 
 
-def _write_splits(
-    settings: CorpusSettings, tokenizer: Tokenizer, writers: dict[str, SplitWriter], progress: Progress | None
-) -> dict[str, int]:
-    """Stream every document into its split; the counts of the manifest."""
-    counts = Counts()
-    seen: set[bytes] = set()
-    n_documents = duplicates = 0
-    total = source_bytes(settings.source)
-    if total is not None and settings.max_bytes is not None:
-        total = min(total, settings.max_bytes)
-    threshold = int(settings.validation_fraction * (1 << 64))
-
-    for batch in _batches(_first_bytes(read_documents(settings.source, settings.text_key, counts), settings.max_bytes)):
-        kept: list[tuple[str, str, int]] = []
-        for doc_id, text in batch:
-            content = text.encode("utf-8")
-            digest = hashlib.blake2b(content, digest_size=16).digest()
-            if digest in seen:
-                duplicates += 1
-                continue
-            seen.add(digest)
-            draw = hashlib.blake2b(f"{settings.seed}\0{doc_id}\0".encode() + digest, digest_size=8).digest()
-            split = "validation" if int.from_bytes(draw, "little") < threshold else "train"
-            kept.append((split, text, len(content)))
-        n_documents += len(kept)
-        encoded = tokenizer.encode_batch([text for _, text, _ in kept])
-        for (split, _, n_bytes), ids in zip(kept, encoded, strict=True):
-            writers[split].append(ids, tokenizer.eot_id, n_bytes)
-        if progress is not None:
-            done = counts.read_bytes if total is None else min(counts.read_bytes, total)
-            tokens = sum(writer.n_tokens for writer in writers.values())
-            progress(done, total, f"{n_documents:,} documents, {tokens:,} tokens")
-
-    skipped = {name: value for name, value in asdict(counts).items() if name != "read_bytes"}
-    return {"documents": n_documents, "duplicates": duplicates, **skipped}
+def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest of a corpus that was made of another source, with the source of `settings` noted as one of the same
+    text. Raises InputError where its text is another."""
+    check_source(settings.source)
+    if "text_sha256" in manifest:
+        same = text_hash(settings) == manifest["text_sha256"]
+    else:  # an earlier version's: made again beside, as that version made it
+        temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
+        temporary.mkdir()
+        try:
+            made = write_splits(settings, get_tokenizer(settings.tokenizer), temporary, SHARD_TOKENS, None)[1]
+        finally:
+            shutil.rmtree(temporary)
+        same = _checksums({"splits": made}) == _checksums(manifest)
+    if not same:
+        raise InputError(
+            f"{directory} holds a corpus of other text: it was made of {', '.join(manifest['settings']['source'])}, "
+            f"and {', '.join(as_tuple(settings.source))} holds another; rename the study, or delete that directory"
+        )
+    manifest = manifest | {"same_text": [*manifest.get("same_text", []), settings.to_dict()["source"]]}
+    write_json(directory / MANIFEST, manifest, kind="corpus-manifest")
+    return manifest
 
 
-def _first_bytes(documents: Iterator[Document], max_bytes: int | None) -> Iterator[Document]:
-    """Documents up to `max_bytes` of UTF-8; the last one is cut between characters."""
-    if max_bytes is None:
-        yield from documents
-        return
-    for document in documents:
-        content = document.text.encode("utf-8")[:max_bytes]
-        max_bytes -= len(content)
-        text = content.decode("utf-8", errors="ignore")
-        if text.strip():
-            yield Document(document.doc_id, text)
-        if max_bytes <= 0:
-            return
+def _warnings(manifest: dict[str, Any]) -> list[str]:
+    settings, splits, lines = manifest["settings"], manifest["splits"], list[str]()
+    if "shared" not in manifest:
+        lines.append(
+            "the corpus was made by an earlier version: passages of its held-out text may also be in its training text"
+        )
+    n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
+    share = manifest.get("held_out_share", n_bytes["validation"] / sum(n_bytes.values()))
+    asked, got = settings["validation_fraction"], share
+    if asked is None:
+        asked, got = settings["validation_tokens"], splits["validation"]["tokens"] + manifest["shared"]["tokens"]
+    if not asked / FAR <= got <= asked * FAR:
+        wanted = f"validation_fraction {asked:g}" if got is share else f"validation_tokens {asked:,}"
+        lines.append(
+            f"{share:.2%} of the text's bytes are held out ({n_bytes['validation']:,} bytes in "
+            f"{splits['validation']['documents']:,} documents), where corpus.{wanted} was asked for: whole documents "
+            f"are drawn, and they are few or of unequal lengths; change it, or cut the text into more documents"
+        )
+    return lines
 
 
-def _batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
-    batch: list[Document] = []
-    size = 0
-    for document in documents:
-        batch.append(document)
-        size += len(document.text)
-        if size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def _checksums(manifest: dict[str, Any]) -> dict[str, list[str]]:
+    return {split: [shard["sha256"] for shard in manifest["splits"][split]["shards"]] for split in SPLITS}
 
 
 def _check_splits(settings: CorpusSettings, manifest: dict[str, Any]) -> None:
@@ -275,12 +251,6 @@ def _check_splits(settings: CorpusSettings, manifest: dict[str, Any]) -> None:
     for split in SPLITS:
         if splits[split]["documents"] == 0:
             raise InputError(
-                f"corpus.validation_fraction: the {split} split is empty ({counts['documents']} documents, fraction "
-                f"{settings.validation_fraction:g}, seed {settings.seed}); "
-                "give more documents (a file in a folder is one, a file named itself is cut into several), or change "
-                "the fraction or seed"
+                f"corpus.source: the {split} split is empty, for there is {counts['documents']} document; give more "
+                "(a file in a folder is one, a file named itself is cut into several)"
             )
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

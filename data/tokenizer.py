@@ -30,6 +30,7 @@ class Tokenizer(ABC):
     name: str
     vocab_size: int
     eot_id: int
+    passage_tokens: int  # of about 256 bytes, a power of two: no longer one may be held out and trained on (overlap)
 
     @property
     def dtype(self) -> type[np.unsignedinteger]:
@@ -70,6 +71,7 @@ class ByteTokenizer(Tokenizer):
     name = "bytes"
     vocab_size = 257
     eot_id = 256
+    passage_tokens = 256
 
     def encode_array(self, text: str) -> np.ndarray:
         return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(self.dtype)
@@ -82,6 +84,7 @@ class Cl100kTokenizer(Tokenizer):
     name = "cl100k_base"
     vocab_size = 100_280  # 100,277 of tiktoken, padded as the paper does
     eot_id = 100_257
+    passage_tokens = 64
     n_ordinary = 100_256  # ids below are byte strings; above are special tokens, gaps and padding
 
     def __init__(self) -> None:

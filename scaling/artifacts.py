@@ -79,7 +79,7 @@ def write_artifact(
     return loss
 
 
-def valid_artifact(path: Path, spec_hash: str) -> bool:
-    """Whether `path` holds an intact artifact of this spec."""
+def valid_artifact(path: Path, *hashes: str) -> bool:
+    """Whether `path` holds an intact artifact of the spec that has these hashes."""
     manifest = read_manifest(path)
-    return manifest is not None and manifest.get("spec_hash") == spec_hash
+    return manifest is not None and manifest.get("spec_hash") in hashes

@@ -117,7 +117,8 @@ def run_study(request: Request) -> dict[str, Any]:
 def data_stage(request: Request) -> Corpus:
     """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
     from analysis.evals.windows import window_starts
-    from data.corpus import CorpusSettings, prepare, require_tokens
+    from data.corpus import prepare, require_tokens
+    from data.settings import CorpusSettings
 
     wanted = request.study.corpus
     settings = CorpusSettings(
@@ -125,6 +126,7 @@ def data_stage(request: Request) -> Corpus:
         tokenizer=wanted.tokenizer,
         text_key=wanted.text_key,
         validation_fraction=wanted.validation_fraction,
+        validation_tokens=wanted.validation_tokens,
         max_bytes=wanted.max_bytes,
         seed=wanted.seed,
     )
@@ -146,13 +148,27 @@ def data_stage(request: Request) -> Corpus:
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
     request.line(describe_corpus(corpus), False)
+    if (made_of := corpus.manifest["settings"]["source"]) != wanted.source:
+        request.say(f"corpus: made of {', '.join(made_of)}; {', '.join(wanted.source)} holds the same text")
+    for line in [*corpus.warnings, *_too_few(request.study, corpus)]:
+        request.say(f"warning: {line}")
     return corpus
+
+
+def _too_few(study: StudySpec, corpus: Corpus) -> list[str]:
+    """A line where the study file asks for more held-out tokens than there are."""
+    wanted, there = study.evaluation.validation_tokens, len(corpus.validation)
+    if wanted <= there or "validation_tokens" not in study.evaluation.model_fields_set:
+        return []
+    return [f"evaluation.validation_tokens asks for {wanted:,}, {there:,} tokens are held out: all are evaluated"]
 
 
 def describe_corpus(corpus: Corpus) -> str:
     """One line: sizes, what was left out, and the fingerprint."""
     splits, counts = corpus.manifest["splits"], corpus.manifest["counts"]
     left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name != "documents"]
+    if (shared := corpus.manifest.get("shared", {})) and shared["tokens"]:
+        left_out.append(f"{shared['tokens']:,} held-out tokens that training text holds too")
     return (
         f"corpus: {counts['documents']:,} documents, {splits['train']['tokens']:,} tokens to train on, "
         f"{splits['validation']['tokens']:,} held out"
@@ -165,7 +181,14 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
     """Every run's directory with its run.json."""
     versions = package_versions()
     return [
-        prepare_run(request.study.run_directory(run), run, cost_table(run.config), corpus.fingerprint, versions)
+        prepare_run(
+            request.study.run_directory(run),
+            run,
+            cost_table(run.config),
+            corpus.fingerprint,
+            versions,
+            corpus.is_known_as,
+        )
         for run in request.runs
     ]
 

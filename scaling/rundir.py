@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,7 @@ from .owner import attempts
 from .spec import RunSpec
 
 SCHEMA = 1
+Known = Callable[[str, list[str]], bool]  # of a corpus, by fingerprint and source
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,15 @@ class RunDir:
                 f"{self.run_json}: spec.{key}: {found['msg']}; it was changed, or written by another version: remove "
                 f"the run directory"
             ) from None
+
+    def hashes(self, run: RunSpec) -> tuple[str, ...]:
+        """Every hash that files of `run` in this directory may carry: its own, and that under which an earlier version
+        wrote it down, perhaps with its text at another place."""
+        try:
+            stored = self.spec()
+        except InputError:
+            return run.hashes
+        return (*run.hashes, stored.earlier_hash) if stored.spec_hash == run.spec_hash else run.hashes
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
@@ -164,18 +175,25 @@ def _snapshots(folder: Path, verify: bool) -> list[Snapshot]:
 
 
 def prepare_run(
-    directory: str | Path, run: RunSpec, cost: dict[str, Any], corpus_fingerprint: str, versions: dict[str, str]
+    directory: str | Path,
+    run: RunSpec,
+    cost: dict[str, Any],
+    corpus_fingerprint: str,
+    versions: dict[str, str],
+    known: Known | None = None,
 ) -> RunDir:
     """Write run.json, or accept the one that is there if it describes this very run.
 
-    `cost` is flops.cost_table of the model; `versions` the packages' versions. Raises InputError, and changes nothing,
-    where the directory belongs to a run with another spec or another corpus.
+    `cost` is flops.cost_table of the model; `versions` the packages' versions; `known` as of check_run. Raises
+    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
     """
     rundir = RunDir(directory)
-    if check_run(rundir, run, corpus_fingerprint):
+    if check_run(rundir, run, corpus_fingerprint, known):
         record = rundir.record()
-        if record["spec"] != run.model_dump(mode="json"):  # what decides no number may change: jobs.recompute
-            write_json(rundir.run_json, record | {"spec": run.model_dump(mode="json")}, kind="run")
+        spec = run.model_dump(mode="json")
+        spec["corpus"]["source"] = record["spec"]["corpus"]["source"]  # earlier hashes are made of it
+        if record["spec"] != spec:  # what decides no number may change: jobs.recompute
+            write_json(rundir.run_json, record | {"spec": spec}, kind="run")
         return rundir
     rundir.path.mkdir(parents=True, exist_ok=True)
     record = {
@@ -195,21 +213,33 @@ def prepare_run(
     return rundir
 
 
-def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None) -> bool:
-    """Whether run.json is there already; raises InputError where it was written for another spec or corpus."""
+def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None, known: Known | None = None) -> bool:
+    """Whether run.json is there already; raises InputError where it was written for another spec or corpus.
+
+    `known` tells whether the corpus is one that a run with this fingerprint and source means (Corpus.is_known_as).
+    """
     if not rundir.run_json.exists():
         return False
     record = rundir.record()
-    for key, value in (("spec_hash", run.spec_hash), ("corpus_fingerprint", corpus_fingerprint)):
-        if value is not None and record.get(key) != value:
-            there, here = f"{key} {record.get(key)}", str(value)
-            if key == "spec_hash" and (found := _first_difference(record["spec"], run)):
-                there, here = f"{found[0]} ({there})", f"{found[1]} ({here})"
-            raise InputError(
-                f"{rundir.path}: was written with {there}, this study asks for {here}: remove the directory, or give "
-                f"another --out"
-            )
+    there = record.get("spec_hash")
+    if there != run.spec_hash and there not in rundir.hashes(run):
+        told, here = f"spec_hash {there}", run.spec_hash
+        if found := _first_difference(record["spec"], run):
+            told, here = f"{found[0]} ({told})", f"{found[1]} ({here})"
+        raise _other(rundir, told, here)
+    there = record.get("corpus_fingerprint")
+    if corpus_fingerprint is not None and there != corpus_fingerprint:
+        source = record["spec"].get("corpus", {}).get("source", [])
+        if known is None or not known(str(there), source):
+            raise _other(rundir, f"corpus_fingerprint {there}", corpus_fingerprint)
     return True
+
+
+def _other(rundir: RunDir, there: str, here: str) -> InputError:
+    return InputError(
+        f"{rundir.path}: was written with {there}, this study asks for {here}: remove the directory, or give another "
+        f"--out"
+    )
 
 
 def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | None:
@@ -217,7 +247,7 @@ def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | N
     others."""
     wanted = run.model_dump(mode="json")
     spec = spec | {"model": _by_todays_names(spec.get("model", {}))}
-    keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section]]
+    keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section] if key != "source"]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
         stored, asked = spec.get(section, {}).get(key), wanted[section][key]
         if stored != asked:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
 from arch.config import CHOICES, ModelConfig
 from flops.hardware import DEVICES
@@ -52,10 +52,25 @@ class Corpus(Section):
     source: Sources
     tokenizer: Annotated[str, one_of("tokenizer", tuple(VOCABULARY))] = "bytes"
     text_key: str = "text"  # of a JSONL record
-    validation_fraction: Annotated[Number, Field(gt=0, lt=1)] = 0.03
+    validation_fraction: Annotated[Number, Field(gt=0, lt=1)] | None = 0.03  # of documents held out; at least one is
+    validation_tokens: Count | None = None  # instead: whole documents until so many tokens are held out
     max_bytes: Count | None = None
     seed: Seed = 0
     epochs: Positive = 1.0  # how often a run may see the training split; more than 1 must be asked for
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tokens_instead(cls, raw: Any) -> Any:
+        """A number of tokens replaces the fraction's default."""
+        if isinstance(raw, dict) and raw.get("validation_tokens") is not None:
+            return {"validation_fraction": None} | raw
+        return raw
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Corpus:
+        if (self.validation_fraction is None) == (self.validation_tokens is None):
+            raise ValueError("give validation_fraction or validation_tokens, and null for the other")
+        return self
 
 
 class Cell(NamedTuple):

@@ -43,13 +43,30 @@ class RunSpec(Section):
 
     @property
     def spec_hash(self) -> str:
-        """16 hex digits over what decides the numbers: not over names, output paths, evaluation or fit."""
+        """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. The text itself counts
+        by the corpus' fingerprint, wherever it lies."""
+        return self._hash({"source"})
+
+    @property
+    def earlier_hash(self) -> str:
+        """The hash by which earlier versions knew this run: over the corpus' source too."""
+        return self._hash(set())
+
+    def _hash(self, left_out: set[str]) -> str:
         parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
+        if parts["corpus"]["validation_tokens"] is None:  # so are the hashes of what was before it
+            left_out = left_out | {"validation_tokens"}
+        parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["model"] = self.config.identity()
         if self.plugins:
             parts["plugins"] = self.plugins
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The hash of today and the earlier one: what this run left carries either."""
+        return self.spec_hash, self.earlier_hash
 
     @property
     def config(self) -> ModelConfig:

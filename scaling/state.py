@@ -77,8 +77,9 @@ def _space(directory: Path) -> float:
         return math.inf
 
 
-def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
-    """The step of the newest intact state of this spec (0: none), and a warning for each damaged one passed over.
+def newest_state(directory: Path, *hashes: str) -> tuple[int, list[str]]:
+    """The step of the newest intact state of the spec that has these hashes (0: none), and a warning for each damaged
+    one passed over.
 
     Raises InputError for an intact state of another spec.
     """
@@ -88,9 +89,9 @@ def newest_state(directory: Path, spec_hash: str) -> tuple[int, list[str]]:
         manifest = read_manifest(path)
         if manifest is None:
             warnings.append(f"warning: {path} is damaged (no manifest, or a wrong checksum) and is not used")
-        elif manifest["spec_hash"] != spec_hash:
+        elif manifest["spec_hash"] not in hashes:
             raise InputError(
-                f"{path} was written by spec {manifest['spec_hash']}, this run's is {spec_hash}: "
+                f"{path} was written by spec {manifest['spec_hash']}, this run's is {hashes[0]}: "
                 f"remove the run directory or use another name"
             )
         else:

@@ -71,7 +71,8 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     found = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
     active = {place.submission.number for place in records.places(found, elements) if place.element.active}
-    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new)
+    earlier = {run.run_id: run.earlier_hash for run in request.runs}
+    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new, earlier)
     state = look(request, found, elements, retry)
     factors = measured(((run, request.rundir(run)) for run in state.done), profile)
     most = profile.max_array_size

@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: S
 
 def _train(rundir: RunDir, device: str, retry: bool, claim: Claim | None, stop: StopRequest) -> int:
     run, recorded = rundir.spec(), rundir.record()["spec_hash"]
-    if run.spec_hash != recorded:
+    if recorded not in run.hashes:
         raise InputError(
             f"{rundir.run_json}: spec_hash {recorded} is not that of its spec, {run.spec_hash}: "
             f"the file was changed; remove the run directory and plan it again"

@@ -78,7 +78,7 @@ class Trainer:
         batch_rows = self.training.batch_tokens // config.context_length
         corpus = open_corpus(rundir.study / "corpus")
         planned = rundir.record()["corpus_fingerprint"]
-        if corpus.fingerprint != planned:
+        if not corpus.is_known_as(planned, run.corpus.source):
             raise InputError(
                 f"{rundir.study / 'corpus'} has fingerprint {corpus.fingerprint}, this run was planned with {planned}: "
                 f"restore that corpus or use another --out"
@@ -166,13 +166,13 @@ class Trainer:
         self.due = set(self.run.checkpoint_steps)
         folder, step, warnings = self.rundir.path / "state", 0, list[str]()
         if self.first_rank:
-            step, warnings = state.newest_state(folder, self.run.spec_hash)
+            step, warnings = state.newest_state(folder, *self.run.hashes)
             while step and metrics.last_step(self.rundir.metrics, step) != step:
                 warnings.append(
                     f"warning: {self.rundir.metrics} lacks rows before step {step}, whose state is not used"
                 )
                 state.remove_after(folder, step - 1)
-                step, more = state.newest_state(folder, self.run.spec_hash)
+                step, more = state.newest_state(folder, *self.run.hashes)
                 warnings += more
             reached = metrics.last_step(self.rundir.metrics, self.run.n_steps)
             if not step and any(self._state_due(earlier) for earlier in range(1, reached)):
@@ -197,7 +197,7 @@ class Trainer:
         """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
         warnings = []
         found = self.rundir.checkpoints(verify=is_small(self.run))
-        intact = {c.step for c in found if c.manifest.get("spec_hash") == self.run.spec_hash}
+        intact = {c.step for c in found if c.manifest.get("spec_hash") in self.run.hashes}
         for due in sorted(self.due):
             path = self.rundir.checkpoint(due)
             if due in intact and due <= step:
@@ -209,7 +209,7 @@ class Trainer:
     def _write_artifact(self, step: int) -> bool:
         """Write the artifact after `step` unless it is there; False where its probe loss is not finite."""
         path, good = self.rundir.checkpoint(step), True
-        if self.first_rank and not artifacts.valid_artifact(path, self.run.spec_hash):
+        if self.first_rank and not artifacts.valid_artifact(path, *self.run.hashes):
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
                 loss = artifacts.write_artifact(

@@ -8,8 +8,9 @@ import pytest
 
 from analysis.fits.difficulty import add_difficulty, batch_difficulty
 from data.bigram import bigram_loss, fit_bigram
-from data.corpus import Corpus, CorpusSettings, prepare
+from data.corpus import Corpus, prepare
 from data.loader import Loader
+from data.settings import CorpusSettings
 from scaling.spec import load_study
 
 STUDY = """

@@ -15,7 +15,8 @@ from arch.decays import fixed_slopes
 from arch.errors import InputError
 from arch.lm import build_model
 from arch.presets import preset
-from data.corpus import CorpusSettings, prepare
+from data.corpus import prepare
+from data.settings import CorpusSettings
 from data.tokenizer import get_tokenizer
 
 

@@ -1,6 +1,7 @@
 """Fit and report of a study on disk: files, what the page holds, and that nothing is done twice."""
 
 import json
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,9 @@ from analysis.plots import figure_one
 from analysis.runs import load_tables
 from analysis.validation_plot import validation_figure
 from arch.errors import InputError
-from data.corpus import CorpusSettings, prepare
+from data.corpus import prepare
 from data.files import read_json
+from data.settings import CorpusSettings
 from scaling.spec import StudySpec, load_study
 
 from .synthetic import BATCH, SIZES, power_world, write_evals, write_run
@@ -30,9 +32,7 @@ def study(tmp_path: Path) -> StudySpec:
     text = tmp_path / "text"
     text.mkdir()
     for i in range(12):
-        (text / f"{i:02d}.txt").write_text(
-            f"document {i}: " + "the cat sat on the mat. " * 60_000
-        )  # one epoch is enough
+        (text / f"{i:02d}.txt").write_text(random.Random(i).randbytes(720_000).hex())  # one epoch is enough
     (tmp_path / "s.yaml").write_text(
         "name: demo\n"
         f"out: {tmp_path}/out\n"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from arch.errors import InputError
-from data.corpus import CorpusSettings, allowed_windows, open_corpus, prepare, require_tokens
+from data.corpus import allowed_windows, open_corpus, prepare, require_tokens
+from data.settings import CorpusSettings, hash_of
 from data.tokenizer import get_tokenizer
 
 SYNTHETIC = CorpusSettings(source="synthetic:0:100000", validation_fraction=0.2)
@@ -74,7 +75,9 @@ def test_same_corpus_twice_same_fingerprint_whatever_the_order_of_work(tmp_path:
 
 def test_synthetic_corpus_is_frozen(tmp_path: Path) -> None:
     corpus = prepare(SYNTHETIC, tmp_path / "corpus")
-    assert corpus.fingerprint == "85b88c6c7fbd85ce899f91cd58971e4ff1a6045490c5c522671440ed74229a32"
+    assert corpus.fingerprint == "a139ad8d1fbd1ee8293654bbccb9cf66c280bfe952dcd22ca654fa80f02d71d3"
+    earlier = "85b88c6c7fbd85ce899f91cd58971e4ff1a6045490c5c522671440ed74229a32"  # with the source in it
+    assert corpus.is_known_as(earlier, ["synthetic:0:100000"]) and not corpus.is_known_as(earlier, ["elsewhere"])
 
 
 def test_prepare_returns_at_once_and_repairs_damage(tmp_path: Path) -> None:
@@ -99,6 +102,45 @@ def test_other_settings_are_refused_with_both_hashes(tmp_path: Path) -> None:
         prepare(other, tmp_path / "corpus")
     assert SYNTHETIC.hash in str(caught.value) and other.hash in str(caught.value) and "seed" in str(caught.value)
     open_corpus(tmp_path / "corpus", verify=True)
+
+
+def as_an_earlier_version_wrote_it(directory: Path, source: str) -> str:
+    """Take from a manifest what was not in it then; returns the fingerprint of that time."""
+    path = directory / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for key in ("text_sha256", "shared", "held_out_share"):
+        del manifest[key]
+    del manifest["settings"]["validation_tokens"]
+    settings = manifest["settings"] | {"source": [source]}
+    shards = {name: [one["sha256"] for one in split["shards"]] for name, split in manifest["splits"].items()}
+    found = hash_of({"settings": settings, "shards": shards})
+    path.write_text(json.dumps(manifest | {"schema": 1, "settings": settings, "fingerprint": found}))
+    return found
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_the_same_text_elsewhere_is_the_same_corpus(tmp_path: Path, texts: Path, earlier: bool) -> None:
+    def settings(source: Path) -> CorpusSettings:
+        return CorpusSettings(source=str(source), validation_fraction=0.3)
+
+    here = prepare(settings(texts), tmp_path / "corpus")
+    first = here.fingerprint
+    if earlier:
+        first = as_an_earlier_version_wrote_it(tmp_path / "corpus", str(texts))
+        assert here.is_known_as(first, [str(texts)])
+    moved = texts.rename(tmp_path / "elsewhere")
+    found = prepare(settings(moved), tmp_path / "corpus")
+    assert found.fingerprint == first and found.manifest["same_text"] == [[str(moved)]]
+    assert prepare(settings(moved), tmp_path / "new").fingerprint == here.fingerprint
+    assert bool(found.warnings) == earlier
+    (moved / "07.txt").write_text("another text\n" * 30)
+    prepare(settings(moved), tmp_path / "corpus")  # known to be the same; it is not read again
+    other = moved.rename(tmp_path / "other")
+    with pytest.raises(InputError, match=r"holds a corpus of other text: it was made of .*texts, and .*other holds"):
+        prepare(settings(other), tmp_path / "corpus")
+    with pytest.raises(InputError, match="does not exist"):
+        prepare(settings(texts), tmp_path / "new")
+    assert {path.name for path in tmp_path.iterdir()} == {"corpus", "new", "other"}
 
 
 def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path, texts: Path) -> None:
@@ -133,7 +175,7 @@ def test_no_usable_text(tmp_path: Path) -> None:
 
 def test_empty_validation_split(tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("a single document")
-    with pytest.raises(InputError, match=r"corpus.validation_fraction: the validation split is empty \(1 documents"):
+    with pytest.raises(InputError, match="the validation split is empty, for there is 1 document"):
         prepare(CorpusSettings(source=str(tmp_path / "one.txt")), tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
     for fraction in (0.0, 1.0, -0.1):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from arch.presets import preset
-from data.corpus import CorpusSettings, prepare
+from data.corpus import prepare
+from data.settings import CorpusSettings
 from flops import cost_table
 from scaling.rundir import RunDir, package_versions, prepare_run
 from scaling.sections import Corpus, Training

@@ -133,7 +133,7 @@ def test_bad_arguments(arguments, told):
             "tiny.yaml --set corpus.source=nowhere.txt: corpus.source: 'nowhere.txt'",
         ),
         ("corpus.source=[]", "corpus.source"),
-        ("corpus.validation_fraction=1e-9", "validation split is empty"),
+        ("corpus.validation_tokens=1e9", "corpus.validation_tokens: 1,000,000,000 are more than"),
         ("grid.seeds=[0, -1]", "grid.seeds.1: must be greater than or equal to 0"),
     ],
 )

@@ -15,6 +15,7 @@ from scaling.lock import is_locked, run_lock, study_lock
 from scaling.rundir import RunDir, package_versions, prepare_run, sweep
 from scaling.spec import load_study
 from scaling.status import show_status, status_rows
+from scaling.worklist import is_trained
 
 
 def one_run(*sets):
@@ -41,6 +42,49 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
     before = rundir.run_json.read_bytes()
     prepare(tmp_path, one_run())
     assert rundir.run_json.read_bytes() == before
+
+
+def with_source(run, source):
+    return run.model_copy(update={"corpus": run.corpus.model_copy(update={"source": [source]})})
+
+
+def test_a_run_whose_text_moved_is_the_same_run(tmp_path):
+    """Also where an earlier version wrote it down, with the text's place in the hashes of run and corpus."""
+    here, there = with_source(one_run(), "/here"), with_source(one_run(), "/there")
+    rundir = prepare(tmp_path, here)
+    record = rundir.record()
+    prepare(tmp_path, there)
+    assert rundir.record() == record  # where it was first is kept
+    rundir.run_json.write_text(json.dumps(record | {"spec_hash": here.earlier_hash}))
+    prepare(tmp_path, there)
+    assert rundir.spec() == here and rundir.record()["spec_hash"] == here.earlier_hash
+    for name, spec_hash in (("done", here.earlier_hash), ("another", "0" * 16)):
+        with new_directory(rundir.checkpoint(there.n_steps), {"spec_hash": spec_hash}):
+            pass
+        rundir.status_json.write_text(json.dumps({"state": "done"}))
+        assert is_trained(there, rundir) == is_trained(here, rundir) == (name == "done")
+    other = there.model_copy(update={"seed": 7})
+    for spec_hash in ("0" * 16, other.earlier_hash):
+        rundir.run_json.write_text(json.dumps(record | {"spec_hash": spec_hash}))
+        with pytest.raises(InputError, match="was written with"):
+            prepare(tmp_path, there)
+
+
+def test_a_corpus_is_known_by_what_an_earlier_version_called_it(tmp_path):
+    run = with_source(one_run(), "/here")
+    rundir = prepare(tmp_path, run)
+    asked = []
+
+    def known(fingerprint, source):
+        asked.append((fingerprint, source))
+        return fingerprint == "f" * 64
+
+    moved, rest = with_source(run, "/there"), (cost_table(run.config), "0" * 64, package_versions())
+    prepare_run(rundir.path, moved, *rest, known)
+    assert asked == [("f" * 64, ["/here"])] and rundir.record()["corpus_fingerprint"] == "f" * 64
+    rundir.run_json.write_text(json.dumps(rundir.record() | {"corpus_fingerprint": "e" * 64}))
+    with pytest.raises(InputError, match="corpus_fingerprint eee"):
+        prepare_run(rundir.path, moved, *rest, known)
 
 
 def test_what_decides_no_number_may_change_between_starts(tmp_path):

@@ -206,6 +206,15 @@ def test_what_decides_numbers_is_in_the_hash(load, change):
     assert load().runs()[0].spec_hash != load(MINIMAL, [change]).runs()[0].spec_hash
 
 
+def test_where_the_text_lies_is_not_in_the_hash(load):
+    """What it is, is: by the corpus' fingerprint in run.json."""
+    here, there = (load(changed(corpus={"source": source})).runs()[0] for source in ("/here", "/there"))
+    assert here.spec_hash == there.spec_hash and here.earlier_hash != there.earlier_hash
+    tokens = load(changed(corpus={"validation_tokens": 5000})).runs()[0]
+    assert tokens.corpus.validation_fraction is None and tokens.spec_hash != load().runs()[0].spec_hash
+    assert RunSpec.model_validate(json.loads(tokens.model_dump_json())) == tokens
+
+
 def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
     study = load(MINIMAL, out=tmp_path / "elsewhere")
     assert study.directory == tmp_path / "elsewhere" / "tiny"
@@ -284,6 +293,8 @@ BAD = [
     (changed(corpus={"tokenizer": "byte"}), "unknown tokenizer 'byte' (did you mean 'bytes'?)"),
     (changed(corpus={"validation_fraction": 0}), "corpus.validation_fraction: must be greater than 0"),
     (changed(corpus={"source": ""}), "corpus.source"),
+    (changed(corpus={"validation_tokens": 5, "validation_fraction": 0.1}), "corpus: give validation_fraction or"),
+    (changed(corpus={"validation_fraction": None}), "corpus: give validation_fraction or validation_tokens, and null"),
     (changed(fit={"range": {"tnl": [2, 1]}}), "must be [smallest, largest] compute in FLOP"),
     (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
     (
@@ -499,16 +510,24 @@ def test_a_bad_plugin_is_told_before_what_needs_it(load):
 
 def test_hashes_stay_what_they_are():
     """A study must find its runs again after an update: a change here is a change for everyone who has trained."""
-    found = {run.run_id: run.spec_hash for name in ("paper", "quickstart") for run in load_study(name).runs()}
-    assert len(found) == 32 + 28
-    expected = {
+    runs = {run.run_id: run for name in ("paper", "quickstart") for run in load_study(name).runs()}
+    assert len(runs) == 32 + 28
+    earlier = {
         "llama-70m-c8192-s0": "7cd97a451430b956",
         "tnl-70m-c8192-s0": "55f3f8799b3ca89e",
         "hgrn2-70m-c8192-s0": "947bdb79c36ac137",
         "cosformer2-70m-c8192-s0": "cfb4b938e38ff5ee",
         "llama-10k-c256-s1": "f357b89929a8710b",
     }
-    assert expected.items() <= found.items()
+    assert {name: runs[name].earlier_hash for name in earlier} == earlier
+    today = {
+        "llama-70m-c8192-s0": "e7ec3489cd374b4d",
+        "tnl-70m-c8192-s0": "87c0073c0da2eeea",
+        "hgrn2-70m-c8192-s0": "5c4ed53808b93651",
+        "cosformer2-70m-c8192-s0": "ad46c4e906cbca5e",
+        "llama-10k-c256-s1": "d7654281db3fbd57",
+    }
+    assert {name: runs[name].spec_hash for name in today} == today
 
 
 @pytest.mark.parametrize(
@@ -524,10 +543,10 @@ def test_runs_of_an_earlier_version_keep_their_hash(load, stored, spec_hash):
     run = load(changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})).runs()[0]
     fields = {name: value for name, value in run.model.items() if name != "hgrn1_state"}
     earlier = run.model_copy(update={"model": fields | stored})
-    assert earlier.spec_hash == spec_hash
+    assert earlier.earlier_hash == spec_hash and spec_hash in earlier.hashes
     assert earlier.config.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
     if stored == {"hgrn1_complex": True}:
-        assert run.spec_hash == spec_hash
+        assert run.earlier_hash == spec_hash and run.spec_hash == earlier.spec_hash
 
 
 def test_hashes_of_new_forms_differ(load):

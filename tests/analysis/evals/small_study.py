@@ -7,7 +7,8 @@ from pathlib import Path
 import torch
 
 from arch.lm import build_model
-from data.corpus import CorpusSettings, open_corpus, prepare
+from data.corpus import open_corpus, prepare
+from data.settings import CorpusSettings
 from scaling.artifacts import probe_rows, write_artifact
 from scaling.spec import StudySpec, load_study
 

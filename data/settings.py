@@ -1,0 +1,57 @@
+"""What a corpus depends on, apart from the text itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from arch.errors import InputError
+from data.sources import as_tuple
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """Everything a corpus depends on, apart from the text itself."""
+
+    source: str | tuple[str, ...] = "stdlib:"
+    tokenizer: str = "bytes"
+    text_key: str = "text"  # of JSONL records
+    validation_fraction: float | None = 0.03  # expected share of documents held out
+    validation_tokens: int | None = None  # instead: whole documents until so many tokens are held out
+    max_bytes: int | None = None  # UTF-8 bytes of text taken, in source order; the last document is cut
+    seed: int = 0  # of the split
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            object.__setattr__(self, "source", tuple(self.source))
+        if (self.validation_fraction is None) == (self.validation_tokens is None):
+            raise InputError("corpus: give validation_fraction or validation_tokens, and null for the other")
+        if self.validation_tokens is not None and self.validation_tokens <= 0:
+            raise InputError(
+                f"corpus.validation_tokens: {self.validation_tokens} holds nothing out; give a positive number"
+            )
+        if self.validation_fraction is not None and not 0 < self.validation_fraction < 1:
+            raise InputError(
+                f"corpus.validation_fraction: {self.validation_fraction} is not between 0 and 1: a split would be empty"
+            )
+        if self.max_bytes is not None and self.max_bytes <= 0:
+            raise InputError(f"corpus.max_bytes: {self.max_bytes} takes no text; give a positive number or null")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"source": list(as_tuple(self.source))}
+
+    def identity(self) -> dict[str, Any]:
+        """What a corpus is made by beside its text: the settings without the source, whose place decides nothing."""
+        return {name: value for name, value in self.to_dict().items() if name != "source"}
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits of SHA-256 over the canonical JSON of the identity."""
+        return hash_of(self.identity())[:16]
+
+
+def hash_of(value: Any) -> str:
+    """SHA-256, in hex, over the canonical JSON of `value`."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
