@@ -78,8 +78,8 @@ def _shared(found: dict[str, int] | None) -> str:
     if found is None:
         return "unknown: the corpus was made by an earlier version"
     return (
-        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents ({found['passages']:,} passages "
-        f"of {found['passage_tokens']} tokens or more)"
+        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
+        f"({found['passages']:,} passages of {found['passage_tokens']} tokens or more)"
     )
 
 
