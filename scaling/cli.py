@@ -89,11 +89,11 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
 @app.command()
 def data(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
     """Prepare the corpus."""
-    from . import commands
+    from .corpus_stage import data_stage
 
     request = request_of(study, only, sets, out, as_json)
     with request.writing():
-        corpus = commands.data_stage(request)
+        corpus = data_stage(request)
     if as_json:
         print_json(corpus.manifest)
 
@@ -114,6 +114,7 @@ def train(
     import shlex
 
     from . import commands
+    from .corpus_stage import data_stage
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
@@ -121,7 +122,7 @@ def train(
     _check_tasks(request.study, only)
     result: dict[str, Any]
     with request.writing():
-        corpus = commands.data_stage(request)
+        corpus = data_stage(request)
         _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)

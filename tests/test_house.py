@@ -37,6 +37,7 @@ SEES_ALL = (
     *("scaling.cli", "scaling.cli_eval", "scaling.cli_jobs", "scaling.cli_options", "scaling.cli_recall"),
     *(
         "scaling.commands",
+        "scaling.corpus_stage",
         "scaling.evaluation",
         "scaling.eval_plan",
         "scaling.eval_progress",
