@@ -143,7 +143,7 @@ def decay_knobs(key_dim: int, value_dim: int, exact: bool) -> DecayKnobs:
 
 
 def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> bool:
-    """Whether the kernels for Hopper run (decay_plain.py; no angles): bf16, at the widths they were checked at. Their
+    """Whether the kernels for Hopper run (attend_hopper.py; no angles): bf16, at the widths they were checked at. Their
     sizes are fixed there; of the knobs they use chunk, tile, key_tile and segments."""
     if knobs.bulk is not None:
         return knobs.bulk
@@ -182,8 +182,8 @@ class TurnedKnobs:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in Knobs
-    runs: bool  # without decays: four sequential runs (turned_runs.py) instead of states of every chunk
-    gluon: bool  # that over values by turned_run_gluon.py
+    runs: bool  # without decays: four sequential runs (rotary_hopper.py) instead of states of every chunk
+    gluon: bool  # that over values by rotary_hopper_values_gluon.py
 
     @property
     def target(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int,
 
 
 def run_segments(knobs: TurnedKnobs, rows: int, chunks: int) -> int:
-    """Segments of the runs of `rows` sequences times heads (turned_runs.py): as many as fill the GPU once, where a
+    """Segments of the runs of `rows` sequences times heads (rotary_hopper.py): as many as fill the GPU once, where a
     multiprocessor holds one program of the values' run."""
     return evened(knobs.segments or max(1, min(MULTIPROCESSORS // rows, chunks // 8)), chunks)[0]
 

@@ -21,7 +21,7 @@ from .rotary_hopper_sums import turned_run_sums
 from .rotary_hopper_values import turned_run_values
 from .tma import blocks
 
-# Channels of a program (values: all at once), warps, pipeline stages; NOTES_TURNED.md has the others that were timed.
+# Channels of a program (values: all at once), warps, pipeline stages; NOTES_ROTARY.md has the others that were timed.
 SUM_TILE, SUM_WARPS, SUM_STAGES = 32, 4, 3
 KEY_TILE, KEY_WARPS, KEY_STAGES = 32, 4, 3
 VALUE_WARPS, VALUE_STAGES = 8, 3

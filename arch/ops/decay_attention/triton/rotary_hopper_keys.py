@@ -2,7 +2,7 @@
 
     out_i = turned back by the angles of i: sum over j <= i (REVERSE: j >= i) of (a_i . b_j) turned c_j
 
-is dq for (a, b, c) = (dO, v, k), and backwards in time dk for (v, dO, q). As in decay_plain.py the state, the sum of
+is dq for (a, b, c) = (dO, v, k), and backwards in time dk for (v, dO, q). As in attend_hopper.py the state, the sum of
 turned c_j^T b_j, stays in registers and nothing but the sums of segments is written; state and result lie on their
 side, [channels, ..], so that the left operands come from registers and the right ones are what was loaded.
 """

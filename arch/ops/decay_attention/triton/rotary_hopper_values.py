@@ -2,8 +2,8 @@
 
     out_i = sum over j <= i (REVERSE: j >= i) of (turned a_i . turned b_j) c_j
 
-is the output for (a, b, c) = (q, k, v) and dv, backwards in time, for (k, q, dO). As in decay_plain.py the state stays
-in registers, on its side. A chunk's cosines and sines are computed once, for a and b.
+is the output for (a, b, c) = (q, k, v) and dv, backwards in time, for (k, q, dO). As in attend_hopper.py the state
+stays in registers, on its side. A chunk's cosines and sines are computed once, for a and b.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .rotary_angles import cosines
 from .tma import blocks
 
 # Registers are what there is too little of: 8 warps that multiply get 208 a thread, which ptxas needs to leave products
-# running, 8 that turn get 48. Rows that are loaded at a time: NOTES_TURNED.md has the others that were timed.
+# running, 8 that turn get 48. Rows that are loaded at a time: NOTES_ROTARY.md has the others that were timed.
 MULTIPLYING_WARPS, TURNING_WARPS, TURNING_REGISTERS, ROWS = 8, 8, 48, 32
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name in Triton 3.7, and in 3.6
@@ -108,7 +108,7 @@ def half_of(x, number: gl.constexpr):
 
 @gluon.jit
 def state_before(initial, sums, block, segment, bh, size, SEGMENTS, START: gl.constexpr, REVERSE: gl.constexpr):
-    """As in turned_run_values.py."""
+    """As in rotary_hopper_values.py."""
     if START:
         state = gl.load(initial + block)
     else:

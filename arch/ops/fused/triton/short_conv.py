@@ -1,4 +1,4 @@
-"""Launches of conv_kernels.py with their gradients; see rows.py for why they are plain autograd functions."""
+"""Launches of short_conv_kernels.py with their gradients; see rows.py for why they are plain autograd functions."""
 
 from __future__ import annotations
 

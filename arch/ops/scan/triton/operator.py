@@ -28,7 +28,7 @@ class Tiles:
 
 
 def tiles(batch: int, width: int, parts: int) -> Tiles:
-    """As measured on an H200 (NOTES_SCANS.md): many programs hold short tiles, few hold long ones."""
+    """As measured on an H200 (NOTES.md): many programs hold short tiles, few hold long ones."""
     many = batch * width >= 128 * 64
     if parts == 1:
         return Tiles(64, 16, (4, 8), 2) if many else Tiles(16, 16, (16, 16), 2)
