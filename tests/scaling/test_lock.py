@@ -47,7 +47,9 @@ def test_two_processes_never_hold_it_at_once_although_it_is_removed_each_time(tm
     command = [sys.executable, "-c", COUNT, str(tmp_path / "locks"), str(count)]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     assert [process.communicate()[1] for process in both] == ["", ""]
-    assert count.read_text() == "200" and not (tmp_path / "locks").exists()
+    assert count.read_text() == "200"
+    # the folder may stay where the process that made it ended before the other
+    assert [path for path in (tmp_path / "locks").rglob("*") if not path.is_dir()] == []
 
 
 def test_where_nothing_can_be_made_is_told_at_once():
