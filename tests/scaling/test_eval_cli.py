@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 from analysis.evals.claims import take
-from arch.presets import preset
 from data.files import MANIFEST
+from scaling.spec import load_study
+from scaling.worklist import expected_work
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE
 from tests.pace import seconds
@@ -84,8 +85,9 @@ def wait_for(folder: Path, n: int) -> None:
 
 def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
     shutil.copytree(folder / "out", folder / "alone")
-    # no checkpoint of the small size gets ready, and those come last: 3 workers reach at least 129 results, not all
-    environment = os.environ | {"TINY_WAIT": str(preset("llama", "14k").d_model)}
+    # no checkpoint of the run that comes last gets ready: 3 workers reach the 180 results of the others, not all
+    last = min(load_study(folder / "small.yaml").runs(), key=expected_work).config
+    environment = os.environ | {"TINY_WAIT": f"{last.arch} {last.d_model}"}
     with open(folder / "first.log", "ab") as log:
         first = subprocess.Popen(
             command(folder, "--workers", "4"), cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True

@@ -40,7 +40,7 @@ class Tiny:
     def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
         say(0.5, "half")
         time.sleep(self._settings.seconds)
-        while self.name == "three" and os.environ.get("TINY_WAIT") == str(model.config.d_model):
+        while self.name == "three" and os.environ.get("TINY_WAIT") == f"{model.config.arch} {model.config.d_model}":
             time.sleep(1.0)  # for a test to kill us
         if self._settings.fail == "input":
             raise InputError(f"{model.config.arch} cannot do this")
