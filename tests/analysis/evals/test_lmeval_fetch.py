@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.evals.lmeval.fetch import RECORD, data_sets, fetch, missing, rows_of_archive
-from analysis.evals.lmeval.local_tasks import read_rows
+from analysis.evals.lmeval.rows import read_rows
 from analysis.evals.lmeval.sets import DATA, SCROLLS, TASKS
 from arch.errors import InputError
 from scaling.cli import app
@@ -35,7 +35,7 @@ def test_a_second_fetch_downloads_what_is_missing_or_damaged(tmp_path):
         ("qasper", "fetched", 2),
     ]
     assert first[1].reason == "ConnectionError: no network" and any("no network" in line for line in lines)
-    assert read_rows(tmp_path / DATA["piqa"].file) == [ROW, ROW]
+    assert read_rows(tmp_path / DATA["piqa"].file, "piqa", "piqa") == ([ROW, ROW], 1.0)
     assert json.loads((tmp_path / RECORD).read_text())[DATA["piqa"].file]["revision"] == "f00d"
     assert missing(tmp_path, names) == ["boolq"]
     with open(tmp_path / DATA["qasper"].file, "a") as handle:
@@ -75,4 +75,5 @@ def test_commands(tmp_path):
     )
     listed = json.loads(run(app, ["eval", "list", "--json"]).output)
     assert {task["task"] for task in listed["tasks"]} >= set(TASKS) and listed["presets"]["csr"][0] == "boolq"
-    assert run(app, ["eval", "table", "quickstart", "--out", str(tmp_path)]).output.startswith("no results yet")
+    untrained = run(app, ["eval", "table", "quickstart", "--out", str(tmp_path)])
+    assert isinstance(untrained.exception, InputError) and "no checkpoints yet" in str(untrained.exception)
