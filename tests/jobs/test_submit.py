@@ -305,6 +305,7 @@ def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes):
         pytest.skip("GPUs of a test cluster are device files: only root can make them")
     with cluster(nodes=nodes, gpus=8) as big:
         command = ["submit", "paper", "--cluster", tmp_path / "big.yaml", "--dry-run", "--json", "--out", tmp_path]
+        command += ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
         done = subprocess.run(
             [sys.executable, "-m", "scaling.cli", *map(str, command)],
             cwd=ROOT,
