@@ -62,16 +62,23 @@ def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
     return _evals_table(_read_runs(study_dir, run_ids))
 
 
-def load_tables(study_dir: str | Path, run_ids: Sequence[str] | None = None, control: str | None = None) -> Tables:
+def load_tables(
+    study_dir: str | Path,
+    run_ids: Sequence[str] | None = None,
+    control: str | None = None,
+    validation_tokens: int | None = None,
+) -> Tables:
     """All three tables of the runs named, or of all of the study's own runs; `curves`: one row a logged step, its loss
     in nats a token, `n_tokens` so far, cumulative training FLOP by convention.
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
-    study's stored fit has it. Raises InputError where the directory holds no study, or a run in it is damaged.
+    study's stored fit has it. With `validation_tokens` held-out losses over another number of tokens are left out and
+    counted, as they cannot be compared. Raises InputError where the directory holds no study, or one of its runs is
+    damaged.
     """
     study_dir = Path(study_dir)
     ids = run_ids_of(study_dir) if run_ids is None else list(run_ids)
-    runs = _read_runs(study_dir, ids)
+    runs = _read_runs(study_dir, ids, validation_tokens)
     tables = Tables(_curves_table(runs), _runs_table(study_dir, runs), _evals_table(runs))
     if control is None:
         from analysis.fits.study import stored_settings
@@ -106,11 +113,11 @@ class _Run:
     skipped: dict[str, int]
 
 
-def _read_runs(study_dir: Path, run_ids: Sequence[str]) -> list[_Run]:
-    return [_read_run(study_dir, run_id) for run_id in run_ids]
+def _read_runs(study_dir: Path, run_ids: Sequence[str], validation_tokens: int | None = None) -> list[_Run]:
+    return [_read_run(study_dir, run_id, validation_tokens) for run_id in run_ids]
 
 
-def _read_run(study_dir: Path, run_id: str) -> _Run:
+def _read_run(study_dir: Path, run_id: str, validation_tokens: int | None) -> _Run:
     path = study_dir / "runs" / run_id
     header = _header(path)
     if header is None:
@@ -118,7 +125,10 @@ def _read_run(study_dir: Path, run_id: str) -> _Run:
     read = RunDir(path).checked_rows()
     evals, bad = _evaluations(path, int(header["record"]["spec"]["training"]["batch_tokens"]))
     skipped = read.left_out | ({"evaluations that cannot be read": bad} if bad else {})
-    return _Run(path, header, read.rows, evals, skipped)
+    current = [one for one in evals if validation_tokens in (None, one["settings"]["validation_tokens"])]
+    if other := len(evals) - len(current):
+        skipped |= {f"evaluations not over {validation_tokens:,} tokens": other}
+    return _Run(path, header, read.rows, current, skipped)
 
 
 def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], int]:
@@ -136,7 +146,7 @@ def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], in
             right = type(step) is int and step > 0 and n_tokens == step * batch_tokens
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
-            found.append(result | values)
+            found.append(result | values | {"settings": {"validation_tokens": result["settings"]["validation_tokens"]}})
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             bad += 1
     return found, bad

@@ -45,7 +45,9 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     """results/fits.json and the tables, from these runs' metrics and evaluations; with `force` even where they are."""
     results = study.results
     settings = _fit_settings(study)
-    inputs = {"version": FIT_VERSION, "settings": _plain(settings), "files": _input_files(study, runs)}
+    held_out = study.evaluation.validation_tokens
+    inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": _plain(settings), "validation_tokens": held_out}
+    inputs["files"] = _input_files(study, runs)
     wanted = _hash(inputs)
     stored = _read(results / "fits.json")
     if not force and stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
@@ -55,7 +57,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     from analysis.runs import load_tables
     from arch.decays import drift
 
-    tables = load_tables(study.directory, [run.run_id for run in runs], settings.control)
+    tables = load_tables(study.directory, [run.run_id for run in runs], settings.control, held_out)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}

@@ -74,6 +74,7 @@ def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence
         values = {"loss": loss, "perplexity": float(np.exp(loss)), "bits_per_byte": loss / np.log(2)}
         record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}
         record |= {"values": values | {"n_tokens_scored": 65536}, "weights_sha256": "0" * 64}
+        record["settings"] = {"validation_tokens": 65536, "batch_rows": 16}
         (directory / "validation.json").write_text(json.dumps(record))
 
 

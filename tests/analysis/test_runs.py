@@ -164,6 +164,17 @@ def test_an_evaluation_that_cannot_be_is_left_out_and_counted(tmp_path: Path) ->
     assert tables.runs.loc[0, "skipped_why"] == "3 evaluations that cannot be read"
 
 
+def test_held_out_losses_over_another_number_of_tokens_are_left_out_and_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path, "tnl", "14k", 40 * BATCH)
+    write_evals(tmp_path, run, [4, 40], [3.0, 2.0])
+    path = tmp_path / "runs" / run / "evals" / "00000004" / "validation.json"
+    path.write_text(path.read_text().replace('"validation_tokens": 65536', '"validation_tokens": 4096'))
+    tables = load_tables(tmp_path, [run], validation_tokens=65536)
+    assert tables.evals["loss"].tolist() == [2.0]
+    assert tables.runs.loc[0, "skipped_why"] == "1 evaluations not over 65,536 tokens"
+    assert len(load_tables(tmp_path, [run]).evals) == 2
+
+
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1, "spec": {}}', '{"schema": 1, "spec": 3, "cost": {}}'])
 def test_a_damaged_record_is_one_line(tmp_path: Path, text: str) -> None:
     run = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
