@@ -18,6 +18,7 @@ import torch
 
 from .bench import failed, gradients, last_line, median_ms
 from .bench_cases import CASES
+from .kernel_config import override
 
 Trial = dict[str, Any]
 
@@ -85,7 +86,7 @@ def turned_trial(
 
 
 def trials(case: str, width: int) -> list[Trial]:
-    """Sets of knobs (ops/triton/knobs.py); only those that fit heads of `width` channels."""
+    """Sets of sizes (kernel_config.py); only those that fit heads of `width` channels."""
     case = case.removesuffix("-silu")
     if case in ("hgrn2", "gla"):
         # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
@@ -171,7 +172,8 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     from .ops.decay_attention.triton import rotary_operator as decay_turned
     from .ops.decay_attention.triton import tma as decay_bulk
     from .ops.gated_attention.triton import operator as gated
-    from .ops.triton import knobs, launch
+    from .ops.gated_attention.triton import state_pass
+    from .ops.triton.device_config import GLUON
 
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
@@ -180,19 +182,19 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
     sums: list[dict[str, float]] = []
     names = {
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
-        launch: ("carry",),
+        state_pass: ("carry",),
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
         decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
         decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
         turned_runs: ("turned_run_sums", "turned_run_values"),
         turned_run_keys: ("turned_run_keys",),
     }
-    if knobs.GLUON:
+    if GLUON:
         from .ops.decay_attention.triton import rotary_hopper_values_gluon as turned_run_gluon
 
         names[turned_run_gluon] = ("turned_run_values_gluon",)
     with ExitStack() as stack:
-        stack.enter_context(knobs.override(**trial))
+        stack.enter_context(override(**trial))
         for module, kernels in names.items():
             for name in kernels:
                 stack.enter_context(patch.object(module, name, Timed(getattr(module, name), log)))
@@ -212,11 +214,9 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
 
 def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Median ms of the forward pass and of both: the kernels, what torch does around them, and what lies between."""
-    from .ops.triton import knobs
-
     inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
     run = CASES[case].runs["triton"](*shape)
-    with knobs.override(**trial):
+    with override(**trial):
         with torch.no_grad():
             forward = median_ms(lambda: run(inputs), repeats)
         return {"forward": forward, "both": median_ms(lambda: gradients(run, inputs, weight), repeats)}

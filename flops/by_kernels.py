@@ -3,8 +3,8 @@
 What a kernel's gradient reads is kept in the activations' dtype: its inputs as they came, `a` bytes a number, and what
 it cannot form again soon enough, states before chunks of 64 rows (32 in fp32) or pieces. Norms keep the sum they read,
 gates their logits. LayerNorm, heads wider than 256 channels, convolutions of more than 4 taps and Tpe's learned poles
-have no kernel: their lines are those of activations.py. Segments and tiles follow the rules of arch/ops/triton, which
-ask neither for the GPU nor for its assembler, so that all GPUs keep the same.
+have no kernel: their lines are those of activations.py. Segments and chunks are those of arch/kernel_config.py that ask
+neither for the GPU nor for its assembler, so that all GPUs keep the same.
 
 Names as in activations.py; B the sequences of a micro-batch, by which some of the rules go. What the functions give is
 for one sequence.
@@ -16,11 +16,11 @@ import math
 
 from arch.config import ModelConfig
 from arch.hgrn1_shape import inner_width, numbers_a_gate, state_size
+from arch.kernel_config import SELECTIVE_SCAN, WIDEST_HEAD, decay_config, decay_segments, gated_chunk, scan_states
 
 from . import activations
 from .activations import Bytes, F
 
-WIDEST = 256  # channels of a head that the kernels take
 TAPS = 4  # of their convolution
 LOSS_ROWS = 8192  # tokens whose logits are there at a time
 
@@ -50,24 +50,9 @@ def llama(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     return activations.llama(cfg, T, a)
 
 
-def segments(a: int, rows: int, key_dim: int, value_dim: int, chunks: int) -> int:
-    """Segments that a sequence is cut into without angles, for `rows` sequences times heads: the rule of knobs.py."""
-    exact = a == F
-    programs = rows * (value_dim // min(value_dim, 32 if exact else 64))
-    slots = 132 * 8 // (8 if key_dim > 128 and not exact else 4)
-    count, least = 1, float(-(-programs // slots))
-    for waves in (1, 2, 3):
-        tried = max(1, min(waves * slots // programs, chunks // 8))
-        cost = (-(-programs * tried // slots) + 0.3 * programs / slots * (tried - 1)) / tried
-        if cost < least:
-            count, least = tried, cost
-    length = -(-chunks // min(count, chunks))
-    return -(-chunks // length)
-
-
 def chunks_of(T: int, a: int) -> tuple[int, int]:
     """Rows of a chunk, and how many chunks."""
-    rows = 32 if a == F else 64
+    rows = gated_chunk(a == F)  # the other operations' are the same
     return rows, -(-T // rows)
 
 
@@ -75,7 +60,7 @@ def _decay(cfg: ModelConfig, T: int, a: int, B: int, keys: int, values: int, dec
     """decay_attention without angles, heads of `keys` and `values` channels (powers of two), but for its operands: what
     each of several segments adds to the state, and a table of three decays a row."""
     rows, count = chunks_of(T, a)
-    cut = segments(a, B * cfg.n_heads, keys, values, count)
+    cut = decay_segments(decay_config(keys, values, a == F), B * cfg.n_heads, values, count)
     return {
         "mixer.states": F * cfg.n_heads * cut * (keys * values + 1) if cut > 1 else 0.0,
         "mixer.decays": 3 * F * cfg.n_heads * count * rows if decays else 0.0,
@@ -94,7 +79,7 @@ def tnl(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     """q, k (and v with value_activation) before their silu, and behind it as operands; the output gate. Kernels take
     q and k before it, with their heads filled up."""
     p = padded(cfg.head_dim)
-    if p > WIDEST:
+    if p > WIDEST_HEAD:
         return activations.tnl(cfg, T, a) | _gated_output(cfg, T, a)
     return _decay(cfg, T, a, B, p, p, True) | _gated_output(cfg, T, a) | {
         "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.value_activation else 0)),
@@ -109,7 +94,7 @@ def cosformer2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     p, h, d = cfg.head_dim, cfg.n_heads, cfg.d_model
     full = cfg.lrpe == "full"
     keys, values = padded(p if full else p + p // 2), padded(p)
-    if (2 * p if full else p + p // 2) > WIDEST:
+    if (2 * p if full else p + p // 2) > WIDEST_HEAD:
         return activations.cosformer2(cfg, T, a) | _gated_output(cfg, T, a)
     lines = _gated_output(cfg, T, a)
     lines["mixer.activation"] = a * T * (2 * (h * keys if full else d) + (d if cfg.value_activation else 0))
@@ -125,7 +110,7 @@ def hgrn2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     of the chunks; o and Norm(o)."""
     d, h, p = cfg.d_model, cfg.n_heads, padded(cfg.head_dim)
     lines = {"mixer.norm": T * norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
-    if p > WIDEST:
+    if p > WIDEST_HEAD:
         return activations.hgrn2(cfg, T, a) | {"mixer.norm": lines["mixer.norm"]}
     own, filled = cfg.input_gate == "own", p != cfg.head_dim
     # what replaces q or k by ones has the stream's dtype, and all operands the widest one
@@ -143,13 +128,6 @@ def hgrn2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     }
 
 
-def _pieces(cfg: ModelConfig, T: int, B: int) -> int:
-    """States that the scan keeps of a channel: the rule of scan.py's tiles."""
-    many = B * cfg.forget_dim >= 128 * 64
-    rows, pieces = ((8, 4) if many else (16, 8)) if numbers_a_gate(cfg) == 2 else ((16, 4) if many else (16, 16))
-    return -(-T // (pieces * rows)) * pieces
-
-
 def hgrn1(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     """c before silu, c, the gates' logits, the states before the pieces, h and the output gate's logits, Norm's input
     and output; angles that depend on the token. A gate that is not 1 - lam of learned gates multiplies c before the
@@ -159,7 +137,7 @@ def hgrn1(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
     own, constant = cfg.input_gate == "own", cfg.lower_bound == "only"
     lines = {"mixer.norm": T * norm(cfg, inner_width(cfg), x), "mixer.projections": plain["mixer.projections"]}
     lines["mixer.activation"] = T * (a * size + ((x + a) * size if cfg.output_gate else 0.0))
-    lines["mixer.states"] = F * _pieces(cfg, T, B) * size
+    lines["mixer.states"] = F * scan_states(T, B, cfg.forget_dim, numbers_a_gate(cfg)) * size
     lines["mixer.angles"] = F * T * cfg.d_model if cfg.data_dependent_theta else 0.0
     if cfg.input_gate == "tied" and not constant:
         return lines | {"mixer.core": a * T * (gates + size)}
@@ -184,7 +162,7 @@ def mamba2(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
         "mixer.activation": a * T * i,
     }
     keys, values = padded(s), padded(i // h)
-    if max(keys, values) > WIDEST:
+    if max(keys, values) > WIDEST_HEAD:
         return activations.mamba2(cfg, T, a) | lines
     filled = 2 * keys if keys != s else 0
     return lines | _decay(cfg, T, a, B, keys, values, True) | {
@@ -202,13 +180,13 @@ def mamba1(cfg: ModelConfig, T: int, a: int, B: int) -> Bytes:
         "mixer.conv": _conv(cfg, T, a, i),
         "mixer.steps": T * i * (a + F),
         "mixer.core": a * T * i,
-        "mixer.states": F * math.ceil(T / 16) * i * s,
+        "mixer.states": F * math.ceil(T / (SELECTIVE_SCAN.rows * SELECTIVE_SCAN.stored)) * i * s,
     }
 
 
 def filters(cfg: ModelConfig) -> bool:
     """Whether Tpe has a kernel, which keeps its input alone."""
-    return not cfg.tpe_learned_decay and int(cfg.tpe_dim or 0) <= WIDEST
+    return not cfg.tpe_learned_decay and int(cfg.tpe_dim or 0) <= WIDEST_HEAD
 
 
 def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:
@@ -242,7 +220,7 @@ def cached_weights(cfg: ModelConfig, matrices: dict[str, int]) -> int:
 
 def rotation(cfg: ModelConfig, T: int) -> float:
     """As in activations.py; kernels that turn q and k themselves read the positions, 4 bytes each."""
-    full = cfg.arch == "cosformer2" and cfg.lrpe == "full" and 2 * cfg.head_dim <= WIDEST
+    full = cfg.arch == "cosformer2" and cfg.lrpe == "full" and 2 * cfg.head_dim <= WIDEST_HEAD
     return 4.0 * T if full else activations.rotation(cfg, T)
 
 

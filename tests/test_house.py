@@ -21,7 +21,10 @@ GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dis
 ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),
-    "flops": ("arch.config", "arch.hgrn1_shape", "arch.earlier", "arch.presets", "arch.registry", "arch.errors"),
+    "flops": (
+        *("arch.config", "arch.hgrn1_shape", "arch.kernel_config", "arch.earlier", "arch.presets", "arch.registry"),
+        "arch.errors",
+    ),
     "scaling": ("arch", "data", "flops"),
     "jobs": (
         *("scaling.spec", "scaling.sections", "scaling.study_file", "scaling.rundir", "scaling.worklist"),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from ..kernel_config import WIDEST_HEAD
 
 WITH_TRITON = importlib.util.find_spec("triton") is not None
 FORMS = ("naive", "chunk", "triton")
@@ -122,8 +123,8 @@ def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str
         return obstacle
     if dtype == torch.float64:
         return "an input is float64"
-    if any(width > 256 for width in widths):
-        return f"a head is {max(widths)} wide, more than 256"
+    if any(width > WIDEST_HEAD for width in widths):
+        return f"a head is {max(widths)} wide, more than {WIDEST_HEAD}"
     return "a tensor is empty" if x.numel() == 0 else None
 
 

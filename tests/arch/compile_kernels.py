@@ -1,6 +1,6 @@
 """Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
 
-    python -m tests.arch.compile_kernels 80 hgrn2 128 '{}'    compute capability, case of `arch.bench`, head size, knobs
+    python -m tests.arch.compile_kernels 80 hgrn2 128 '{}'    compute capability, case of `arch.bench`, head size, sizes
 
 One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
 """
@@ -37,10 +37,11 @@ class Device:
 
 
 def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
+    from arch import kernel_config
     from arch.bench import gradients
     from arch.bench_cases import CASES
     from arch.ops import common
-    from arch.ops.triton import knobs
+    from arch.ops.triton import device_config
 
     triton.runtime.driver.set_active(Device(capability))
     found: dict[Any, int] = {}
@@ -56,8 +57,8 @@ def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
         mock.patch.object(JITFunction, "__getitem__", compile_only),
         mock.patch.object(common, "kernel_obstacle", too_wide),
         # any assembler compiles Hopper's own instructions, and nothing is run here
-        mock.patch.object(knobs, "trusted_assembler", lambda: True),
-        knobs.override(**sizes),
+        mock.patch.object(device_config, "trusted_assembler", lambda: True),
+        kernel_config.override(**sizes),
     ):
         inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
         gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)

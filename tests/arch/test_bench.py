@@ -116,22 +116,23 @@ def test_without_triton_the_other_forms_are_timed(monkeypatch):
 @pytest.mark.parametrize(
     ("case", "rules"),
     [
-        ("hgrn2", "gated_knobs"),
-        ("hgrn2-silu", "gated_knobs"),
-        ("cosformer2", "turned_knobs"),
-        ("cosformer2-silu", "turned_knobs"),
-        ("tnl", "decay_knobs"),
-        ("tnl-silu", "decay_knobs"),
+        ("hgrn2", "gated_for_device"),
+        ("hgrn2-silu", "gated_for_device"),
+        ("cosformer2", "rotary_for_device"),
+        ("cosformer2-silu", "rotary_for_device"),
+        ("tnl", "decay_config"),
+        ("tnl-silu", "decay_config"),
     ],
 )
-def test_sweeps_set_knobs_that_there_are(case, rules, monkeypatch):
-    from arch.ops.triton import knobs
+def test_sweeps_set_sizes_that_there_are(case, rules, monkeypatch):
+    from arch import kernel_config
+    from arch.ops.triton import device_config
 
-    monkeypatch.setattr(knobs, "trusted_assembler", lambda: False)
+    monkeypatch.setattr(device_config, "trusted_assembler", lambda: False)
     trials = bench_sweep.trials(case, 128)
     for trial in trials:
-        with knobs.override(**trial):
-            found = getattr(knobs, rules)(128, 128, False)
+        with kernel_config.override(**trial):
+            found = getattr(device_config if rules.endswith("device") else kernel_config, rules)(128, 128, False)
         assert {name: getattr(found, name) for name in trial} == trial
     if case == "tnl":  # their own sizes are those of the kernels by mma.sync, which must be what runs
         assert all(trial["bulk"] is False for trial in trials if "warps" in trial)

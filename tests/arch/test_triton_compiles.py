@@ -13,13 +13,13 @@ from ..conftest import ROOT
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.knobs import GLUON
+from arch.ops.triton.device_config import GLUON
 
 SHARED = {80: 163, 90: 227}  # KiB that a program may have
 
 
 def compiled(name, width, capability, folder, **sizes):
-    """Names of the kernels launched, all of which fit; sizes: knobs."""
+    """Names of the kernels launched, all of which fit; sizes: of kernel_config."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     found = subprocess.run(
         [sys.executable, "-m", "tests.arch.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],

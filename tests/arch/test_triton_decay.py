@@ -12,9 +12,10 @@ from .compare import assert_close, case, fewer_heads, picked, randn, with_gradie
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.kernel_config import decay_config, decay_segments, override
 from arch.ops.decay_attention.triton import operator as decay
-from arch.ops.triton import knobs
-from arch.ops.triton.knobs import decay_bulk, decay_knobs, decay_segments, override
+from arch.ops.triton import device_config
+from arch.ops.triton.device_config import decay_by_hopper_here, gated_for_device, rotary_for_device
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
@@ -106,7 +107,7 @@ def test_learned_decays_with_angles_in_tiles():
 
 def test_segments_by_the_rules():
     """Many sequences are not cut, few are; no segment is empty."""
-    rules = decay_knobs(128, 128, exact=False)
+    rules = decay_config(128, 128, exact=False)
     assert decay_segments(rules, 1024, 128, 128) == 1
     assert decay_segments(rules, 8, 128, 128) > 1
     for rows in (1, 12, 32, 80):
@@ -128,20 +129,20 @@ def test_segments_by_the_rules():
     ],
 )
 def test_where_the_bulk_kernels_run(widths, exact, gpu, assembler, expected, monkeypatch):
-    monkeypatch.setattr(knobs, "hopper", lambda: gpu)
-    monkeypatch.setattr(knobs, "trusted_assembler", lambda: assembler)
-    assert decay_bulk(decay_knobs(*widths, exact), *widths, exact) is expected
+    monkeypatch.setattr(device_config, "hopper", lambda: gpu)
+    monkeypatch.setattr(device_config, "trusted_assembler", lambda: assembler)
+    assert decay_by_hopper_here(decay_config(*widths, exact), *widths, exact) is expected
 
 
 @pytest.mark.parametrize(("gpu", "assembler"), [(True, True), (True, False), (False, True)])
 def test_whose_instructions_the_rules_choose(gpu, assembler, monkeypatch):
     """sm80's, which every GPU has, unless all is known to be right."""
-    monkeypatch.setattr(knobs, "hopper", lambda: gpu)
-    monkeypatch.setattr(knobs, "trusted_assembler", lambda: assembler)
+    monkeypatch.setattr(device_config, "hopper", lambda: gpu)
+    monkeypatch.setattr(device_config, "trusted_assembler", lambda: assembler)
     own = None if gpu and assembler else "sm80"
-    assert knobs.gated_knobs(128, 128, False).arch == knobs.turned_knobs(128, 128, False).arch == own
-    assert knobs.turned_knobs(64, 128, False).arch == knobs.decay_knobs(128, 128, False).arch == "sm80"
-    assert knobs.gated_knobs(128, 128, True).arch == knobs.turned_knobs(128, 128, True).arch == "sm80"
+    assert gated_for_device(128, 128, False).arch == rotary_for_device(128, 128, False).arch == own
+    assert rotary_for_device(64, 128, False).arch == decay_config(128, 128, False).arch == "sm80"
+    assert gated_for_device(128, 128, True).arch == rotary_for_device(128, 128, True).arch == "sm80"
 
 
 def test_compiled_for_any_length():

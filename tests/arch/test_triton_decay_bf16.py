@@ -15,7 +15,7 @@ from .test_triton import DEVICE, GPU
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.knobs import override
+from arch.kernel_config import override
 
 HEADS = 4
 STRONG = (0.0, -1e-6, -0.02, -0.7, -14.0, -float("inf"))

@@ -22,7 +22,7 @@ from .test_triton import DEVICE, GPU, TOLERANCE, compare
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
-from arch.ops.triton.knobs import override
+from arch.kernel_config import override
 
 # of channels whose exponents are sums of their own terms alone; a GPU's fp32 products and powers have fewer digits
 FAR = TOLERANCE if GPU else 3e-6

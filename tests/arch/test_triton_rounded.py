@@ -20,7 +20,7 @@ if importlib.util.find_spec("triton") is None:
 
 from triton.runtime import interpreter
 
-from arch.ops.triton.knobs import override
+from arch.kernel_config import override
 
 DECAYS = (0.0, -1e-6, -0.02, -0.7, -14.0, -float("inf"))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from arch.kernel_config import ScanConfig, SelectiveScanConfig
 from arch.ops import causal_filter, scan, selective_scan
 
 from .compare import assert_close, case, randn, with_gradients
@@ -26,9 +27,9 @@ CASES = ("scan real", "scan pairs", "scan constant", "scan step", "filter", "sel
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """So that a short sequence is many tiles, and a few channels are more than one."""
-    monkeypatch.setattr(scan_module, "tiles", lambda *shape: scan_module.Tiles(4, 4, (4, 2), 1))
+    monkeypatch.setattr(scan_module, "scan_config", lambda *shape: ScanConfig(4, 4, (4, 2), 1))
     monkeypatch.setattr(filter_module, "tiles", lambda *shape: filter_module.Tiles(32, 16, 1, (32, 2)))
-    monkeypatch.setattr(selective_module, "TILES", selective_module.Tiles((4, 4), (1, 1), 4, 2))
+    monkeypatch.setattr(selective_module, "SELECTIVE_SCAN", SelectiveScanConfig((4, 4), (1, 1), 4, 2))
 
 
 def both_forms(run, inputs):

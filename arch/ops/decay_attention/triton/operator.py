@@ -9,7 +9,8 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ...triton.knobs import decay_bulk, decay_knobs, decay_segments
+from ....kernel_config import decay_config, decay_segments
+from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .attend_portable import decay_attend
 from .kernels import activate, decay_rows, decay_sums
@@ -25,15 +26,14 @@ def attend(
     dividing H; decay: fp32, None, [H] (no gradient), or [B, T, H]; widths powers of two from 16.
     counted: the chunk size whose FLOPs the FLOP counter is told; silu: of q and k, which are given before it."""
     dtype = operand_dtype(q, k, v)
-    knobs = decay_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    if silu and (
-        decay is None or decay.dim() > 1 or not decay_bulk(knobs, q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    ):
+    shape = q.shape[-1], v.shape[-1], dtype != torch.bfloat16
+    config = decay_config(*shape)
+    if silu and (decay is None or decay.dim() > 1 or not decay_by_hopper_here(config, *shape)):
         q, k, silu = nnf.silu(q), nnf.silu(k), False
-    chunks = -(-q.shape[1] // knobs.chunk)
-    count = decay_segments(knobs, v.shape[0] * v.shape[2], v.shape[-1], chunks)
+    chunks = -(-q.shape[1] // config.chunk)
+    count = decay_segments(config, v.shape[0] * v.shape[2], v.shape[-1], chunks)
     out, final, *_ = _forward(
-        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, knobs.chunk, count, counted, silu
+        q.to(dtype), k.to(dtype), v.to(dtype), decay, initial, config.chunk, count, counted, silu
     )  # fmt: skip
     return out, final
 
@@ -46,22 +46,22 @@ class _Call:
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
         exact = q.dtype != torch.bfloat16
-        self.knobs = decay_knobs(self.key_dim, self.value_dim, exact)
-        self.chunks = -(-self.length // self.knobs.chunk)
+        self.config = decay_config(self.key_dim, self.value_dim, exact)
+        self.chunks = -(-self.length // self.config.chunk)
         self.count = count
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
         self.table, self.constant, self.silu = table, constant, silu
-        self.bulk = decay_bulk(self.knobs, self.key_dim, self.value_dim, exact)
+        self.bulk = decay_by_hopper_here(self.config, self.key_dim, self.value_dim, exact)
         self.flags = dict(
-            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
-            FAST=not interpreted(), **({} if self.bulk and not exact else self.knobs.target),
+            C=self.config.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
+            FAST=not interpreted(), **({} if self.bulk and not exact else self.config.target),
         )  # fmt: skip
 
     def decays(self, decay: Tensor) -> None:
         """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
         chunks = 1 if self.bulk and self.constant else self.chunks
         decay_rows[(self.rows, chunks)](
-            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.knobs.chunk,
+            decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.config.chunk,
             PER_STEP=not self.constant, num_warps=2,
         )  # fmt: skip
 
@@ -75,11 +75,11 @@ class _Call:
                 x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
             )
         elif self.count > 1:
-            tile = self.knobs.sum_tile
+            tile = self.config.sum_tile
             grid = (self.key_dim // tile[0] * (self.value_dim // tile[1]), self.count - 1, self.rows)
             decay_sums[grid](
                 x, y, self.table, sums, totals, *self.sizes, BK=tile[0], BV=tile[1], REVERSE=reverse,
-                num_warps=self.knobs.sum_warps, num_stages=self.knobs.sum_stages, **self.flags,
+                num_warps=self.config.sum_warps, num_stages=self.config.sum_stages, **self.flags,
             )  # fmt: skip
         return sums, totals
 
@@ -88,12 +88,12 @@ class _Call:
         sums: tuple[Tensor, Tensor], out: Tensor, final: Tensor | None, reverse: bool,
         states: Tensor | None = None, entering: Tensor | None = None, d_decay: Tensor | None = None,
     ) -> None:  # fmt: skip
-        knobs, keys = self.knobs, own is not None
+        config, keys = self.config, own is not None
         if keys:
-            stages = knobs.key_stages if states is None else knobs.learned_stages
-            tile, warps = knobs.key_tile, knobs.key_warps
+            stages = config.key_stages if states is None else config.learned_stages
+            tile, warps = config.key_tile, config.key_warps
         else:
-            tile, warps, stages = knobs.tile, knobs.warps, knobs.stages
+            tile, warps, stages = config.tile, config.warps, config.stages
         if self.bulk:
             bulk_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
@@ -185,7 +185,7 @@ def _backward(
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
     d_initial = v.new_empty(batch, heads, call.key_dim, call.value_dim, dtype=torch.float32)
     states = entering = d_decay = None
-    tiles = call.key_dim // call.knobs.key_tile
+    tiles = call.key_dim // call.config.key_tile
     if learned:
         sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)

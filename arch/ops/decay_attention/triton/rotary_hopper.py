@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ...triton.knobs import TurnedKnobs, run_segments, turned_knobs
+from ....kernel_config import RotaryConfig, rotary_hopper_segments
+from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device
 from .operator import activated, chunk_flops
 from .rotary_hopper_keys import run_keys
@@ -29,11 +30,11 @@ VALUE_WARPS, VALUE_STAGES = 8, 3
 
 def attend_runs(
     q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor, steps: Tensor, initial: Tensor | None,
-    counted: int, silu: bool, knobs: TurnedKnobs,
+    counted: int, silu: bool, config: RotaryConfig,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """`attend_turned` without decays, q, k, v of the operands' dtype, d_k from 32; high + low: theta / 2 pi; steps:
     positions. silu: of q and k, which are given before it."""
-    count = run_segments(knobs, v.shape[0] * v.shape[2], -(-q.shape[1] // knobs.chunk))
+    count = rotary_hopper_segments(config, v.shape[0] * v.shape[2], -(-q.shape[1] // config.chunk))
     out, final, *_ = _forward(q, k, v, theta, high, low, steps, initial, count, counted, silu)
     return out, final
 
@@ -46,8 +47,8 @@ class _Call:
         heads, self.value_dim = v.shape[2:]
         self.rows, self.count = batch * heads, count
         exact = q.dtype != torch.bfloat16
-        knobs = turned_knobs(self.key_dim, self.value_dim, exact)
-        self.chunk, self.gluon = knobs.chunk, knobs.gluon
+        config = rotary_for_device(self.key_dim, self.value_dim, exact)
+        self.chunk, self.gluon = config.chunk, config.gluon
         self.chunks = -(-length // self.chunk)
         self.stride = length if steps.dim() == 2 else 0
         high, low = contiguous(high, low)

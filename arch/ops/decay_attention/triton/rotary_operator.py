@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ...triton.knobs import turned_knobs, turned_segments
+from ....kernel_config import rotary_segments
+from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .kernels import decay_rows
 from .operator import activated, chunk_flops, lost_by_rounding
@@ -30,12 +31,12 @@ def attend_turned(
     dtype = operand_dtype(q, k, v)
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     high, low, steps = _parts(theta.detach(), positions)
-    knobs = turned_knobs(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    if knobs.runs and decay is None:
-        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, knobs)
-    chunks = -(-q.shape[1] // knobs.chunk)
-    count = turned_segments(knobs, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
-    out, final, *_ = _forward(q, k, v, decay, theta, high, low, steps, initial, knobs.chunk, count, counted, silu)
+    config = rotary_for_device(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
+    if config.runs and decay is None:
+        return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, config)
+    chunks = -(-q.shape[1] // config.chunk)
+    count = rotary_segments(config, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
+    out, final, *_ = _forward(q, k, v, decay, theta, high, low, steps, initial, config.chunk, count, counted, silu)
     return out, final
 
 
@@ -67,33 +68,33 @@ class _Call:
         self.heads, self.value_dim = v.shape[2:]
         self.rows = batch * self.heads
         exact = q.dtype != torch.bfloat16
-        self.knobs = turned_knobs(self.key_dim, self.value_dim, exact)
-        self.chunks = -(-self.length // self.knobs.chunk)
+        self.config = rotary_for_device(self.key_dim, self.value_dim, exact)
+        self.chunks = -(-self.length // self.config.chunk)
         self.count = count
         self.stride = self.length if positions.dim() == 2 else 0
         self.around = (table, *contiguous(high, low), positions)
         self.sizes = (self.length, self.heads, self.groups, self.chunks)
         self.flags = dict(
-            C=self.knobs.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
-            FAST=not interpreted(), **self.knobs.target,
+            C=self.config.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
+            FAST=not interpreted(), **self.config.target,
         )  # fmt: skip
 
     def states(self, x: Tensor, y: Tensor, initial: Tensor | None, reverse: bool) -> tuple[Tensor, Tensor]:
         """The states before (reverse: after) every chunk, and the last one."""
-        knobs, size = self.knobs, (2 * self.key_dim, self.value_dim)
+        config, size = self.config, (2 * self.key_dim, self.value_dim)
         segments = self.count if self.count > 1 else 0
         sums = y.new_empty(self.rows, segments, *size, dtype=torch.float32)
         totals = y.new_empty(self.rows, segments, dtype=torch.float32)
         states = y.new_empty(self.rows, self.chunks, size[1], size[0])
         final = y.new_empty(y.shape[0], self.heads, *size, dtype=torch.float32)
-        tile = knobs.state_tile
+        tile = config.state_tile
         tiles = self.key_dim // tile[0] * (self.value_dim // tile[1])
         for store in (False, True):
             if count := self.count - (not store):
                 turned_states[(tiles, count, self.rows)](
                     x, y, *self.around, initial, sums, totals, states, final, *self.sizes, self.count,
                     -(-self.chunks // self.count), self.stride, BK=tile[0], BV=tile[1], START=initial is not None,
-                    STORE=store, REVERSE=reverse, num_warps=knobs.state_warps, num_stages=knobs.state_stages,
+                    STORE=store, REVERSE=reverse, num_warps=config.state_warps, num_stages=config.state_stages,
                     **self.flags,
                 )  # fmt: skip
         return states, final
@@ -121,10 +122,10 @@ def _forward(
             num_warps=2,
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
-    knobs, out = call.knobs, torch.empty_like(v)
+    config, out = call.config, torch.empty_like(v)
     turned_output[(call.chunks, call.rows)](
-        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=knobs.output_tile,
-        STAGES=knobs.output_stages, num_warps=knobs.warps, **call.flags,
+        q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=config.output_tile,
+        STAGES=config.output_stages, num_warps=config.warps, **call.flags,
     )  # fmt: skip
     return out, final, states, table, *active
 
@@ -166,12 +167,12 @@ def _backward(
     d_v = torch.empty_like(v)
     d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
-    knobs = call.knobs
+    config = call.config
     turned_backward[(3 * call.chunks, call.rows)](
         q, k, given_q, given_k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes,
-        call.stride, BK=knobs.key_tile, STAGES=knobs.key_stages, VALUE_BK=knobs.value_tile,
-        VALUE_STAGES=knobs.value_stages, LEARNED=learned, SILU=silu, num_warps=knobs.warps,
-        maxnreg=None if learned else knobs.registers, **call.flags,
+        call.stride, BK=config.key_tile, STAGES=config.key_stages, VALUE_BK=config.value_tile,
+        VALUE_STAGES=config.value_stages, LEARNED=learned, SILU=silu, num_warps=config.warps,
+        maxnreg=None if learned else config.registers, **call.flags,
     )  # fmt: skip
     d_theta = d_turn.sum((0, 1, 3))
     if shared:

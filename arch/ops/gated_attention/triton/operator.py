@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from ...triton.knobs import Knobs, gated_chunk, gated_knobs
+from ....kernel_config import GatedConfig, gated_chunk
+from ...triton.device_config import gated_for_device
 from ...triton.launch import interpreted, on_its_device, operand_dtype
 from .backward_kernels import gated_backward, gated_values
 from .forward_kernels import gated_operands, gated_output, gated_states
@@ -59,13 +60,13 @@ class _Call:
         self.batch, self.length, self.heads, self.key_dim = q.shape
         self.value_dim = v.shape[-1]
         self.rows, self.chunks = self.batch * self.heads, -(-self.length // chunk)
-        self.knobs: Knobs = gated_knobs(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
-        self.own_instructions = self.knobs.arch is None  # Hopper's; by those of sm80 the kernels would spill
+        self.config: GatedConfig = gated_for_device(self.key_dim, self.value_dim, q.dtype != torch.bfloat16)
+        self.own_instructions = self.config.arch is None  # Hopper's; by those of sm80 the kernels would spill
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.table = sum_matrices(chunk, q.dtype, q.device)
         self.plain = dict(C=chunk, DK=self.key_dim, DV=self.value_dim, EXACT=q.dtype != torch.bfloat16)
         self.gates = dict(
-            C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.knobs.middle, LOGITS=bound is not None,
+            C=chunk, DK=self.key_dim, EXACT=self.plain["EXACT"], MIDDLE=self.config.middle, LOGITS=bound is not None,
             KEY=key is not None, RESET=reset is not None, FAST=not interpreted(), SILU=silu,
         )  # fmt: skip
         self.flags = dict(DV=self.value_dim, LEVELS=chunk.bit_length() - 1, **self.gates)
@@ -76,7 +77,7 @@ class _Call:
         self, x: Tensor, v: Tensor, links: Tensor, initial: Tensor | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         return state_pass(
-            gated_states, (x, v, links), self.plain, self.knobs, initial, reverse, v,
+            gated_states, (x, v, links), self.plain, self.config, initial, reverse, v,
             (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
         )  # fmt: skip
 
@@ -94,20 +95,20 @@ def _forward(
     bound = None if bound is None else bound.contiguous()
     initial = None if initial is None else initial.contiguous()
     call = _Call(q, key, v, bound, reset, chunk, silu)
-    knobs, first = call.knobs, q if key is None else key
+    config, first = call.config, q if key is None else key
     queries, keys = torch.empty_like(q), torch.empty_like(q)
     links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
-    gated_operands[(call.key_dim // knobs.operands_tile, *call.grid)](
+    gated_operands[(call.key_dim // config.operands_tile, *call.grid)](
         q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
-        BK=knobs.operands_tile, PART=min(32, knobs.operands_tile), PRODUCTS=call.own_instructions,
-        num_warps=knobs.operands_warps, maxnreg=knobs.operands_registers, num_stages=1, **knobs.target,
+        BK=config.operands_tile, PART=min(32, config.operands_tile), PRODUCTS=call.own_instructions,
+        num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
     states, final = call.states(keys, v, links, initial, reverse=False)
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
     gated_output[call.grid](
         q, first, v, gate, bound, call.reset, call.table, queries, keys, links, states, out, scores, *call.sizes,
-        **call.flags, BK=knobs.output_tile[0], PART=min(32, knobs.output_tile[0]), num_warps=knobs.output_warps,
-        maxnreg=knobs.output_registers, num_stages=1, **knobs.target,
+        **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]), num_warps=config.output_warps,
+        maxnreg=config.output_registers, num_stages=1, **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return out, final, queries, keys, links, states, scores
@@ -148,19 +149,19 @@ def _backward(
     partial = q.new_empty(
         call.batch, call.heads, call.chunks, call.key_dim if bound is not None else 0, dtype=torch.float32
     )
-    knobs, first = call.knobs, q if key is None else key
+    config, first = call.config, q if key is None else key
     gated_values[call.grid](
-        keys, d_out, d_states, scores, d_v, *call.sizes, **call.plain, BK=knobs.values_tile,
-        num_warps=knobs.values_warps, num_stages=1, **knobs.target,
+        keys, d_out, d_states, scores, d_v, *call.sizes, **call.plain, BK=config.values_tile,
+        num_warps=config.values_warps, num_stages=1, **config.target,
     )  # fmt: skip
     # the second finds what the first cannot; without the middle that is everything, chunk by chunk
-    for near, per in ((True, 1), (False, 16)) if knobs.middle else ((False, 1),):
-        tiles = (call.key_dim // knobs.backward_tile[0], call.rows, -(-call.chunks // per))
+    for near, per in ((True, 1), (False, 16)) if config.middle else ((False, 1),):
+        tiles = (call.key_dim // config.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
             q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
-            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=knobs.backward_tile[0], NEAR=near,
-            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=knobs.backward_warps,
-            maxnreg=knobs.backward_registers, num_stages=1, **knobs.target,
+            d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=config.backward_tile[0], NEAR=near,
+            PER=per, PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps,
+            maxnreg=config.backward_registers, num_stages=1, **config.target,
         )  # fmt: skip
     d_initial = d_initial.view(call.batch, call.heads, call.key_dim, call.value_dim)
     return d_q, d_key, d_v, d_gate, partial.sum((0, 2)), d_initial

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...triton.knobs import Knobs, segments
+from ....kernel_config import GatedConfig, state_segments
 from .forward_kernels import carry
 
 
 def state_pass(
-    kernel: Any, arguments: tuple[Any, ...], flags: dict[str, Any], knobs: Knobs, initial: Tensor | None, reverse: bool,
-    like: Tensor, shape: tuple[int, int, int, int], dims: Callable[[int], tuple[Any, ...]], dtype: torch.dtype,
+    kernel: Any, arguments: tuple[Any, ...], flags: dict[str, Any], config: GatedConfig, initial: Tensor | None,
+    reverse: bool, like: Tensor, shape: tuple[int, int, int, int], dims: Callable[[int], tuple[Any, ...]],
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """States before (reverse: after) every chunk, [rows, N, d_k, d_v] in `dtype`, and the last one [rows, d_k, d_v].
 
@@ -22,16 +23,16 @@ def state_pass(
     segment each is first run on its own from zero, then its start is found by `carry`.
     """
     rows, chunks, key_dim, value_dim = shape
-    count, length = segments(knobs, rows, key_dim, value_dim, chunks)
-    tile = knobs.state_tile
+    count, length = state_segments(config, rows, key_dim, value_dim, chunks)
+    tile = config.state_tile
     tiles = (key_dim // tile[0]) * (value_dim // tile[1])
     options = dict(
-        num_warps=knobs.state_warps,
-        num_stages=knobs.state_stages,
+        num_warps=config.state_warps,
+        num_stages=config.state_stages,
         BK=tile[0],
         BV=tile[1],
         REVERSE=reverse,
-        **knobs.target,
+        **config.target,
     )
     states = like.new_empty(rows, chunks, key_dim, value_dim, dtype=dtype)
     final = like.new_empty(rows, key_dim, value_dim, dtype=torch.float32)

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from ....kernel_config import scan_config
 from ...triton.launch import interpreted, on_its_device
 from .backward_kernel import scan_backward
 from .forward_kernel import scan_forward
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Of a program: its channels, and the pieces of `rows` rows that it holds at a time, forward and backward."""
-
-    channels: int
-    rows: int  # the forward stores a state for each piece of as many
-    pieces: tuple[int, int]
-    per_thread: int  # channels of a thread
-
-    def warps(self, direction: int) -> int:
-        return max(1, self.pieces[direction] * self.channels // (32 * self.per_thread))
-
-
-def tiles(batch: int, width: int, parts: int) -> Tiles:
-    """As measured on an H200 (NOTES.md): many programs hold short tiles, few hold long ones."""
-    many = batch * width >= 128 * 64
-    if parts == 1:
-        return Tiles(64, 16, (4, 8), 2) if many else Tiles(16, 16, (16, 16), 2)
-    return Tiles(32, 8, (4, 4), 1) if many else Tiles(32, 16, (8, 8), 1)
 
 
 def recur(
@@ -53,7 +32,7 @@ class _Call:
     ):
         self.batch, self.length, self.width = gate.shape
         self.parts = 1 if theta is None else 2
-        self.tiles = tiles(self.batch, self.width, self.parts)
+        self.tiles = scan_config(self.batch, self.width, self.parts)
         pieces = self.tiles.pieces[direction]
         rows = pieces * self.tiles.rows
         self.count = -(-self.length // rows)
@@ -74,7 +53,7 @@ class _Call:
 
 
 def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, ...]:
-    size = tiles(batch, width, parts)
+    size = scan_config(batch, width, parts)
     pieces = size.pieces[0]
     return batch, -(-length // (pieces * size.rows)) * pieces, parts, width
 

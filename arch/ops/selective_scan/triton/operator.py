@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from ....kernel_config import SELECTIVE_SCAN
 from ...triton.launch import interpreted, on_its_device
 from .kernels import selective_backward, selective_forward
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Channels and warps of a program, forward and backward; rows at a time; every how many of these a state is
-    stored."""
-
-    channels: tuple[int, int] = (16, 32)
-    warps: tuple[int, int] = (2, 2)
-    rows: int = 8
-    stored: int = 2
-
-
-TILES = Tiles()
 
 
 def mixed(
@@ -42,21 +28,22 @@ class _Call:
     def __init__(self, A: Tensor, x: Tensor, reset: Tensor | None, direction: int):
         self.batch, self.length, self.width = x.shape
         self.states = A.shape[1]
-        channels = TILES.channels[direction]
-        self.count = -(-self.length // TILES.rows)
+        channels = SELECTIVE_SCAN.channels[direction]
+        self.count = -(-self.length // SELECTIVE_SCAN.rows)
         self.sizes = (self.length, self.count)
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         self.programs = -(-self.width // channels)
         self.grid = (self.programs, self.batch)
         self.flags = dict(
-            D=self.width, N=self.states, WIDE=max(16, 1 << (self.states - 1).bit_length()), BD=channels, R=TILES.rows,
-            STORED=TILES.stored, RESET=reset is not None, FAST=not interpreted(), num_warps=TILES.warps[direction],
-            EVEN=self.length % TILES.rows == 0 and self.width % channels == 0, num_stages=1,
+            D=self.width, N=self.states, WIDE=max(16, 1 << (self.states - 1).bit_length()), BD=channels,
+            R=SELECTIVE_SCAN.rows, STORED=SELECTIVE_SCAN.stored, RESET=reset is not None, FAST=not interpreted(),
+            num_warps=SELECTIVE_SCAN.warps[direction],
+            EVEN=self.length % SELECTIVE_SCAN.rows == 0 and self.width % channels == 0, num_stages=1,
         )  # fmt: skip
 
 
 def _starts(length: int) -> int:
-    return -(-length // (TILES.rows * TILES.stored))
+    return -(-length // (SELECTIVE_SCAN.rows * SELECTIVE_SCAN.stored))
 
 
 @torch.library.custom_op("arch::selective_scan", mutates_args=())

@@ -1,8 +1,9 @@
-"""Sizes of tiles, warps and pipeline stages, by shape rules: no search at run time. `override` is for measurements.
+"""Tile sizes, warps, pipeline stages and segments of the kernels, by rules of shape: no search at run time.
 
-Hopper's own matrix instructions (wgmma) are used where they were checked, and only with an assembler without the bug
-that NOTES.md describes; `decay_attention` has kernels of its own for them (`decay_bulk`).
-Otherwise, so with the one Triton 3.6 and 3.7 bring, kernels use the instructions of sm80, with tiles of their own.
+What the kernels launch with and what the memory model counts come from here; it imports no torch. Hardware is an
+argument. hopper: bf16 kernels may use Hopper's own matrix instructions (wgmma), on a GPU that has them and with an
+assembler without the bug that arch/ops/triton/NOTES.md describes; else they use the instructions of sm80, with tiles of
+their own. exact: operands are fp32. `override` is for measurements.
 """
 
 from __future__ import annotations
@@ -12,17 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import triton
-
-from .assembler import hopper, trusted_assembler, version_of
-
 MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
-GLUON = version_of(triton.__version__) == (3, 6)  # an experimental language: the Triton it ran with
+WIDEST_HEAD = 256  # channels of a head that the kernels take
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
 
 @dataclass(frozen=True)
-class Knobs:
+class GatedConfig:
     chunk: int
     state_tile: tuple[int, int]  # [d_k, d_v] tile of the pass over the states
     state_warps: int
@@ -52,7 +49,7 @@ _override: dict[str, Any] = {}
 
 @contextmanager
 def override(**values: Any) -> Iterator[None]:
-    """Use these knobs inside the block instead of the rules'. Forward and backward must run under the same."""
+    """Use these sizes inside the block instead of the rules'. Forward and backward must run under the same."""
     _override.update(values)
     try:
         yield
@@ -67,18 +64,13 @@ def evened(count: int, chunks: int) -> tuple[int, int]:
     return -(-chunks // length), length
 
 
-def own_instructions(exact: bool) -> bool:
-    """Whether a bf16 kernel may use Hopper's own matrix instructions."""
-    return not exact and trusted_assembler() and hopper()
-
-
 def gated_chunk(exact: bool) -> int:
     return int(_override.get("chunk", 32 if exact else 64))
 
 
-def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
-    own = own_instructions(exact)
-    rules = Knobs(
+def gated_config(key_dim: int, value_dim: int, exact: bool, hopper: bool) -> GatedConfig:
+    own = hopper and not exact
+    rules = GatedConfig(
         chunk=gated_chunk(exact),
         state_tile=(min(key_dim, 64 if own else 32), min(value_dim, 64)),
         state_warps=4,
@@ -100,7 +92,7 @@ def gated_knobs(key_dim: int, value_dim: int, exact: bool) -> Knobs:
 
 
 @dataclass(frozen=True)
-class DecayKnobs:
+class DecayConfig:
     chunk: int
     tile: int  # columns of a program of `decay_attend` whose outputs have the values' width
     warps: int
@@ -113,18 +105,18 @@ class DecayKnobs:
     sum_warps: int
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
-    arch: str | None  # as in Knobs
-    bulk: bool | None = None  # whether the kernels for Hopper run (`decay_bulk`); None: where they can
+    arch: str | None  # as in GatedConfig
+    bulk: bool | None = None  # whether the kernels for Hopper run (`decay_by_hopper`); None: where they can
 
     @property
     def target(self) -> dict[str, Any]:
         return {} if self.arch is None else {"arch": self.arch}
 
 
-def decay_knobs(key_dim: int, value_dim: int, exact: bool) -> DecayKnobs:
+def decay_config(key_dim: int, value_dim: int, exact: bool) -> DecayConfig:
     """The state of a program has at most 64 fp32 numbers a thread: more leaves no room for the rest."""
     column = 32 if exact else 64
-    rules = DecayKnobs(
+    rules = DecayConfig(
         chunk=32 if exact else 64,
         tile=min(value_dim, column),
         warps=8 if key_dim > 128 and not exact else 4,
@@ -142,20 +134,20 @@ def decay_knobs(key_dim: int, value_dim: int, exact: bool) -> DecayKnobs:
     return replace(rules, **_override) if _override else rules
 
 
-def decay_bulk(knobs: DecayKnobs, key_dim: int, value_dim: int, exact: bool) -> bool:
+def decay_by_hopper(config: DecayConfig, key_dim: int, value_dim: int, exact: bool, hopper: bool) -> bool:
     """Whether the kernels for Hopper run (attend_hopper.py; no angles): bf16, at the widths they were checked at. Their
-    sizes are fixed there; of the knobs they use chunk, tile, key_tile and segments."""
-    if knobs.bulk is not None:
-        return knobs.bulk
-    return {key_dim, value_dim} <= {64, 128} and own_instructions(exact)
+    sizes are fixed there; of the config they use chunk, tile, key_tile and segments."""
+    if config.bulk is not None:
+        return config.bulk
+    return {key_dim, value_dim} <= {64, 128} and hopper and not exact
 
 
-def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) -> int:
+def decay_segments(config: DecayConfig, rows: int, value_dim: int, chunks: int) -> int:
     """Segments of a sequence, for `rows` sequences times heads: the most that 1, 2 or 3 waves of programs hold,
     whichever takes the least time, in units of a program's over a whole sequence. `decay_sums`, over all segments but
     one, takes 0.3 of a program's time. (Nothing here that torch.compile cannot trace.)"""
-    slots, programs = MULTIPROCESSORS * 8 // knobs.warps, rows * (value_dim // knobs.tile)
-    count = knobs.segments
+    slots, programs = MULTIPROCESSORS * 8 // config.warps, rows * (value_dim // config.tile)
+    count = config.segments
     if not count:
         count, least = 1, float(-(-programs // slots))
         for waves in (1, 2, 3):
@@ -167,7 +159,7 @@ def decay_segments(knobs: DecayKnobs, rows: int, value_dim: int, chunks: int) ->
 
 
 @dataclass(frozen=True)
-class TurnedKnobs:
+class RotaryConfig:
     chunk: int
     warps: int  # of outputs and gradients
     state_tile: tuple[int, int]  # [d_k, d_v] of the pass over the states, cosines and sines
@@ -181,7 +173,7 @@ class TurnedKnobs:
     value_stages: int
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
-    arch: str | None  # as in Knobs
+    arch: str | None  # as in GatedConfig
     runs: bool  # without decays: four sequential runs (rotary_hopper.py) instead of states of every chunk
     gluon: bool  # that over values by rotary_hopper_values_gluon.py
 
@@ -190,10 +182,10 @@ class TurnedKnobs:
         return {} if self.arch is None else {"arch": self.arch}
 
 
-def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
+def rotary_config(key_dim: int, value_dim: int, exact: bool, hopper: bool, gluon: bool) -> RotaryConfig:
     """Of `decay_attention` with angles. Three programs of 168 registers fit a multiprocessor."""
-    wide, own = value_dim > 128, {key_dim, value_dim} == {128} and own_instructions(exact)
-    rules = TurnedKnobs(
+    wide, own = value_dim > 128, {key_dim, value_dim} == {128} and hopper and not exact
+    rules = RotaryConfig(
         chunk=(16 if wide else 32) if exact else 64,
         warps=4,
         state_tile=(min(key_dim, 32), min(value_dim, 32 if exact else 128)),
@@ -209,34 +201,77 @@ def turned_knobs(key_dim: int, value_dim: int, exact: bool) -> TurnedKnobs:
         segments=0,
         arch=None if own else "sm80",
         runs=own,
-        gluon=own and GLUON,
+        gluon=own and gluon,
     )
     return replace(rules, **_override) if _override else rules
 
 
-def turned_segments(knobs: TurnedKnobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> int:
+def rotary_segments(config: RotaryConfig, rows: int, key_dim: int, value_dim: int, chunks: int) -> int:
     """Segments of the pass over the states of `rows` sequences times heads: as many as fill the GPU, but not two, for
     what each adds takes as long as the pass itself. (Nothing here that torch.compile cannot trace.)"""
-    count = knobs.segments
+    count = config.segments
     if not count:
-        tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
+        tiles = rows * (key_dim // config.state_tile[0]) * (value_dim // config.state_tile[1])
         count = min(MULTIPROCESSORS // tiles, chunks // 16)
         count = count if count > 2 else 1
     return evened(count, chunks)[0]
 
 
-def run_segments(knobs: TurnedKnobs, rows: int, chunks: int) -> int:
+def rotary_hopper_segments(config: RotaryConfig, rows: int, chunks: int) -> int:
     """Segments of the runs of `rows` sequences times heads (rotary_hopper.py): as many as fill the GPU once, where a
     multiprocessor holds one program of the values' run."""
-    return evened(knobs.segments or max(1, min(MULTIPROCESSORS // rows, chunks // 8)), chunks)[0]
+    return evened(config.segments or max(1, min(MULTIPROCESSORS // rows, chunks // 8)), chunks)[0]
 
 
-def segments(knobs: Knobs, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
+def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int, chunks: int) -> tuple[int, int]:
     """(segments, chunks in each) of the pass over the states of `rows` sequences times heads."""
-    count = knobs.segments
+    count = config.segments
     if not count:
         count = 1
-        tiles = rows * (key_dim // knobs.state_tile[0]) * (value_dim // knobs.state_tile[1])
+        tiles = rows * (key_dim // config.state_tile[0]) * (value_dim // config.state_tile[1])
         while count * tiles < PROGRAMS and chunks >= 16 * count:
             count *= 2
     return evened(count, chunks)
+
+
+@dataclass(frozen=True)
+class ScanConfig:
+    """Of a program of `scan`: its channels, and the pieces of `rows` rows that it holds at a time, forward and
+    backward."""
+
+    channels: int
+    rows: int  # the forward stores a state for each piece of as many
+    pieces: tuple[int, int]
+    per_thread: int  # channels of a thread
+
+    def warps(self, direction: int) -> int:
+        return max(1, self.pieces[direction] * self.channels // (32 * self.per_thread))
+
+
+def scan_config(batch: int, width: int, parts: int) -> ScanConfig:
+    """parts: numbers of a state, 2 where it is complex. As measured on an H200 (arch/ops/scan/NOTES.md): many programs
+    hold short tiles, few hold long ones."""
+    many = batch * width >= 128 * 64
+    if parts == 1:
+        return ScanConfig(64, 16, (4, 8), 2) if many else ScanConfig(16, 16, (16, 16), 2)
+    return ScanConfig(32, 8, (4, 4), 1) if many else ScanConfig(32, 16, (8, 8), 1)
+
+
+def scan_states(length: int, batch: int, width: int, parts: int) -> int:
+    """How many states of a channel the forward pass of `scan` stores for the backward pass."""
+    config = scan_config(batch, width, parts)
+    return -(-length // (config.pieces[0] * config.rows)) * config.pieces[0]
+
+
+@dataclass(frozen=True)
+class SelectiveScanConfig:
+    """Channels and warps of a program, forward and backward; rows at a time; every how many of these a state is
+    stored."""
+
+    channels: tuple[int, int] = (16, 32)
+    warps: tuple[int, int] = (2, 2)
+    rows: int = 8
+    stored: int = 2
+
+
+SELECTIVE_SCAN = SelectiveScanConfig()
