@@ -236,7 +236,6 @@ def matched(
         rows.append({"arch": row.pop("arch"), "by": kind} | row)
     columns = _size_columns(convention)
     columns = [Column("arch", text=True), Column("by", text=True), *columns[1:]]
-    columns[4] = Column("n_heads", csv_only=True)  # the table is wide enough
     n, flop = count_params(target).non_embedding, train_flops_per_token(target, convention)
     title = (
         f"Matches of {name} in non-embedding parameters ({n:,}) and in training FLOP per token\n"

@@ -138,6 +138,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     """
     from jobs.local import at_once, describe_use, run_tasks
 
+    _refuse_queued(request)
     failed: dict[str, str] = {}
     refused: list[str] = []
     todo: list[Watched] = []
@@ -171,6 +172,30 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     if refused:
         raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
+
+
+def _refuse_queued(request: Request) -> None:
+    """Raise InputError where jobs of a cluster wait for the chosen runs or train them: these would be taken from it."""
+    from jobs import records, slurm
+    from jobs.status import active_items
+
+    found = [one for one in records.submissions(request.study.directory) if one.ids]
+    if not found or not slurm.available() or slurm.silent(patient=False):
+        return  # nobody to ask: who trains a run at last takes it over
+    elements = slurm.queue(records.job_ids(found))
+    queued = active_items(found, elements, "train") & {run.run_id for run in request.runs}
+    if queued:
+        jobs = ", ".join(
+            dict.fromkeys(
+                place.element.job_id
+                for place in records.places(found, elements)
+                if place.element.active and place.job.kind == "train"
+            )
+        )
+        raise InputError(
+            f"{request.study.directory}: {len(queued)} of these runs wait or train on the cluster (jobs {jobs}): "
+            f"`scaling cancel` them first, or choose others with --only"
+        )
 
 
 def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:

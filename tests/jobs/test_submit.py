@@ -296,6 +296,15 @@ def test_a_thousand_runs_are_submitted_in_ten_seconds(slurm, scaling, tmp_path):
     assert len(json.loads(scaling("status", study, "--out", out, "--json"))["runs"]) == 1000
 
 
+def test_runs_that_wait_on_the_cluster_are_not_trained_here(slurm, scaling, tmp_path):
+    study = study_file(tmp_path, ["6k", "14k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
+    ids = submitted(scaling, study, "--only", "size=6k")["jobs"]
+    told = scaling("train", study, code=2)
+    assert f"wait or train on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in told
+    scaling("cancel", study)
+    assert "commands" in json.loads(scaling("train", study, "--prepare", "--json"))
+
+
 @pytest.mark.parametrize("nodes", [8, 64])
 def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes):
     profile = {"nodes": nodes, "cpus_per_node": 64, "gpus_per_node": 8, "memory_gb_per_node": 500, "gpu": "h200"}
