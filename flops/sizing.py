@@ -165,13 +165,13 @@ def matches(
     target: ModelConfig, convention: str, aspect: tuple[float, float] | None = None, archs: Sequence[str] = ()
 ) -> list[tuple[str, Found]]:
     """For every architecture ("params" | "flops", its closest match to `target`): in non-embedding parameters, and in
-    training FLOP per token under `convention`, at its vocabulary and context.
+    training FLOP per token under `convention`, at its vocabulary, context and rows of a chunk.
 
     Width over layers stays within a factor of 2 of its own (or in `aspect`); where one of the two has no channel
     mixer, of half or twice that.
     """
     same = {"vocab_size": target.vocab_size, "context_length": target.context_length}
-    same["tie_embeddings"] = target.tie_embeddings
+    same |= {"tie_embeddings": target.tie_embeddings, "chunk_size": target.chunk_size}
     result = []
     for name in archs or every_arch():
         ratio = target.d_model / target.n_layers

@@ -111,3 +111,12 @@ def test_the_command():
     target = preset("llama", "410m", context_length=2048)
     assert matched["target"]["flops_per_token_train_exact"] == train_flops_per_token(target, "exact")
     assert [(row["arch"], row["by"]) for row in matched["rows"]] == [("cosformer2", "params"), ("cosformer2", "flops")]
+
+
+def test_a_match_of_a_presets_shape_costs_what_the_preset_does():
+    """The rows of a chunk are a part of what a linear mixer costs."""
+    found = {(one.cfg.arch, kind): one for kind, one in matches(preset("llama", "25k"), "exact")}
+    shape = found["hgrn2", "params"].cfg
+    named = preset("hgrn2", "25k")
+    assert (shape.n_layers, shape.d_model, shape.d_ffn, shape.n_heads) == (2, 32, 88, 2)
+    assert train_flops_per_token(shape, "exact") == train_flops_per_token(named, "exact") == 230_400
