@@ -1,6 +1,7 @@
 """The one error a user causes."""
 
 import errno
+import reprlib
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: a disk, or a share of it
 
@@ -12,10 +13,20 @@ class InputError(ValueError):
     """
 
 
+def shown(value: object) -> str:
+    """`value` as a message shows it: its beginning and end where it is long, however deep or often it holds others."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 120
+    short.maxlist = short.maxtuple = short.maxdict = short.maxset = short.maxlevel = 4
+    return short.repr(value)
+
+
 def nearest(name: str, valid: list[str]) -> str:
     """`" (did you mean 'x'?)"` for the valid name closest to `name`, or the list of valid names."""
     import difflib
 
+    if len(name) > 200:  # nobody's slip of the pen
+        return f" (valid: {', '.join(valid)})"
     match = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f" (did you mean {match[0]!r}?)" if match else f" (valid: {', '.join(valid)})"
 

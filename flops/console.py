@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ import typer
 
 from arch.errors import FULL, InputError
 
+# Of an OSError: a path that was asked for cannot be used.
+OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS)
+LONGEST_WORD = 1000  # of a message; paths are shorter
 HELP_BY = {"help_option_names": ["-h", "--help"]}  # context settings of an app; its commands inherit them
 
 
@@ -39,8 +43,17 @@ def add_version(app: typer.Typer) -> None:
     app.callback()(options)
 
 
+def _one_line(message: str) -> str:
+    """`message` without line ends and other characters that a terminal would obey; long words by their two ends."""
+    words = [f"{word[:200]}...{word[-20:]}" if len(word) > LONGEST_WORD else word for word in message.split()]
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(words))
+
+
 def run_app(app: typer.Typer) -> None:
     """Run `app` as a console script. Ctrl-C is exit status 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         status = app(standalone_mode=False)
         print(end="", flush=True)  # what cannot be written is told here and not by the interpreter's end
@@ -53,13 +66,15 @@ def run_app(app: typer.Typer) -> None:
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except OSError as error:
-        if error.errno not in (*FULL, errno.EPIPE):
+        if error.errno not in (*FULL, *OF_PATHS, errno.EPIPE):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left in the buffer fails once more
+        if error.errno not in OF_PATHS:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left in the buffer fails again
         if error.errno == errno.EPIPE:  # whoever read has read enough
             raise SystemExit(128 + signal.SIGPIPE) from None
-        message = f"{error.filename or 'standard output'}: {error.strerror}; free some space and run it again"
+        remedy = "give another path" if error.errno in OF_PATHS else "free some space and run it again"
+        message = f"{error.filename or 'standard output'}: {error.strerror}; {remedy}"
     else:
         raise SystemExit(status or 0)
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    print(f"error: {_one_line(message)}", file=sys.stderr)
     raise SystemExit(2)

@@ -195,11 +195,12 @@ def generate(
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
     from .checkpoint import find_checkpoint
+
+    found = find_checkpoint(checkpoint, tell, plugin)
     from .generate import Choice, describe, open_model, read_prompt
     from .generate import generate as write_on
 
     text = read_prompt(prompt)
-    found = find_checkpoint(checkpoint, tell, plugin)
     model, tokenizer = open_model(found.path, dtype), found.tokenizer()
     choice = Choice(tokens, temperature, top_k, top_p, seed)
     try:
@@ -226,12 +227,12 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
-    from analysis.gate_plots import gates_table, write_inspection
-    from analysis.gates import inspect_checkpoint
-
     from .checkpoint import find_checkpoint
 
     found = find_checkpoint(checkpoint, tell, plugin)
+    from analysis.gate_plots import gates_table, write_inspection
+    from analysis.gates import inspect_checkpoint
+
     result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
     pages = write_inspection(result, out or Path(f"inspect-{found.name}"))
     if as_json:

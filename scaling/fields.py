@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from arch.config import KNOWN
-from arch.errors import nearest
+from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES
 from arch.registry import load_plugins
+
+LONGEST_NAME = 100  # of a study
 
 
 def _number(value: Any) -> Any:
@@ -35,7 +37,7 @@ def one_of(kind: str, valid: Collection[str]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in valid:
-            raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}")
+            raise ValueError(f"unknown {kind} {shown(name)}{nearest(name, list(valid))}")
         return name
 
     return AfterValidator(check)
@@ -45,9 +47,11 @@ def distinct(values: list[Any]) -> list[Any]:
     """A list of at least one value, none twice."""
     if not values:
         raise ValueError("must name at least one")
+    seen = set()
     for value in values:
-        if values.count(value) > 1:
-            raise ValueError(f"names {value!r} twice")
+        if value in seen:
+            raise ValueError(f"names {shown(value)} twice")
+        seen.add(value)
     return values
 
 
@@ -55,7 +59,7 @@ def _run_key(key: str) -> str:
     arch, _, size = key.partition("/")
     for kind, name, valid in (("architecture", arch, KNOWN), ("size", size, ALL_SIZES)):
         if name not in valid:
-            raise ValueError(f"unknown {kind} {name!r}{nearest(name, list(valid))}; write arch/size")
+            raise ValueError(f"unknown {kind} {shown(name)}{nearest(name, list(valid))}; write arch/size")
     return key
 
 
@@ -64,13 +68,19 @@ def _resource_key(key: str) -> str:
         return _run_key(key)
     valid = [*KNOWN, *ALL_SIZES, "corpus", "eval", "finish"]
     if key not in valid:
-        raise ValueError(f"unknown architecture, size or kind of job {key!r}{nearest(key, valid)}")
+        raise ValueError(f"unknown architecture, size or kind of job {shown(key)}{nearest(key, valid)}")
     return key
 
 
 def _one_line(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be one line of printable text")
+    return text
+
+
+def _no_control(text: str) -> str:
+    if any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in text):
+        raise ValueError(f"{shown(text)} holds a control character, which no name of a file should")
     return text
 
 
@@ -98,9 +108,10 @@ def _imported(names: list[str]) -> list[str]:
 
 
 def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text) or len(text) > LONGEST_NAME:
         raise ValueError(
-            f"{text!r} is to name a directory: write letters, digits, '.', '_' and '-', the first a letter or digit"
+            f"{shown(text)} is to name a directory: write letters, digits, '.', '_' and '-', "
+            f"the first a letter or digit, at most {LONGEST_NAME}"
         )
     return text
 
@@ -128,10 +139,13 @@ Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
 Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 Positive = Annotated[Number, Field(gt=0)]
+Hours = Annotated[Number, Field(gt=0, le=1e9)]
+Gigabytes = Annotated[Number, Field(gt=0, le=1e9)]
 Beta = Annotated[Number, Field(ge=0, lt=1)]
 Distinct = AfterValidator(distinct)
 Name = Annotated[str, AfterValidator(_name)]
-Sources = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), Distinct]
+FilePath = Annotated[str, AfterValidator(_no_control)]
+Sources = Annotated[list[Annotated[FilePath, Field(min_length=1)]], BeforeValidator(_words), Distinct]
 # Modules that register architectures: imported by the validation, so the field comes before those that name any.
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
 Choice = Annotated[str, BeforeValidator(_off)]

@@ -17,6 +17,9 @@ from .fields import (
     Choice,
     Count,
     Distinct,
+    FilePath,
+    Gigabytes,
+    Hours,
     Index,
     Line,
     Name,
@@ -109,10 +112,10 @@ class Training(Section):
     grad_clip: Annotated[Number, Field(ge=0)] = 1.0  # 0: off
     precision: Literal["fp32", "bf16"] = "fp32"  # bf16: autocast over fp32 parameters
     zero_stage: Annotated[Index, Field(le=2)] = 0
-    threads: Count = 1  # changes bits, so it belongs to the run and not to the machine
+    threads: Parallel = 1  # changes bits, so it belongs to the run and not to the machine
     max_steps: Count | None = None  # stop early, for trials
     log_every: Count = 1
-    n_checkpoints: Count = 6
+    n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
     checkpoint_tokens: TokenCounts | None = None  # wins over n_checkpoints
     artifact_dtype: Literal["bf16", "fp32"] = "bf16"
     state_every_tokens: Count | None = None
@@ -123,7 +126,7 @@ class Evaluation(Section):
     validation_tokens: Count = 65_536
     batch_rows: Count = 16
     tasks: Sources | None = None  # beside held-out loss: `scaling eval list`
-    data: str | None = None  # the folder that `scaling eval fetch` filled
+    data: FilePath | None = None  # the folder that `scaling eval fetch` filled
     settings: dict[str, dict[str, Any]] = {}  # of tasks, by name
 
 
@@ -137,7 +140,7 @@ class Fit(Section):
     censor: bool = True  # leave out points of the envelope that say nothing about N_opt; the papers keep them
     range: Ranges = {}  # [c_min, c_max] in FLOP of `range_flops`, by architecture; one pair stands for all
     range_flops: Literal["paper", "exact", "6nd"] | None = None  # the convention that range is stated in; null: `flops`
-    grid_points: Annotated[Count, Field(ge=3)] = 40
+    grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
 
 
 def _by_kind(value: object) -> object:
@@ -151,7 +154,7 @@ class Cluster(Section):
     nodes: Count  # at most so many for one job
     cpus_per_node: Count
     gpus_per_node: Index = 0  # 0: runs train on CPUs
-    memory_gb_per_node: Positive | None = None  # 10^9 bytes; null: the partition's default is not overridden
+    memory_gb_per_node: Gigabytes | None = None  # 10^9 bytes; null: the partition's default is not overridden
     gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"  # its peak and memory: flops.hardware
     gpu_type: Word | None = None  # as SLURM names it, where that must be said
     ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
@@ -164,22 +167,22 @@ class Cluster(Section):
     environment: dict[Variable, Line] = {}  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, ...
     container: list[Line] = []  # words before python: [apptainer, exec, --nv, image.sif]
     python: Line | None = None  # null: the Python that submits
-    mfu: Annotated[Number, Field(gt=0, le=1)] = 0.4  # of the peak, until finished runs tell
-    target_hours: Positive = 24.0  # a run gets GPUs until it is expected to take no longer
-    max_hours: Positive = 24.0  # the partition's limit; a longer run saves its state and is queued again
-    time_factor: Annotated[Number, Field(ge=1)] = 1.5  # a time limit over what is expected
+    mfu: Annotated[Number, Field(ge=1e-6, le=1)] = 0.4  # of the peak, until finished runs tell
+    target_hours: Hours = 24.0  # a run gets GPUs until it is expected to take no longer
+    max_hours: Hours = 24.0  # the partition's limit; a longer run saves its state and is queued again
+    time_factor: Annotated[Number, Field(ge=1, le=1000)] = 1.5  # a time limit over what is expected
     pack_minutes: Index = 15  # short runs share an array element up to so long; 0: one run each
     eval_elements: Count = 100  # evaluations are spread over at most so many
     max_array_size: Count | None = None  # null: asked of SLURM
     max_running: Count | None = None  # elements of one array at once; null: no limit
     max_restarts: Index = 5  # of an array element, in a row and without a newer saved state
     signal_s: Annotated[Count, Field(ge=30)] = 180  # notice before the time limit, to save the state
-    templates: str | None = None  # a folder of your own batch templates, looked into first
+    templates: FilePath | None = None  # a folder of your own batch templates, looked into first
 
 
 # The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
 NamedCluster = Annotated[
-    Annotated[Cluster, Tag("[profile]")] | Annotated[str, Tag("[name]")],
+    Annotated[Cluster, Tag("[profile]")] | Annotated[FilePath, Tag("[name]")],
     Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),
 ]
 
@@ -191,7 +194,7 @@ class Asked(Section):
     gpus_per_node: Count | None = None
     tasks_per_node: Count | None = None  # on CPUs
     cpus_per_task: Count | None = None
-    memory_gb: Positive | None = None  # of a node
+    memory_gb: Gigabytes | None = None  # of a node
     minutes: Count | None = None
 
 
@@ -256,7 +259,7 @@ class StudyFile(Section):
 
     name: Name
     plugins: Plugins = []  # modules that register architectures: arch/ADDING.md
-    out: str = "out"
+    out: FilePath = "out"
     corpus: Corpus
     grid: Grid
     model: ModelChanges = ModelChanges()

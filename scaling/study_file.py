@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from arch.config import KNOWN
 from arch.earlier import instead_of
-from arch.errors import InputError, nearest
+from arch.errors import InputError, nearest, shown
 
 from .fields import as_integer
 from .sections import KINDS, ModelChanges, StudyFile, Training
@@ -199,12 +199,14 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     value = error["input"]
     if error["type"] == "string_pattern_mismatch":
         allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
-        return f"{key}: {value!r} holds a character that cannot stand there: allowed are {allowed}"
+        return f"{key}: {shown(value)} holds a character that cannot stand there: allowed are {allowed}"
     if value is None:
         return f"{key}: {message}, but nothing is given"
-    remedy = nearest(value, re.findall(r"'([^']+)'", message)) if error["type"] == "literal_error" else ""
-    remedy = remedy if isinstance(value, str) and "did you mean" in remedy else ""
-    return f"{key}: {message}, not {value!r}{remedy}"
+    remedy = ""
+    if error["type"] == "literal_error" and isinstance(value, str):
+        remedy = nearest(value, re.findall(r"'([^']+)'", message))
+        remedy = remedy if "did you mean" in remedy else ""
+    return f"{key}: {message}, not {shown(value)}{remedy}"
 
 
 def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:

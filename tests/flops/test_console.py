@@ -1,0 +1,36 @@
+"""How both commands end where something is wrong with the terminal, a path or a very long word."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from arch.errors import nearest, shown
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def scaling(*arguments, **environment):
+    command = [sys.executable, "-m", "scaling.cli", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, check=False)
+
+
+def test_letters_that_the_terminal_lacks_are_shown_escaped():
+    result = scaling("plan", "quickstart", "--out", "/tmp/\u00e9", PYTHONIOENCODING="ascii")
+    assert result.returncode == 0 and result.stdout.endswith(b"everything goes to /tmp/\\xe9/quickstart/\n")
+
+
+def test_a_path_that_cannot_be_and_a_word_without_end_are_one_line(tmp_path):
+    result = scaling("submit", "quickstart", "--dry-run", "--cluster", "x" * 5000)
+    assert result.returncode == 2 and result.stderr.count(b"\n") == 1 and len(result.stderr) < 1000
+    assert b"File name too long; give another path" in result.stderr
+    result = scaling("plan", "quickstart", "--only", "arch=\x1b[2J\x07")
+    assert result.returncode == 2 and b"\\x1b[2J\\x07" in result.stderr and b"\x1b" not in result.stderr
+
+
+def test_what_is_large_is_shown_by_its_ends():
+    laughs = ["x"] * 10
+    for _ in range(20):
+        laughs = [laughs] * 10
+    assert len(shown(laughs)) < 3000 and len(shown("x" * 10**6)) < 200 and shown({"a": 1}) == "{'a': 1}"
+    assert nearest("x" * 10**6, ["one", "two"]) == " (valid: one, two)"
