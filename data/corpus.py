@@ -137,9 +137,7 @@ def prepare(
 
 def require_tokens(corpus: Corpus, n_tokens: int, epochs: float, context_length: int, batch_rows: int) -> None:
     """Raise InputError unless `epochs` passes over the training split feed ceil(n_tokens / batch tokens) steps."""
-    windows = (len(corpus.train) - 1) // context_length
-    needed = math.ceil(n_tokens / (batch_rows * context_length)) * batch_rows
-    missing = needed - allowed_windows(windows, epochs)
+    missing, needed, windows = missing_windows(len(corpus.train), n_tokens, epochs, context_length, batch_rows)
     if missing <= 0:
         return
     if windows:
@@ -154,6 +152,16 @@ def require_tokens(corpus: Corpus, n_tokens: int, epochs: float, context_length:
     )
 
 
+def missing_windows(
+    n_there: int, n_tokens: int, epochs: float, context_length: int, batch_rows: int
+) -> tuple[int, int, int]:
+    """Windows that `epochs` passes over `n_there` training tokens lack for ceil(n_tokens / batch tokens) steps (0 or
+    less: none), windows that these steps read, and windows of one pass."""
+    windows = (n_there - 1) // context_length
+    needed = math.ceil(n_tokens / (batch_rows * context_length)) * batch_rows
+    return needed - allowed_windows(windows, epochs), needed, windows
+
+
 def allowed_windows(n_windows: int, epochs: float) -> int:
     """floor(epochs * n_windows) of the decimal number that was written: 1.15 of 100 windows is 115, not 114."""
     return math.floor(Decimal(repr(float(epochs))) * n_windows)
@@ -163,14 +171,7 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     """The corpus of these settings at `directory`, None where it must be built; refuses to replace anything else."""
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("kind") == "corpus":
-        theirs, ours = manifest.get("settings", {}), settings.to_dict()
-        differ = [name for name in settings.identity() if theirs.get(name) != ours[name]]
-        if differ or manifest.get("schema") not in SCHEMAS:
-            raise InputError(
-                f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
-                f"{settings.hash} (differ: {', '.join(differ) or 'schema'}); rename the study, or delete that directory"
-            )
-        if ours["source"] not in (theirs.get("source"), *manifest.get("same_text", [])):
+        if not is_of(settings, directory, manifest):
             manifest = _adopted(settings, directory, manifest)
         size = sum(file["bytes"] for file in manifest["files"].values())
         if size > VERIFY_BELOW or read_manifest(directory) is not None:
@@ -190,6 +191,19 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
                 "rename the study or move them away"
             )
     return None
+
+
+def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -> bool:
+    """Whether the corpus of `manifest` is known to hold the text of the settings' source. Raises InputError where it is
+    a corpus of other settings."""
+    theirs, ours = manifest.get("settings", {}), settings.to_dict()
+    differ = [name for name in settings.identity() if theirs.get(name) != ours[name]]
+    if differ or manifest.get("schema") not in SCHEMAS:
+        raise InputError(
+            f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
+            f"{settings.hash} (differ: {', '.join(differ) or 'schema'}); rename the study, or delete that directory"
+        )
+    return ours["source"] in (theirs.get("source"), *manifest.get("same_text", []))
 
 
 def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -73,10 +74,20 @@ def source_bytes(source: str | list[str] | tuple[str, ...]) -> int | None:
     return total
 
 
+def file_sizes(source: str) -> list[int] | None:
+    """Bytes of each file of one source; [] for synthetic text, None where a compressed file hides them."""
+    paths = [path for path, _, _ in _files(source)]
+    return None if any(path.suffix in (".gz", ".xz") for path in paths) else [path.stat().st_size for path in paths]
+
+
 def read_documents(
-    source: str | list[str] | tuple[str, ...], text_key: str = "text", counts: Counts | None = None
+    source: str | list[str] | tuple[str, ...],
+    text_key: str = "text",
+    counts: Counts | None = None,
+    most_bytes: float = math.inf,
 ) -> Iterator[Document]:
-    """Yield (doc_id, text) of every usable document, in an order that depends on the source alone.
+    """Yield (doc_id, text) of every usable document, in an order that depends on the source alone; it stops behind
+    the line or piece of text that reaches `most_bytes` read.
 
     Raises InputError: path missing, empty, unreadable or damaged; first record of a JSONL file without `text_key`.
     """
@@ -94,11 +105,13 @@ def read_documents(
             try:
                 with _open(path) as handle:
                     if jsonl:
-                        yield from _read_jsonl(handle, doc_id, text_key, counts)
+                        yield from _read_jsonl(handle, doc_id, text_key, counts, most_bytes)
                     else:
-                        yield from _read_text(handle, doc_id, piece, counts)
+                        yield from _read_text(handle, doc_id, piece, counts, most_bytes)
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
                 raise InputError(f"corpus.source: cannot read {path} ({error}); mend or remove the file") from error
+            if counts.read_bytes >= most_bytes:
+                return
 
 
 def _files(source: str) -> list[tuple[Path, str, int]]:
@@ -190,9 +203,11 @@ def _decode(content: bytes, counts: Counts) -> str | None:
     return text
 
 
-def _read_text(handle: IO[bytes], doc_id: str, limit: int, counts: Counts) -> Iterator[Document]:
+def _read_text(handle: IO[bytes], doc_id: str, limit: int, counts: Counts, most_bytes: float) -> Iterator[Document]:
     index = -1
     for index, content in enumerate(_pieces(handle, limit)):
+        if counts.read_bytes >= most_bytes:
+            return
         text = _decode(content, counts)
         if text is not None:
             yield Document(f"{doc_id}#{index}" if index else doc_id, text)
@@ -213,9 +228,11 @@ def _pieces(handle: IO[bytes], limit: int) -> Iterator[bytes]:
         yield content
 
 
-def _read_jsonl(handle: IO[bytes], name: str, text_key: str, counts: Counts) -> Iterator[Document]:
+def _read_jsonl(handle: IO[bytes], name: str, text_key: str, counts: Counts, most_bytes: float) -> Iterator[Document]:
     read_any = False
     for number, line in enumerate(handle, start=1):
+        if counts.read_bytes >= most_bytes:
+            return
         counts.read_bytes += len(line)
         if not line.strip():
             continue

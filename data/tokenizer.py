@@ -7,10 +7,13 @@ once into TIKTOKEN_CACHE_DIR, after which no network is needed.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 NAMES = ("bytes", "cl100k_base")
+RANKS_URL = "https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken"  # tiktoken's; its cache's key
 
 
 class Tokenizer(ABC):
@@ -113,6 +117,14 @@ def _tiktoken_encoding(name: str) -> tiktoken.Encoding:
             f"corpus.tokenizer: the rank file of {name!r} could not be downloaded ({type(error).__name__}) and "
             f"{where}; fill that folder once on a machine with a network, or use tokenizer: bytes"
         ) from error
+
+
+def rank_file(name: str) -> Path | None:
+    """Where tiktoken keeps the rank file that the tokenizer called `name` reads, there or not; None: it reads none."""
+    if name != Cl100kTokenizer.name:
+        return None
+    default = os.environ.get("DATA_GYM_CACHE_DIR") or Path(tempfile.gettempdir()) / "data-gym-cache"
+    return Path(os.environ.get("TIKTOKEN_CACHE_DIR") or default) / hashlib.sha1(RANKS_URL.encode()).hexdigest()
 
 
 @cache

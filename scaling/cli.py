@@ -74,12 +74,13 @@ def run(
 def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
     """What the study will cost: parameters, tokens, steps and FLOP of every run, and its time on this machine."""
     from . import commands
+    from .corpus_stage import check_corpus
     from .plan import show_plan
 
     request = request_of(study, only, sets, out, as_json)
     later = _check_tasks(request.study, only, data_later=True)
     table = commands.timed_plan(request)
-    table["warnings"] += later
+    table["warnings"] += later + check_corpus(request, data_later=True)
     if as_json:
         print_json(table)
     else:
@@ -270,10 +271,12 @@ def export(
 
 def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
+    from .corpus_stage import check_corpus
     from .plan import show_plan
 
     _check_tasks(request.study, request.only)
     table = commands.timed_plan(request) | {"todo": commands.outstanding(request)}
+    table["warnings"] += check_corpus(request)
     if as_json:
         return print_json(table)
     print(show_plan(table))

@@ -69,6 +69,7 @@ def submit(
     from jobs.profile import load_profile
     from jobs.submit import check, prepare, send, setting_of, settle
 
+    from .corpus_stage import check_corpus
     from .evaluation import check as check_evaluations
     from .lock import study_lock
     from .plan import confounded
@@ -78,6 +79,7 @@ def submit(
         raise InputError("--local and --cluster: give one of them")
     request = request_of(study, only, sets, out, as_json)
     check_evaluations(request)
+    _warn(check_corpus(request))
     if not (local or dry_run):
         slurm.require()
     profile = None if local else load_profile(cluster, request.study.jobs.cluster)  # before SLURM is waited for

@@ -30,7 +30,8 @@ ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
 class Reader:
     """A run's model as an evaluation will meet it. context_length: tokens, of the training; bytes_per_token: UTF-8
     bytes of text a token; exact: whether that is the same for every text; held_out: tokens of the corpus' validation
-    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU."""
+    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
+    tokenizer: by name."""
 
     config: ModelConfig
     context_length: int
@@ -38,6 +39,7 @@ class Reader:
     exact: bool
     held_out: int | None
     autocast: bool
+    tokenizer: str = "bytes"
 
     def tokens_of(self, n_bytes: float) -> int:
         """Of a text of so many bytes; an estimate unless `exact`."""
@@ -77,7 +79,9 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     if splits and not exact:
         per_token = sum(one["bytes"] for one in splits.values()) / max(1, sum(one["tokens"] for one in splits.values()))
     return {
-        run.run_id: Reader(run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16")
+        run.run_id: Reader(
+            run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16", tokenizer
+        )
         for run in runs
     }
 

@@ -112,3 +112,17 @@ def test_what_can_be_is_left_alone(tmp_path: Path) -> None:
     texts = {"texts": {"one": "HERE/text.txt", "two": "HERE/text.txt"}, "stride": 64}
     path = write(tmp_path, tasks=["perplexity", "extrapolate"], settings={"perplexity": texts})
     assert check(Request(load_study(path))) == []
+
+
+def test_a_window_too_short_for_an_answer_is_told_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, tasks=["piqa"], data=str(tmp_path))
+    (tmp_path / "piqa").mkdir()
+    row = {"goal": "a", "sol1": "b", "sol2": "c" * 300, "label": 0}
+    (tmp_path / "piqa/validation.jsonl").write_text(json.dumps(row) + "\n")
+    for command in COMMANDS:
+        with pytest.raises(InputError, match=r"needs at least 301: set evaluation.settings.piqa.max_length: 301$"):
+            app([command[0], str(path), *command[1:]], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+    assert check(Request(load_study(path, ["evaluation.settings={piqa: {max_length: 301}}"]))) == []

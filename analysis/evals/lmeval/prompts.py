@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,8 @@ class Prompt:
     """asked: the template; answers: literal continuations; columns: those that hold continuations; many: the one that
     holds a list of them, maybe after a dot; without: marks that lm-eval takes out, as a pattern; lettered: these are
     the choices; generated: the model writes on; judged: but for rows whose `output` is yes or no, which it judges;
-    rolling: the text is read in whole windows."""
+    rolling: the text is read in whole windows; scores: what of a row is scored, where it is less or more than the
+    continuations behind a blank."""
 
     asked: str
     answers: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Prompt:
     generated: bool = False
     judged: bool = False
     rolling: bool = False
+    scores: Callable[[Mapping[str, Any]], Sequence[str]] | None = None
 
     def continuations(self, row: Mapping[str, Any]) -> Sequence[str]:
         """The texts whose likelihood is asked for."""
@@ -46,6 +48,30 @@ class Prompt:
             return list(texts)
         return [*self.answers, *(str(row[name]) for name in self.columns)]
 
+    def scored(self, row: Mapping[str, Any]) -> Sequence[str]:
+        """The texts that lm-eval scores whole, each in one window; where it takes something out of a text, that text
+        may be longer here. None where all is generated or rolling."""
+        if self.rolling or (self.generated and not self.is_judged(row)):
+            return []
+        if self.scores is not None:
+            return self.scores(row)
+        texts = self.continuations(row)
+        return [f" {' '.join(text.split()) if self.lettered else text}" for text in texts]
+
+    def is_judged(self, row: Mapping[str, Any]) -> bool:
+        return self.judged and str(row["output"]).strip(" .").lower() in _YES_NO
+
+
+def _without_brackets(row: Mapping[str, Any]) -> list[str]:
+    return [
+        " " + re.sub(r"\[.*?\]", "", e.strip().replace(" [title]", ". ")).replace("  ", " ") for e in row["endings"]
+    ]
+
+
+def _with_entities(row: Mapping[str, Any]) -> list[str]:
+    before = "\n" if "\n@highlight\n" in row["passage"].strip() else "\n\n"  # the prompt's end counts to the answer
+    return [f"{before}   - {row['query']}".replace("@placeholder", entity) for entity in row["entities"]]
+
 
 _YES_NO = ("no", "yes")
 _INPUT = "{input}\n\nQuestion: \nAnswer:"
@@ -54,17 +80,33 @@ PROMPTS: dict[str, Prompt] = {
     "boolq": Prompt("{passage}\nQuestion: {question}?\nAnswer:", _YES_NO),
     "piqa": Prompt("Question: {goal}\nAnswer:", columns=("sol1", "sol2")),
     "siqa": Prompt("Q: {context} {question}\nA:", columns=("answerA", "answerB", "answerC")),
-    "hellaswag": Prompt("{activity_label}: {ctx_a} {ctx_b}", many="endings"),
-    "winogrande": Prompt("{option1}", columns=("sentence", "sentence")),
+    "hellaswag": Prompt("{activity_label}: {ctx_a} {ctx_b}", many="endings", scores=_without_brackets),
+    "winogrande": Prompt(
+        "{option1}",
+        columns=("sentence", "sentence"),
+        scores=lambda row: [" " + row["sentence"].partition("_")[2].strip()],
+    ),
     "arc_easy": Prompt("Question: {question}\nAnswer:", many="choices.text"),
     "arc_challenge": Prompt("Question: {question}\nAnswer:", many="choices.text"),
     "openbookqa": Prompt("{question_stem}", many="choices.text"),
     "wikitext": Prompt("{page}", rolling=True),
-    "lambada": Prompt("", columns=("text",)),
+    "lambada": Prompt(
+        "", columns=("text",), scores=lambda row: [row["text"][len(row["text"].rpartition(" ")[0].rstrip()) :]]
+    ),
     "cb": Prompt("{premise}\nQuestion: {hypothesis}. True, False, or Neither?\nAnswer:", ("True", "False", "Neither")),
-    "copa": Prompt("{premise} because", columns=("choice1", "choice2")),
-    "multirc": Prompt("{paragraph}\nQuestion: {question}\nAnswer:{answer}\nIs the answer correct?", _YES_NO),
-    "record": Prompt("{passage}\n\n  - {query}", many="entities", without="@highlight|@placeholder"),
+    "copa": Prompt(
+        "{premise} because",
+        columns=("choice1", "choice2"),
+        scores=lambda row: [f"  {row[one]}" for one in ("choice1", "choice2")],
+    ),
+    "multirc": Prompt(
+        "{paragraph}\nQuestion: {question}\nAnswer:{answer}\nIs the answer correct?",
+        _YES_NO,
+        scores=lambda row: [f" {row['answer']}\nIs the answer correct? yes"],
+    ),
+    "record": Prompt(
+        "{passage}\n\n  - {query}", many="entities", without="@highlight|@placeholder", scores=_with_entities
+    ),
     "rte": Prompt("{premise}\nQuestion: {hypothesis} True or False?\nAnswer:", ("True", "False")),
     "wic": Prompt(
         "Sentence 1: {sentence1}\nSentence 2: {sentence2}\nQuestion: Is the word 'table' used in the same way in the "
@@ -93,12 +135,17 @@ def lengths(prompt: Prompt, row: Mapping[str, Any], reader: Reader, max_length: 
     if prompt.rolling:
         n_tokens = reader.tokens_of(asked)
         return [n_tokens] if n_tokens <= max_length else [max_length] * math.ceil(n_tokens / max_length)
-    if prompt.generated and not (prompt.judged and str(row["output"]).strip(" .").lower() in _YES_NO):
+    if prompt.generated and not prompt.is_judged(row):
         return [min(reader.tokens_of(asked), max_length - new_tokens) + new_tokens - 1]
     texts = prompt.continuations(row)
     if not reader.exact and prompt.answers and len(prompt.answers) == len(texts) and " " not in "".join(texts):
         texts = texts[:1]  # answers of one token share a forward pass
     return [min(max_length, max(1, reader.tokens_of(asked + 1 + len(text.encode())) - 1)) for text in texts]
+
+
+def longest(name: str, rows: Sequence[Mapping[str, Any]], count: Callable[[str], int]) -> int:
+    """Tokens, by `count`, of the longest text that is scored whole: no window may be shorter. 0 where there is none."""
+    return max((count(text) for row in rows for text in set(PROMPTS[name].scored(row))), default=0)
 
 
 def planned(

@@ -15,10 +15,11 @@ from pydantic import Field
 
 from arch.errors import InputError
 from data.files import sha256
+from data.tokenizer import get_tokenizer, rank_file
 
 from ..planning import Planned, Reader
 from ..task import Loaded, Place, Say, Settings
-from .prompts import planned
+from .prompts import longest, planned
 from .rows import read_rows
 from .sets import DATA, TASKS, LmTask
 
@@ -88,7 +89,27 @@ class LmEvalTask:
         return self._planned[key]
 
     def check(self, reader: Reader) -> None:
-        self._window(reader.context_length)
+        """Also whether every answer fits into the window, where rows and tokenizer are there to know."""
+        max_length, _ = self._window(reader.context_length)
+        if (needed := self._longest_answer(reader.tokenizer)) > max_length:
+            raise self._too_short(max_length, needed)
+
+    def _longest_answer(self, tokenizer: str) -> int:
+        """In tokens, of the rows that are checked at every start; 0 where the tokenizer's file is not there. Raises
+        MissingData. Rows that are of no layout have no answers here: `data_hash` tells of them."""
+        file = self._file()
+        ranks = rank_file(tokenizer)
+        if ranks is not None and not ranks.exists():
+            return 0
+        status = file.stat()
+        key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
+        return _longest_of(*key)
+
+    def _too_short(self, max_length: int, needed: int) -> InputError:
+        return InputError(
+            f"{self.name}: an answer is longer than the window of {max_length} tokens, it needs at least {needed}: set "
+            f"evaluation.settings.{self.name}.max_length: {needed}"
+        )
 
     def _window(self, context_length: int) -> tuple[int, int]:
         """(tokens of a window, of a generated answer at most). Raises InputError where no prompt fits beside it."""
@@ -133,10 +154,7 @@ class LmEvalTask:
                     log_samples=False,
                 )
             except AssertionError:  # of lm-eval, which scores no answer longer than the window
-                raise InputError(
-                    f"{self.name}: an answer is longer than the window of {max_length} tokens: set "
-                    f"evaluation.settings.{self.name}.max_length"
-                ) from None
+                raise self._too_short(max_length, self._longest_answer(model.tokenizer.name)) from None
         assert found is not None
         return {
             **_values(found["results"][self.name], self.spec.metrics),
@@ -149,6 +167,17 @@ class LmEvalTask:
 
 def make(name: str, place: Place) -> LmEvalTask:
     return LmEvalTask(name, place)
+
+
+@lru_cache(maxsize=64)
+def _longest_of(path: Path, task: str, data: str, tokenizer: str, limit: int | None, size: int, mtime_ns: int) -> int:
+    """Computed again where the file has changed."""
+    try:
+        rows, _ = read_rows(path, task, data, CHECKED_BYTES)
+    except InputError:
+        return 0
+    known = get_tokenizer(tokenizer)
+    return longest(data, rows[:limit], lambda text: len(known.encode_array(text)))
 
 
 @lru_cache(maxsize=64)

@@ -11,9 +11,11 @@ import torch
 
 from analysis.evals.lmeval.adapter import CountingLM, hf_model, hf_tokenizer
 from analysis.evals.lmeval.local_tasks import local_task, merge_references
+from analysis.evals.lmeval.prompts import longest
 from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.task import make
+from analysis.evals.planning import Reader
 from analysis.evals.task import Loaded, Place
 from arch.errors import InputError
 from arch.lm import build_model
@@ -262,3 +264,29 @@ def test_the_key_follows_settings_and_data(tmp_path):
     assert key(tmp_path / "rows") == key()
     path.write_text(path.read_text().replace("bread", "brown"))
     assert key(tmp_path / "rows")[1] != key()[1]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_longest_answer_is_known_before_lm_eval_makes_its_requests(name):
+    """Against lm-eval's own requests: a blank at a text's end counts to the answer behind it."""
+    data = TASKS[name].data
+    rows = read_rows(ROWS / DATA[data].file)
+    task = local_task(name, rows)
+    task.build_all_requests(limit=None, rank=0, world_size=1)
+    scored = [r.args for r in task.instances if r.request_type == "loglikelihood"]
+    lengths = [len((one[0][len(one[0].rstrip()) :] + one[1]).encode()) for one in scored]
+    assert longest(data, rows, lambda text: len(text.encode())) == max(lengths, default=0)
+
+
+def test_a_window_that_an_answer_does_not_fit_is_told_with_the_length_that_it_needs(tmp_path, model):
+    row = {"goal": "a", "sol1": "b" * 300, "sol2": "c" * 1200, "label": 0}
+    (tmp_path / DATA["piqa"].file).parent.mkdir()
+    (tmp_path / DATA["piqa"].file).write_text(json.dumps(row) + "\n")
+    reader = Reader(model.config, 256, 1.0, True, None, False, "bytes")
+    told = r"window of 256 tokens, it needs at least 1201: set evaluation.settings.piqa.max_length: 1201$"
+    with pytest.raises(InputError, match=told):
+        make("piqa", Place(Path("corpus"), tmp_path)).check(reader)
+    with pytest.raises(InputError, match=told):
+        run("piqa", model, tmp_path, max_length=256)
+    make("piqa", Place(Path("corpus"), tmp_path, {"piqa": {"max_length": 1201}})).check(reader)
+    run("piqa", model, tmp_path, max_length=1201)

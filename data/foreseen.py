@@ -1,0 +1,90 @@
+"""What making a corpus would refuse, as far as that can be known quickly and without writing anything.
+
+The text is looked at up to its first document, its size taken from the files' sizes; tokens are never counted here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from arch.errors import InputError
+from data.corpus import Corpus, is_of
+from data.files import read_manifest
+from data.settings import CorpusSettings
+from data.sources import NAMED_FILE_PIECE, Counts, as_tuple, check_source, file_sizes, read_documents, source_bytes
+from data.tokenizer import get_tokenizer, rank_file
+
+LOOKED_AT = 1 << 26  # bytes of a source that are read to find its first document
+
+
+@dataclass(frozen=True)
+class Size:
+    """Tokens of both splits together. most: there cannot be more, whatever the text is; about: one a byte, an estimate
+    for the tokenizer of bytes, None for another."""
+
+    most: int
+    about: int | None
+
+
+def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
+    """The corpus at `directory` by its manifest and its files' sizes, None where there is none that is whole.
+
+    Raises InputError: it is of other settings; the source of another place, whose text it may hold too, is not there.
+    """
+    manifest = read_manifest(directory, verify=False)
+    if manifest is None or manifest.get("kind") != "corpus":
+        return None
+    if not is_of(settings, directory, manifest):
+        check_source(settings.source)
+    return Corpus(directory, manifest)
+
+
+def check_text(settings: CorpusSettings) -> list[str]:
+    """Raise InputError where a source is not there, is damaged at its start, or has no usable text, or its first record
+    has no `text_key`. Returns a line where so little as is read here cannot tell."""
+    check_source(settings.source)
+    usable = [_has_text(one, settings.text_key) for one in as_tuple(settings.source)]
+    if any(usable):
+        return []
+    shown = ", ".join(as_tuple(settings.source))
+    if None in usable:
+        return [f"corpus.source: no usable text in the first {LOOKED_AT >> 20} MiB of {shown}"]
+    raise InputError(f"corpus.source: no usable text in {shown}; give UTF-8 text")
+
+
+def _has_text(source: str, text_key: str) -> bool | None:
+    """None: not known, for the source goes on behind what was read."""
+    if source.startswith("synthetic:"):
+        return True
+    counts = Counts()
+    for _ in read_documents(source, text_key, counts, LOOKED_AT):
+        return True
+    return None if counts.read_bytes >= LOOKED_AT else False
+
+
+def check_tokenizer(name: str, fetch: bool) -> list[str]:
+    """Raise InputError where a tokenizer cannot be had. fetch: its rank file may be downloaded into tiktoken's folder,
+    as making the corpus does; else a line is returned where it is not there."""
+    path = rank_file(name)
+    if path is None or path.exists() or fetch:
+        if path is None or not path.exists():
+            get_tokenizer(name)
+        return []
+    return [f"corpus.tokenizer: the rank file of {name} is not in {path.parent} (TIKTOKEN_CACHE_DIR): it is downloaded"]
+
+
+def size_of(settings: CorpusSettings) -> Size | None:
+    """None where compressed files hide it. Raises InputError as check_source does."""
+    n_bytes = source_bytes(settings.source)
+    if n_bytes is None:
+        return None
+    most = 0
+    for one in as_tuple(settings.source):
+        sizes = file_sizes(one) or []
+        # every document ends in a token of its own: a record is longer than its text, a piece of a file is not
+        most += sum(size + size // NAMED_FILE_PIECE + 1 for size in sizes)
+        most += 2 * source_bytes(one) if not sizes else 0  # type: ignore[operator]
+    if settings.max_bytes is not None:
+        n_bytes, most = min(n_bytes, settings.max_bytes), min(most, 2 * settings.max_bytes)
+    return Size(most, n_bytes if settings.tokenizer == "bytes" else None)
