@@ -76,10 +76,11 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     from . import commands
     from .corpus_stage import check_corpus
     from .plan import show_plan
+    from .plan_notes import notes_of
 
     request = request_of(study, only, sets, out, as_json)
     later = _check_tasks(request.study, only, data_later=True)
-    table = commands.timed_plan(request)
+    table = commands.timed_plan(request) | notes_of(request)
     table["warnings"] += later + check_corpus(request, data_later=True)
     if as_json:
         print_json(table)
@@ -273,9 +274,10 @@ def _dry_run(request: Request, as_json: bool) -> None:
     from . import commands
     from .corpus_stage import check_corpus
     from .plan import show_plan
+    from .plan_notes import notes_of
 
     _check_tasks(request.study, request.only)
-    table = commands.timed_plan(request) | {"todo": commands.outstanding(request)}
+    table = commands.timed_plan(request) | notes_of(request) | {"todo": commands.outstanding(request)}
     table["warnings"] += check_corpus(request)
     if as_json:
         return print_json(table)

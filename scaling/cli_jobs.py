@@ -126,12 +126,14 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
+    from .evaluation import task_names
     from .status import show_jobs, show_status, status_rows
     from .submission import seen
 
     request = request_of(study, only, sets, out, as_json)
+    tasks = task_names(request)
     while True:
-        found = seen(request, status_rows(request.study, request.runs))
+        found = seen(request, status_rows(request.study, request.runs, tasks))
         _warn([found.warning] if found.warning else [])
         if as_json:
             told = {"study": request.study.name, "directory": str(request.study.directory)}

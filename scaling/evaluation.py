@@ -72,6 +72,17 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
     return make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), place_of(request))
 
 
+def task_names(request: Request) -> list[str] | None:
+    """Of the tasks that the study asks for; None where they cannot be made, which `check` tells. Imports nothing for a
+    study that names none."""
+    if not request.study.evaluation.tasks:
+        return ["validation"]
+    try:
+        return [task.name for task in eval_tasks(request, Choice())]
+    except InputError:
+        return None
+
+
 def check_settings(request: Request, tasks: Sequence[Task]) -> None:
     """Raise InputError where a task cannot be asked of one of the runs' models."""
     from analysis.evals import planning

@@ -98,6 +98,8 @@ def show_plan(table: dict[str, Any]) -> str:
     if totals["h200_days_at_40_percent"] >= 0.01:
         closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"
     closing += f"{table['expected']['text']}\n" if "expected" in table else ""
+    closing += f"{table['evaluations']['text']}\n" if "evaluations" in table else ""
+    closing += f"{table['fits']}\n" if "fits" in table else ""
     closing += "".join(f"warning: {line}\n" for line in table["warnings"])
     return f"{text_table(heads, lines)}\n{closing}everything goes to {table['directory']}/"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +16,16 @@ from .progress import clock
 from .rundir import RunDir
 from .spec import RunSpec, StudySpec
 
+VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
 CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
 
 
-def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any]]:
-    """One row a run: how far it came and why it stopped.
+def status_rows(
+    study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
+) -> list[dict[str, Any]]:
+    """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
+    told: `to_evaluate`, the pairs of a planned checkpoint and a task, is None then, and `evaluated` counts what there
+    is of any task.
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again.
     `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
@@ -42,7 +49,8 @@ def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any
                 "loss": last.get("loss"),
                 "tokens_per_s": last.get("tokens_per_s"),
                 "checkpoints": len(rundir.checkpoints(verify=False)),
-                "evaluated": len(list((rundir.path / "evals").glob("*/validation.json"))),
+                "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
+                "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
                 "seconds_left": _seconds_left(run, last) if status["state"] not in ("done", "failed") else None,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": last_host(rundir.path),
@@ -51,6 +59,17 @@ def status_rows(study: StudySpec, runs: Sequence[RunSpec]) -> list[dict[str, Any
             }
         )
     return rows
+
+
+def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
+    """Results of the files `names` (None: of all tasks), whatever they are worth today: `scaling eval` judges them."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for folder in os.scandir(rundir.path / "evals"):
+            if folder.name[:1].isdigit():
+                found = {name for name in os.listdir(folder) if name.endswith(".json")}
+                count += len(found if names is None else found & names)
+    return count
 
 
 def _left_out(rundir: RunDir) -> str:
@@ -83,7 +102,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
             short(speed) if speed else "-",
             clock(row["seconds_left"]) if row["seconds_left"] is not None else "-",
             str(row["checkpoints"]),
-            str(row["evaluated"]),
+            f"{row['evaluated']}/{'?' if row['to_evaluate'] is None else row['to_evaluate']}",
             str(row["restarts"]),
         ]
         line += [row["job"] or "-", row["node"] or "-"] if queue else []

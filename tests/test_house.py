@@ -44,6 +44,7 @@ SEES_ALL = (
         "scaling.evaluation",
         "scaling.eval_plan",
         "scaling.eval_progress",
+        "scaling.plan_notes",
         "scaling.submission",
         "scaling.__main__",
     ),

@@ -7,6 +7,7 @@ import pytest
 
 from arch.errors import InputError
 from scaling.cli import app
+from scaling.spec import load_study
 
 DRY_RUNS = (["run", "--dry-run"], ["train", "--dry-run"], ["submit", "--local", "--dry-run"])
 STUDY = """
@@ -85,3 +86,24 @@ def test_few_held_out_documents_are_told(study: Path, capsys: pytest.CaptureFixt
     few = ["--set", "corpus.validation_fraction=null", "--set", "corpus.validation_tokens=100"]
     app(["data", str(study), *few], standalone_mode=False)
     assert "held-out text is 1 document: its loss is that of one text" in capsys.readouterr().out
+
+
+def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def row(*sets: str) -> dict[str, int | None]:
+        words = [word for change in sets for word in ("--set", change)]
+        app(["status", str(study), "--json", *words], standalone_mode=False)
+        (found,) = json.loads(capsys.readouterr().out)["runs"]
+        return {name: found[name] for name in ("evaluated", "to_evaluate")}
+
+    steps = load_study(study).runs()[0].checkpoint_steps
+    for step in steps:
+        folder = study.parent / f"out/s/runs/tnl-14k-c64-s0/evals/{step:08d}"
+        folder.mkdir(parents=True)
+        for name in ("validation.json", "lambada.json", "piqa.failed"):
+            (folder / name).write_text("{}")
+    assert row() == {"evaluated": len(steps), "to_evaluate": len(steps)}
+    tasks = "evaluation.tasks=[piqa, lambada]"
+    assert row(tasks) == {"evaluated": 2 * len(steps), "to_evaluate": 3 * len(steps)}
+    assert row("evaluation.tasks=[piqua]")["to_evaluate"] is None
+    app(["status", str(study), "--set", tasks], standalone_mode=False)
+    assert f" {2 * len(steps)}/{3 * len(steps)} " in capsys.readouterr().out

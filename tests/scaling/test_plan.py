@@ -9,6 +9,7 @@ from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from scaling.commands import Request, headline
 from scaling.plan import PF_DAY, plan, short, show_plan, text_table
+from scaling.plan_notes import CROSSINGS, evaluation_time, fit_notes
 from scaling.spec import load_study
 
 
@@ -96,3 +97,38 @@ def test_short_and_text_table():
     assert [short(v) for v in (0, 999, 1234, 3.0e11)] == ["0", "999", "1.23 k", "300 G"]
     assert short(2.5e6, "B") == "2.5 MB"
     assert text_table(["a", "bb"], [["xyz", "1"]]).splitlines() == ["a    bb", "---  --", "xyz   1"]
+
+
+PLANNED = """
+name: s
+corpus: {source: "synthetic:0:60000"}
+grid: {archs: [tnl, llama], sizes: [6k, 14k], seeds: [0]}
+model: {context_length: 64}
+training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
+"""
+
+
+def test_what_the_fits_need_is_told(tmp_path):
+    from analysis.fits.optimum import MIN_CROSSINGS
+
+    assert CROSSINGS == MIN_CROSSINGS
+    (tmp_path / "s.yaml").write_text(PLANNED)
+    study = load_study(tmp_path / "s.yaml")
+    assert fit_notes(study.runs()) == (
+        "fits: pairs of neighbouring sizes: tnl, llama: 1; the curves of 3 pairs must cross for a law of N_opt, so "
+        "tnl, llama can have none; no size has two seeds: no intervals"
+    )
+    quick = fit_notes(load_study("quickstart").runs())
+    assert "can have none" not in quick and "two seeds or more" in quick
+
+
+def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):
+    (tmp_path / "s.yaml").write_text(PLANNED)
+    told = evaluation_time(Request(load_study(tmp_path / "s.yaml")))
+    assert told["seconds"] > 0 and told["basis"] == {"validation": "assumed"}
+    assert told["checkpoints"] == sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
+    missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
+    assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) is None
+    done = [sys.executable, "-m", "scaling.cli", "plan", str(tmp_path / "s.yaml")]
+    shown = subprocess.run(done, capture_output=True, text=True, check=True).stdout
+    assert "all evaluations are expected to take about " in shown and "\nfits: pairs of " in shown

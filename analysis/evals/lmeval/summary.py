@@ -3,6 +3,7 @@ Complexity Language Models" in its order, then what it does not have, and the av
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,7 +21,8 @@ PAPER = {task: task for task in TABLE4} | {
     "scrolls_plain": "scrolls",
 }
 GRID = ("first_length", "last_length", "n_lengths", "n_depths", "alpha_c", "alpha_d")
-NO_COLUMNS = ("run_id", "step", "n_tokens", "missing", "unlike")
+NO_COLUMNS = ("run_id", "step", "n_tokens", "missing", "unlike", "errors", "rows")
+MOST_COLUMNS = 110  # characters of a line that has its standard errors in the cells
 
 
 def summary(results: Iterable[Mapping[str, Any]], all_steps: bool = False) -> list[dict[str, Any]]:
@@ -28,7 +30,8 @@ def summary(results: Iterable[Mapping[str, Any]], all_steps: bool = False) -> li
 
     results: those of analysis.evals.standing; those of another version of a task do not count.
     Accuracies, niah_easy and SCROLLS in percent, perplexities a word; `missing` names the tasks that an average lacks
-    although it has others; `unlike` tells of tasks that were asked on less than all of their data.
+    although it has others; `unlike` tells of tasks that were asked on less than all of their data; `errors` has the
+    standard errors of columns, in their units, as far as lm-eval gives them; `rows` the rows evaluated by task.
     """
     checkpoints: dict[tuple[str, int], dict[str, Any]] = {}
     for result in results:
@@ -47,6 +50,8 @@ def summary(results: Iterable[Mapping[str, Any]], all_steps: bool = False) -> li
             "n_tokens": found["n_tokens"],
             **_line(found["values"]),
             "unlike": found["unlike"],
+            "errors": _errors(found["values"]),
+            "rows": {task: n for task, values in found["values"].items() if (n := values.get("n_documents"))},
         }
         for (run_id, step), found in sorted(checkpoints.items())
         if all_steps or step == last[run_id]
@@ -76,6 +81,18 @@ def _line(values: dict[str, dict[str, float | None]]) -> dict[str, Any]:
     return {name: found[name] for name in (*PAPER, *ours)} | {"missing": missing}
 
 
+def _errors(values: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
+    """The standard error of each column of one task that has one; averages have none."""
+    found = {
+        task: headline(task, {metric: values.get(task, {}).get(f"{metric}_stderr")}, metric)
+        for task in (*TABLE4, "siqa")
+        for metric in TASKS[task].metrics[:1]
+    }
+    found["wikitext_ppl"] = values.get("wikitext", {}).get("word_perplexity_stderr")
+    found["lambada_ppl"] = values.get("lambada", {}).get("perplexity_stderr")
+    return {name: error for name, error in found.items() if error is not None}
+
+
 def _begun(average: Average, tasks: tuple[str, ...]) -> bool:
     return 0 < len(average.missing) < len(tasks)
 
@@ -97,21 +114,45 @@ def show_summary(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[tupl
     and which of table 4's columns no line has."""
     names = [name for name in (rows[0] if rows else {}) if name not in NO_COLUMNS]
     used = [name for name in names if any(row[name] is not None for row in rows)]
-    cells = [
-        (row["run_id"], f"{row['step']:,}", *(_cell(row[name], name in row["missing"]) for name in used))
-        for row in rows
-    ]
-    notes = sorted({f"* {name} without {', '.join(tasks)}" for row in rows for name, tasks in row["missing"].items()})
+    heads = ("run", "step", *used)
+    cells, notes = _cells(rows, used, True), list[str]()
+    if rows and sum(max(map(len, column)) + 2 for column in zip(heads, *cells, strict=True)) - 2 > MOST_COLUMNS:
+        cells, notes = _cells(rows, used, False), _told("standard errors", [row["errors"] for row in rows], 2)
+    notes += _told("rows evaluated", [row["rows"] for row in rows], 0)
+    notes += sorted({f"* {name} without {', '.join(tasks)}" for row in rows for name, tasks in row["missing"].items()})
     notes += sorted({f"{task} on {words}" for row in rows for task, words in row["unlike"].items()})
     absent = [name for name in names if name in PAPER and name not in used]
     if absent:
         words = ["csr"] if set(TABLE4) <= set(absent) else [name for name in absent if name in TABLE4]
         words += [PAPER[name] for name in absent if name not in TABLE4 and PAPER[name]]
         notes.append(f"of table 4 not here: {', '.join(absent)} (scaling eval STUDY --tasks {','.join(words)})")
-    return ("run", "step", *used), cells, notes
+    return heads, cells, notes
 
 
-def _cell(value: float | None, partial: bool) -> str:
+def _cells(rows: list[dict[str, Any]], used: list[str], errors: bool) -> list[tuple[str, ...]]:
+    return [
+        (
+            row["run_id"],
+            f"{row['step']:,}",
+            *(_cell(row[name], name in row["missing"], row["errors"].get(name) if errors else None) for name in used),
+        )
+        for row in rows
+    ]
+
+
+def _told(what: str, found: list[dict[str, float]], digits: int) -> list[str]:
+    """Each name's number over the lines, from the least to the most where they differ, in lines of a table's width."""
+    parts = []
+    for name in dict.fromkeys(name for one in found for name in one):
+        values = [one[name] for one in found if name in one]
+        ends = [f"{end:,.{digits}f}" for end in (min(values), max(values))]
+        parts.append(f"{name} {' to '.join(dict.fromkeys(ends))}")
+    told = f"{what}: {', '.join(parts)}"
+    return textwrap.wrap(told, MOST_COLUMNS, subsequent_indent="  ", break_on_hyphens=False) if parts else []
+
+
+def _cell(value: float | None, partial: bool, error: float | None) -> str:
     if value is None:
         return "-"
-    return (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
+    told = (f"{value:.2f}" if value < 1e5 else f"{value:.2e}") + ("*" if partial else "")
+    return told if error is None else f"{told} ± " + (f"{error:.2f}" if error < 1e5 else f"{error:.2e}")

@@ -84,3 +84,23 @@ def test_superglue_has_two_averages_and_no_result_of_another_version():
     (row,) = summary([*given, result("a", 10, "multirc", acc=0.5, em=0.01)])
     assert row["superglue_avg"] == 50.0 and row["superglue_hgrn"] == pytest.approx(301 / 7)
     assert "superglue_hgrn" not in row["missing"]
+
+
+def test_numbers_have_their_errors_and_the_rows_they_are_of():
+    """A data set that was cut to 400 of its rows is seen in the table."""
+    given = [
+        result("a", 10, "piqa", acc=0.5, acc_stderr=0.025, n_documents=400),
+        result("b", 10, "piqa", acc=0.6, acc_stderr=0.0114, n_documents=1838),
+        result("b", 10, "lambada", perplexity=12.0, perplexity_stderr=0.5, n_documents=3),
+    ]
+    rows = summary(given)
+    assert rows[0]["errors"] == {"piqa": 2.5} and rows[0]["rows"] == {"piqa": 400}
+    heads, cells, notes = show_summary(rows)
+    assert [line[heads.index("piqa")] for line in cells] == ["50.00 ± 2.50", "60.00 ± 1.14"]
+    assert cells[1][heads.index("lambada_ppl")] == "12.00 ± 0.50"
+    assert notes[0] == "rows evaluated: piqa 400 to 1,838, lambada 3"
+    wide = [result("a", 10, task, n_documents=7, **{f: v for m in TASKS[task].metrics[:1] for f, v in
+            ((m, 0.5), (f"{m}_stderr", 0.0123))}) for task in TABLE4]  # fmt: skip
+    heads, cells, notes = show_summary(summary(wide))
+    assert cells[0][heads.index("piqa")] == "50.00" and notes[0].startswith("standard errors: boolq 1.23, piqa 1.23")
+    assert all(len(note) <= 110 for note in notes[:4])
