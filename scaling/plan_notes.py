@@ -43,8 +43,9 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:
-    """Of every planned checkpoint's evaluation, what is done included: {"seconds", "checkpoints", "unknown":
-    tasks that cannot tell, "basis": {task: measured or assumed}, "text"}; None where the tasks' data or the corpus are not there to know."""
+    """Of every planned checkpoint's evaluation, what is done included: {"seconds", "checkpoints", "unknown": tasks that
+    cannot tell, "basis": {task: measured or assumed}, "text"}; None where the tasks' data or the corpus are not there
+    to know."""
     from analysis.evals import forecast
     from flops.hardware import DEVICES
     from jobs.local import at_once, visible_gpus
@@ -71,8 +72,8 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
         f"{how}: {', '.join(task for task in basis if basis[task] == how)}" for how in dict.fromkeys(basis.values())
     ]
     text = (
-        f"all evaluations are expected to take about {duration(seconds / workers)} here: {n_checkpoints:,} checkpoints, "
-        f"{workers} worker(s) (pace {'; '.join(told)})"
+        f"all evaluations are expected to take about {duration(seconds / workers)} here: "
+        f"{n_checkpoints:,} checkpoints, {workers} worker(s) (pace {'; '.join(told)})"
         + (f"; without {', '.join(unknown)}, which cannot tell" if unknown else "")
     )
     result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "unknown": unknown}
