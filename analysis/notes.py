@@ -11,6 +11,7 @@ from analysis.axes import power_of_ten
 from analysis.fits.laws import is_curved
 from analysis.fits.optimum import FIELLER
 from analysis.fits.optimum import METHOD as CROSSINGS
+from analysis.palette import name_of
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -27,18 +28,24 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
     lines = list(fits.get("warnings", []))
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
-            lines.append(f"{arch}: not fitted: {one['reason']}")
+            lines.append(f"{name_of(arch)}: not fitted: {one['reason']}")
             continue
         for law, name in (("loss", "alpha, beta"), ("n_opt", "a, b")):
             if not one["laws"][law]["identified"]:
-                lines.append(f"{arch}: {name} not identified: {one['laws'][law]['reason']}")
+                lines.append(f"{name_of(arch)}: {name} not identified: {one['laws'][law]['reason']}")
         if is_curved(one["laws"]["loss"]):
             lines += _curvature_notes(arch, one["laws"]["loss"])
+            if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
+                lines.append(
+                    f"{name_of(arch)}: the curve is steep early on: state fit.range.{arch} in the study file to leave "
+                    f"that out, from about where the two smallest sizes cross to where the largest ones end; where "
+                    f"it is convex still, it is no power law"
+                )
         misfit = one["laws"]["n_opt"].get("misfit")
         if misfit and misfit["scale"] > 1:
             lines.append(
-                f"{arch}: the crossings scatter more than seeds explain (chance {misfit['chance']:.3f}); the intervals "
-                f"of a and b take {misfit['scale']:.2f} times the seed noise"
+                f"{name_of(arch)}: the crossings scatter more than seeds explain (chance {misfit['chance']:.3f}); the "
+                f"intervals of a and b take {misfit['scale']:.2f} times the seed noise"
             )
         for run in one["left_out"]:
             lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
@@ -60,7 +67,9 @@ def method_notes(fits: dict[str, Any]) -> list[str]:
     """How the intervals and the optimum were made."""
     lines = [interval_text(fits)]
     moved = {arch: loss.get("level_bias") for arch, loss in _fitted(fits, "loss")}
-    if told := ", ".join(f"{arch} {math.expm1(bias):+z.2%}" for arch, bias in moved.items() if bias is not None):
+    if told := ", ".join(
+        f"{name_of(arch)} {math.expm1(bias):+z.2%}" for arch, bias in moved.items() if bias is not None
+    ):
         lines.append(
             f"the lowest of several curves that chance has moved lies too low: by simulation the level of L is off by "
             f"{told}. Its interval (beta, the band) is corrected for that, the line is not: it follows the envelope, "
@@ -78,22 +87,24 @@ def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
     told = loss.get("curvature")
     if not told:
         return []
+    if told["shape"] == "ragged":
+        why = "" if told["tested"] else f" ({told['reason']})"
+        return [
+            f"{name_of(arch)}: a pure power law does not describe this curve: its points lie "
+            f"{math.expm1(loss['off_line']):.1%} off the line; no interval and no loss by it is given{why}"
+        ]
     if not told["tested"]:
-        if told["found"]:
-            return [
-                f"{arch}: a pure power law does not describe this curve: its points lie {loss['off_line']:.1%} off the "
-                f"line; no interval is given for it ({told['reason']})"
-            ]
-        return [f"{arch}: whether L(C) is a power law was not tested: {told['reason']}"]
+        return [f"{name_of(arch)}: whether L(C) is a power law was not tested: {told['reason']}"]
     seen = "none" if told["visible"] is None else f"one of {told['visible']:.2f} nats/token"
     if told["found"]:
         why = "as an irreducible loss makes it" if told["shape"] == "convex" else "which no irreducible loss makes"
         return [
-            f"{arch}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of this "
-            f"under a power law: {chance(loss):.3f}); no interval is given for it"
+            f"{name_of(arch)}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of "
+            f"this under a power law: {chance(loss):.3f}), its points lie {math.expm1(loss['off_line']):.1%} off the "
+            f"line; no interval and no loss by it is given"
         ]
     return [
-        f"{arch}: no bend of L(C) was found (it leans {lean(told)}, by what noise does with a chance of "
+        f"{name_of(arch)}: no bend of L(C) was found (it leans {lean(told)}, by what noise does with a chance of "
         f"{chance(loss):.2f}); the test finds an irreducible loss of half the lowest loss in {told['power_half']:.0%} "
         f"of such studies, and with 80% chance {seen}"
     ]
@@ -139,7 +150,7 @@ def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
         )
         if found[key]
     ]
-    return [f"{arch}: of {found['n_crossings']} crossings {', '.join(told)}"] if told else []
+    return [f"{name_of(arch)}: of {found['n_crossings']} crossings {', '.join(told)}"] if told else []
 
 
 def _optimum_text(fits: dict[str, Any]) -> str:
@@ -169,7 +180,7 @@ def extrapolation_text(fits: dict[str, Any]) -> str:
         return "nothing was fitted"
     low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)
     return (
-        f"the laws rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP, those of N_opt and D_opt on less (the "
-        f"table of diagnostics says what); every number outside, coefficients at C = 1 FLOP included, is an "
+        f"the laws of L rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP in all, those of N_opt and D_opt on "
+        f"ranges of their own (table of diagnostics); every number outside, coefficients at C = 1 FLOP included, is an "
         f"extrapolation, and an interval over seeds does not cover its error"
     )

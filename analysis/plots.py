@@ -162,10 +162,10 @@ def _arch_row(
             _add_crossings(figure, row, column, one["crossings"], y_name)
         if law["identified"]:
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
+            low, high = law["range"]
+            figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
         elif law_name != "d_opt":  # its reason is that of n_opt
             _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
-        low, high = one["range"]
-        figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
 
 
 def _add_curves(
@@ -296,7 +296,7 @@ def _legends(
     trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
     figure.add_trace(trace, row=1, col=1)
     figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
-    figure.add_trace(legend_line("range of the fit", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
+    figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:
         figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)
     second = 1 - (1 - gap * (rows - 1)) / rows - gap

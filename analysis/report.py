@@ -71,7 +71,7 @@ def page(
         "<p class=notes>Curves are smoothed losses (dotted: runs left out of the fits); points are the lowest loss at "
         "each compute, coloured by the size that owns it; hollow ones say nothing about the optimal size. Diamonds are "
         "the crossings of neighbouring sizes, at the geometric mean of the two (open: extrapolated). Brackets: "
-        "interval of the exponent. Shaded: the range of compute of the fit.</p>",
+        "interval of the exponent. Shaded: the range of compute that the law rests on.</p>",
         "<h2>Laws</h2>",
         _table([{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)], names=True),
         _list([*law_notes(fits), extrapolation_text(fits)]),

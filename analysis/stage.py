@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.spec import RunSpec, StudySpec
 
-FIT_VERSION = 9  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 5  # of the page
+FIT_VERSION = 10  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 6  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 

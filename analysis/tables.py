@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analysis.axes import power_of_ten
@@ -10,6 +11,7 @@ from analysis.fits.optimum import METHOD as CROSSINGS
 from analysis.notes import chance, lean
 
 NO_POWER_LAW = f"({CURVED})"
+NOT_SO = " (no power law)"
 MANY = 0.1  # of the replicates; from here on the cell says how many failed
 
 HEADINGS = {
@@ -36,7 +38,7 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             {
                 "arch": arch,
                 "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if is_curved(laws["loss"]) else ""),
-                "beta": estimate(laws["loss"], "coef"),
+                "beta": estimate(laws["loss"], "coef") + (NOT_SO if is_curved(laws["loss"]) else ""),
                 "a": estimate(laws["n_opt"], "exponent"),
                 "b": estimate(laws["d_opt"], "exponent"),
                 "r2": "" if r2 is None else f"{r2:.4f}",
@@ -55,7 +57,7 @@ def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             rows.append(row | {"alpha": "not fitted"})
             continue
         loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
-        row["alpha"] = estimate(loss, "exponent", ".3f") + (" (no power law)" if is_curved(loss) else "")
+        row["alpha"] = estimate(loss, "exponent", ".3f") + (NOT_SO if is_curved(loss) else "")
         row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
         row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
         rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})
@@ -94,7 +96,7 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             continue
         row = {"architecture": arch}
         if not told["tested"]:
-            off = f"{one['laws']['loss']['off_line']:.1%}"
+            off = f"{math.expm1(one['laws']['loss']['off_line']):.1%}"
             missed = (
                 f"does not describe this curve: its points lie {off} off the line" if told["found"] else "not tested"
             )
@@ -124,9 +126,9 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         {
             "architecture": arch,
             "C": convention,
-            "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
+            "range of L (FLOP)": _range(one["loss"]),
             "alpha": estimate(one["loss"], "exponent") + (f" {NO_POWER_LAW}" if one["loss"]["curved"] else ""),
-            "beta": estimate(one["loss"], "coef"),
+            "beta": estimate(one["loss"], "coef") + (NOT_SO if one["loss"]["curved"] else ""),
             "a": estimate(one["n_opt"], "exponent"),
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
             "b": estimate(one["d_opt"], "exponent"),
@@ -153,7 +155,7 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             {
                 "architecture": arch,
                 "runs": str(one["n_runs"]),
-                "range of C (FLOP)": " – ".join(power_of_ten(value) for value in one["range"]),
+                "range of L (FLOP)": _range(one["laws"]["loss"]),
                 "loss falls over": f"{found.get('falling_decades', 0):.2f} decades",
                 "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
                 "not in L(C): no size near the optimal one": str(one["laws"]["loss"]["n_outside"]),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.axes import minus, power_of_ten
+from analysis.fits.verdict import MISSED
 from analysis.palette import name_of
 
 ANOTHER_SIZE = {
@@ -27,18 +28,20 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
     loss = _with_interval(told["archs"][best], "loss", _loss)
+    is_apart = any(told["archs"][arch]["apart"] for arch in others)
+    reached = f"{where}, the largest compute that all {len(told['archs'])} architectures that were fitted reached"
     if not others:
         lines = [f"{name_of(best)} alone was fitted: its loss at {where}, the largest compute it reached, is {loss}."]
+    elif is_apart:
+        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} nats/token."]
     else:
-        lines = [
-            f"{name_of(best)} has the lowest loss at {where}, the largest compute that all {len(told['archs'])} "
-            f"architectures that were fitted reached: {loss} nats/token."
-        ]
+        noise = " by more than seed noise" if fits["interval"]["seed_noise"] is not None else ""
+        lines = [f"No architecture is told apart{noise} at {reached}; lowest: {name_of(best)}, {loss} nats/token."]
     for apart, text in (
         (False, "not distinguishable from it: the difference is within seed noise"),
         (True, "worse by more than seed noise"),
     ):
-        if found := [name_of(arch) for arch in others if told["archs"][arch]["apart"] is apart]:
+        if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["apart"] is apart]):
             lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with two seeds: whether the differences are more than chance is not known.")
@@ -93,14 +96,18 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
             f"Intervals: {told['level']:.0%}, over other seeds alone (noise {noise['s']:.2%} of the loss, "
             f"{noise['df']} degrees of freedom){more}. Other text, learning rates or budgets may change the order."
         )
-    for reason, text in ANOTHER_SIZE.items():
-        if found := [name_of(arch) for arch, one in archs.items() if one["censored"] == reason]:
-            lines.append(f"{_listed(found)}: {text}.")
+    alike: dict[str, list[str]] = {}
+    for arch, one in archs.items():
+        if text := _another_size(one):
+            alike.setdefault(text, []).append(name_of(arch))
+    lines += [f"{_listed(found)}: {text}." for text, found in alike.items()]
+    if archs and fits["settings"]["loss"] == "train_smoothed":
+        lines.append("A smoothed curve ends half its window before its run does, so C is below what the runs spent.")
     parts = [at[part] for one in archs.values() for at in one["predictions"] for part in ("n_opt", "d_opt", "loss")]
     if any((part["beyond"] or 1) > 1 for part in parts):
         lines.append("~: beyond the compute that the law rests on; no interval covers the error of that.")
     if any(part["value"] is not None and part["interval"] is None for part in parts) and noise is not None:
-        lines.append("No interval for a law that does not describe its curve, nor for a line outside of its points.")
+        lines.append("No interval for a line outside of its points, nor where too many replicates gave none.")
     for arch, fitted in fits["archs"].items():
         if not fitted["fitted"]:
             lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
@@ -110,6 +117,18 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _another_size(one: dict[str, Any]) -> str | None:
+    """Why another size may be better; None where the best lies between others. Where no other size was trained as far
+    nothing was compared, and the size's place in the ladder says nothing."""
+    if one["censored"] is None or one["censored"] not in ANOTHER_SIZE:
+        return None
+    if one["n_sizes"] == 1:
+        return "only one size was trained, so nothing tells which is best"
+    if one["n_rivals"] == 0:
+        return f"only {one['size']} was trained that far, so nothing tells whether it is the best size there"
+    return ANOTHER_SIZE[one["censored"]]
+
+
 def _with_interval(one: dict[str, Any], key: str, show: Any) -> str:
     tail = f" [{show(one['interval'][0])}, {show(one['interval'][1])}]" if one["interval"] else ""
     return f"{show(one[key])}{tail}"
@@ -117,7 +136,7 @@ def _with_interval(one: dict[str, Any], key: str, show: Any) -> str:
 
 def _predicted(one: dict[str, Any], show: Any) -> str:
     if one["value"] is None:
-        return "not identified"
+        return str(one["reason"]) if str(one["reason"]).startswith(MISSED) else "not identified"
     return ("~" if one["beyond"] > 1 else "") + _with_interval(one, "value", show)
 
 

@@ -20,7 +20,8 @@ def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Seque
     noise ([low, high]); steps (D_opt over `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b
     and ratio_per_decade (what a tenfold C does to the ratio), identity_error and cost_growth (see ArchLaws), in_range
     (C was fitted), beyond and loss_beyond (how many times C lies outside the range of N_opt and D_opt, and of the
-    loss; 1 inside). None where a law was not identified.
+    loss; 1 inside), loss_misses (a pure power law does not describe L(C)) and loss_off_line (by what share of the loss
+    it misses its own points, root mean square). None where a law was not identified.
 
     Raises InputError for an architecture that the laws do not have.
     """
@@ -51,10 +52,17 @@ def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Seque
                 "c_max": law.range[1] if law.range else None,
                 "in_range": _beyond(law.range, c) == 1 if law.range else None,
                 "beyond": _beyond(law.range, c) if law.range else None,
+                "loss_misses": law.curved if law.loss else None,
+                "loss_off_line": law.off_line if law.loss else None,
                 "loss_beyond": _beyond(law.loss_range, c) if law.loss_range else None,
             }
         )
     return rows
+
+
+def _missed(row: dict[str, Any]) -> str:
+    off = row["loss_off_line"]
+    return str(row["arch"]) if off is None else f"{row['arch']} (off by about {off:.1%} inside)"
 
 
 def _beyond(span: tuple[float, float], c: float) -> float:
@@ -93,10 +101,12 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
             f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}; no interval "
             f"of a fit covers that"
         )
-    curved = [row["arch"] for row in rows if laws.archs[row["arch"]].curved]
+    curved = [row for row in rows if row["loss_misses"]]
     if curved:
+        missed = ", ".join(_missed(row) for row in curved)
         found.append(
-            f"a pure power law does not describe L(C) of {', '.join(curved)}: a loss outside of the fitted range is off"
+            f"a pure power law does not describe L(C) of {missed}: its loss is off inside of the fitted range too, and "
+            f"by more outside"
         )
     long = []
     for row in rows:

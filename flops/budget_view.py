@@ -14,10 +14,11 @@ from .tables import Column, Table, digits, short
 
 @dataclass(frozen=True)
 class _Value:
-    """A number by a law, and how many times C lies outside of the law's range."""
+    """A number by a law, how many times C lies outside of its range, and whether the law misses its own points."""
 
     value: float
     beyond: float
+    misses: bool = False
 
 
 def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence[str]) -> tuple[Table, dict[str, Any]]:
@@ -34,11 +35,13 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
         _marked("tokens_per_param", "D/N", digits),
         _marked("ratio_6nd", "6ND/C", lambda value: f"{value:.3g}"),
         Column("a_plus_b", "a + b", lambda value: "-" if value is None else f"{value:.3f}"),
-        Column("beyond", "C outside\nthe range", _times),
+        *_outside(rows),
     ]
     columns += [
         Column(key, csv_only=True)
-        for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max", "in_range", "loss_beyond")
+        for key in ("ratio_per_decade", "cost_growth", "identity_error", "c_min", "c_max", "in_range")
+        + ("loss_misses", "loss_off_line")
+        + (() if _ranges_differ(rows) else ("loss_beyond",))
     ]
     title = f"C = {c:.4g} FLOP = {c / PF_DAY:.4g} PF-days by {laws.source}"
     names = laws.conventions
@@ -56,6 +59,8 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
         notes.append(
             "~: extrapolated beyond the compute that was fitted. No interval of a fit covers the error of that."
         )
+    if any(row["loss_misses"] for row in rows):
+        notes.append("?: the law misses the points that it was fitted to by more than noise, inside the range too.")
     if most > FAR:
         notes.append(f"(~): more than {FAR:.0f} times beyond: a guess.")
     data = {
@@ -73,15 +78,33 @@ def _with_marks(row: dict[str, Any]) -> dict[str, Any]:
     marked = dict(row)
     for key in ("n_opt", "d_opt", "loss", "steps", "tokens_per_param", "ratio_6nd"):
         beyond = row["loss_beyond" if key == "loss" else "beyond"]
-        marked[key] = None if row[key] is None else _Value(row[key], beyond or 1.0)
+        misses = key == "loss" and bool(row["loss_misses"])
+        marked[key] = None if row[key] is None else _Value(row[key], beyond or 1.0, misses)
+    if row["n_opt"] is None:
+        marked["beyond"] = None
     return marked
+
+
+def _ranges_differ(rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether C lies otherwise in the range of some N_opt than in that of its loss."""
+    return any(row["n_opt"] is None or row["beyond"] != row["loss_beyond"] for row in rows)
+
+
+def _outside(rows: Sequence[dict[str, Any]]) -> list[Column]:
+    """How far C lies outside of what was fitted: in one column, or in one for the loss and one for N_opt."""
+    if not _ranges_differ(rows):
+        return [Column("beyond", "C outside\nthe range", _times)]
+    return [
+        Column("loss_beyond", "C outside\nL's range", _times),
+        Column("beyond", "C outside\nN_opt's", _times),
+    ]
 
 
 def _marked(key: str, head: str, show: Callable[[float], str]) -> Column:
     def cell(found: _Value | None) -> str:
         if found is None:
             return "-"
-        text = show(found.value)
+        text = ("?" if found.misses else "") + show(found.value)
         return text if found.beyond == 1 else f"~{text}" if found.beyond <= FAR else f"(~{text})"
 
     return Column(key, head, cell, csv=lambda found: None if found is None else found.value)

@@ -23,6 +23,7 @@ FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
 MOST_EXPONENT = 100.0
+MOST_OFF = 100.0  # of log loss; beyond it the points follow no line at all
 PARTS = ("loss", "n_opt", "d_opt")
 
 
@@ -70,10 +71,11 @@ class Band:
 class ArchLaws:
     """The laws of one architecture; a part that was not identified is None, with its reason.
 
-    range: FLOP that were fitted, for N_opt where it was identified; loss_range: for the loss, None where that was not
-    identified; most_tokens: of the longest run behind the laws;
+    range: FLOP that were fitted, for N_opt where it was identified, else for the loss; loss_range: for the loss, None
+    where that was not identified; most_tokens: of the longest run behind the laws;
     cost_growth: p of a token's training cost ~ N^p in the law's own convention, 1 for 6N, None where it is not known;
-    curved: the fit found that a pure power law does not describe L(C). bands: over seed noise alone.
+    curved: the fit found that a pure power law does not describe L(C); off_line: how far its points lie off its
+    line, root mean square as a share of the loss, None where it is not known. bands: over seed noise alone.
     """
 
     loss: PowerLaw | None
@@ -84,6 +86,7 @@ class ArchLaws:
     most_tokens: float | None
     cost_growth: float | None
     curved: bool = False
+    off_line: float | None = None
     loss_range: tuple[float, float] | None = None
     bands: dict[str, Band] = field(default_factory=dict)  # of the parts that have an interval
 
@@ -189,7 +192,11 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
                 raise ValueError(f"in {part}: {numbers}")
             laws[part] = PowerLaw(*numbers)
     reasons = {part: str(one["laws"][part]["reason"]) for part, law in laws.items() if law is None}
-    span = _span((one["laws"]["n_opt"] if laws["n_opt"] else one)["range"])
+    loss_span = _span(one["laws"]["loss"]["range"]) if laws["loss"] else None
+    span = _span(one["laws"]["n_opt"]["range"]) if laws["n_opt"] else loss_span or _span(one["range"])
+    off = one["laws"]["loss"].get("off_line")
+    if off is not None and not (isinstance(off, float) and 0 <= off < MOST_OFF):
+        raise ValueError(f"in loss.off_line: {off!r}")
     growth = one["diagnostics"].get("cost_growth")
     if growth is not None and not (isinstance(growth, float) and math.isfinite(growth)):
         raise ValueError(f"in diagnostics.cost_growth: {growth!r}")
@@ -197,10 +204,11 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         **laws,
         reasons=reasons,
         range=span,
-        loss_range=_span(one["laws"]["loss"]["range"]) if laws["loss"] else None,
+        loss_range=loss_span,
         most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
         cost_growth=growth,
         curved=bool((one["laws"]["loss"].get("curvature") or {}).get("found")),
+        off_line=None if off is None else math.expm1(off),
         bands=bands,
     )
 

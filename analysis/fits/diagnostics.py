@@ -14,6 +14,7 @@ from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
 
+SLACK = 1 + 1e-9  # of a stored end of a range, after its round trip through a logarithm
 FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 
 
@@ -56,7 +57,12 @@ def diagnose(
     if covered.any():
         loss = envelope.log_loss[0, covered]
         result["loss_first_last"] = [float(np.exp(loss[0])), float(np.exp(loss[-1]))]
-        result["falling_decades"] = float((log_c[covered][loss.argmin()] - log_c[covered][0]) / math.log(10))
+    if rests_on:
+        # over the points of L(C) alone, so that it is at most `decades`
+        used = covered & (code != WARMUP)
+        used &= (np.exp(log_c) >= rests_on[0] / SLACK) & (np.exp(log_c) <= rests_on[1] * SLACK)
+        loss, at = envelope.log_loss[0, used], log_c[used]
+        result["falling_decades"] = float((at[loss.argmin()] - at[0]) / math.log(10))
     n_opt, d_opt = laws["n_opt"], laws["d_opt"]
     if n_opt["identified"] and d_opt["identified"]:
         growth = cost_growth(curves, n_opt["range"], n_opt)

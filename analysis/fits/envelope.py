@@ -32,7 +32,7 @@ SMALLEST, LARGEST, WARMUP, ENDED, UNCOVERED, UNRIVALLED = 1, 2, 3, 4, 5, 6
 class SizeCurve:
     """One size's smoothed curve, its seeds averaged in log loss. C in FLOP of one convention; loss in nats a token.
 
-    Up to `warmup_tokens` a point counts as inside warm-up: with a smoothed loss, until the whole window has left it.
+    Before `warmup_tokens` a point counts as inside warm-up: with a smoothed loss, until the whole window has left it.
     """
 
     size: str
@@ -81,6 +81,7 @@ def extract(
 
     rank = np.arange(len(curves))
     warm_until = np.log([max(curve.warmup_tokens, 1e-300) * curve.flops_per_token for curve in curves])
+    warm_until -= 1e-12 * np.abs(warm_until)  # a range that begins where the warm-up ends keeps its first point
     code = np.zeros(owner.shape, dtype=int)
     if censor:
         code[owner == rank[-1]] = LARGEST
@@ -90,7 +91,7 @@ def extract(
         rival = np.isfinite(table[1:]) & (log_c > warm_until[1:, None])
         above = np.concatenate([rival, np.ones((1, len(log_c)), dtype=bool)])
         code[(code == 0) & ~above[owner, np.arange(len(log_c))]] = UNRIVALLED
-    code[(log_c[None] <= warm_until[owner]) & np.isfinite(log_loss)] = WARMUP
+    code[(log_c[None] < warm_until[owner]) & np.isfinite(log_loss)] = WARMUP
     code[~np.isfinite(log_loss)] = UNCOVERED
     return Envelope(log_c, log_loss, owner, code)
 

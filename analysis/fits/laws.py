@@ -134,7 +134,8 @@ def _described(curves: Sequence[SizeCurve], one: Crossing | Missing) -> dict[str
 
 def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, level: float) -> dict[str, Any]:
     """L(C) through the settled points of the envelope, less its steps. `steps`: their mean, as a share of the loss;
-    n_outside: settled points left out because no size near the optimal one has a curve there."""
+    n_outside: settled points left out because no size near the optimal one has a curve there; off_line: root mean
+    square distance of the points from the line, in log loss; steep_early: the points fall faster early on."""
     after = settled(envelope)[0]
     used = after & taken.inside
     few = f"{used.sum()} points of the range lie on a curve, after its warm-up; a line needs two"
@@ -145,17 +146,18 @@ def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, l
         law["steps"] = float(np.expm1(taken.excess[used].mean()))
         line = math.log(law["centre"][1]) + law["exponent"] * (np.log(c) - math.log(law["centre"][0]))
         law["off_line"] = float(np.sqrt(((np.log(loss) - line) ** 2).mean()))
+        law["steep_early"] = bool(used.sum() > 2 and np.polyfit(np.log(c), np.log(loss), 2)[0] > 0)
     return law | {"n_outside": int((after & ~taken.inside).sum())}
 
 
 def _curvature(
     envelope: Envelope, steps: Steps | None, replicates: Replicates | None, off_line: float, noise: SeedNoise | None
 ) -> dict[str, Any]:
-    """The test's outcome as plain data. off_line: root mean square distance of the points from the line, in log loss;
-    where there can be no test it alone tells a line that misses them."""
+    """The test's outcome as plain data; where there can be no test, or it finds no bend, `off_line` alone tells a line
+    that misses its points."""
+    ragged = off_line > max(RAGGED, TIMES_NOISE * (noise.s if noise else 0.0))
     if replicates is None or replicates.log_loss is None or noise is None or steps is None:
         why = "N_opt is not identified, so the envelope's steps cannot be told from a bend" if noise else NO_SEEDS
-        ragged = off_line > max(RAGGED, TIMES_NOISE * (noise.s if noise else 0.0))
         return {"tested": False, "found": ragged, "shape": "ragged" if ragged else None, "reason": why}
     used = settled(envelope)[0] & steps.inside
     told: Curvature | None = find_curvature(
@@ -163,11 +165,12 @@ def _curvature(
     )
     if told is None:
         return {"tested": False, "found": False, "shape": None, "reason": "fewer than four points"}
+    shape = told.shape or ("ragged" if ragged else None)
     return {
         "tested": True,
-        "found": told.shape is not None,
-        "shape": told.shape,
-        "reason": CURVED if told.shape else None,
+        "found": shape is not None,
+        "shape": shape,
+        "reason": CURVED if shape else None,
         "quadratic": told.quadratic,
         "steps": told.steps,
         "p_value": told.p_value,

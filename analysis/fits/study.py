@@ -263,6 +263,7 @@ def _text(value: Any) -> str:
 def _short(law: dict[str, Any]) -> dict[str, Any]:
     return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
         "curved": is_curved(law),
+        "range": law.get("range"),
         "replicates": law.get("replicates"),
         "replicates_not_identified": law.get("replicates_not_identified"),
     }

@@ -21,10 +21,12 @@ from analysis.fits.envelope import REASONS, SizeCurve, extract
 from analysis.fits.laws import is_curved
 from analysis.fits.noise import SeedNoise
 from analysis.fits.optimum import interval_at
+from analysis.fits.smooth import read_at
 
 PARTS = ("n_opt", "d_opt", "loss")
 SLACK = 1.01  # a compute this near to the end of a range is still in it
 WARMUP = "inside warm-up"
+MISSED = "the law misses its points"
 
 
 def judge(
@@ -66,7 +68,8 @@ def _reached(points: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, level: float) -> dict[str, Any]:
-    """The lowest loss at C and the size that has it; `censored`: why another size may be better there."""
+    """The lowest loss at C and the size that has it; `censored`: why another size may be better there; n_rivals: of how
+    many other sizes that were trained as far."""
     envelope = extract(curves, np.array([math.log(c)]))
     curve, log_loss = curves[int(envelope.owner[0, 0])], float(envelope.log_loss[0, 0])
     half = None
@@ -80,6 +83,11 @@ def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, lev
         "n_tokens": c / curve.flops_per_token,
         "n_seeds": curve.n_seeds,
         "censored": REASONS[int(envelope.code[0, 0])],
+        "n_sizes": len(curves),
+        "n_rivals": sum(
+            one is not curve and bool(np.isfinite(read_at(one.log_c, one.log_loss, np.array([math.log(c)]))[0]))
+            for one in curves
+        ),
     }
 
 
@@ -114,14 +122,15 @@ def _predictions(one: Mapping[str, Any], c: float) -> list[dict[str, Any]]:
 
 def _predict(law: Mapping[str, Any], part: str, c: float) -> dict[str, Any]:
     """value, interval and reason (why one of them is missing); beyond: how many times C lies outside the law's range,
-    1 inside."""
+    1 inside. A law of the loss that misses its own points by more than noise gives no value: it would pass for one."""
     if not law["identified"]:
         return {"value": None, "interval": None, "beyond": None, "reason": law["reason"]}
+    if part == "loss" and is_curved(dict(law)):
+        missed = f"{MISSED} by {math.expm1(law['off_line']):.1%}"
+        return {"value": None, "interval": None, "beyond": None, "reason": missed}
     outside = max(law["range"][0] / c, c / law["range"][1])
     beyond = outside if outside > SLACK else 1.0
     told = {"value": predict(dict(law), c), "beyond": beyond, "reason": None}
-    if part == "loss" and is_curved(dict(law)):
-        return told | {"interval": None, "reason": law["curvature"]["reason"]}
     if law["interval"] is None:
         return told | {"interval": None, "reason": "no interval"}
     if "line" in law:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.axes import power_of_ten
 from analysis.fits.laws import CURVED, ENVELOPE
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.study import FitSettings, fit_study
@@ -157,9 +158,28 @@ def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None
     assert loss["interval"] is None and loss["band"] is None
     assert laws_table(fits)[0]["alpha"].endswith(f"({CURVED})")
     assert curvature_table(fits)[0]["a pure power law"] == "does not describe this curve (convex)"
-    assert any(f"tnl: {CURVED}: it is convex" in line for line in notes(fits))
+    assert any(f"TNL: {CURVED}: it is convex" in line for line in notes(fits))
     assert all(row["alpha"].endswith(f"({CURVED})") for row in conventions_table(fits))
     assert fits["archs"]["tnl"]["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_all_ranges_that_are_told_are_those_of_the_laws(tmp_path: Path) -> None:
+    """Without a stated range its first point, at the end of the warm-up, counts; the loss falls over no more decades
+    than its law rests on."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
+    for changes in ({"range": {}}, {"range": {"tnl": (5e10, 9e13)}}, {}):
+        fits = fit_study(load_tables(tmp_path, runs), settings(**changes))
+        one = fits["archs"]["tnl"]
+        low, high = one["laws"]["loss"]["range"]
+        if not changes.get("range", True):
+            assert "inside warm-up" not in one["envelope"]["censored"]
+        told = f"{power_of_ten(low)} – {power_of_ten(high)}"
+        found = diagnostics_table(fits)[0]
+        assert found["range of L (FLOP)"] == told
+        assert conventions_table(fits)[0]["range of L (FLOP)"] == told
+        assert f"rest on {told.replace(' – ', ' to ')} FLOP" in extrapolation_text(fits)
+        assert float(found["loss falls over"].split()[0]) <= float(laws_table(fits)[0]["decades"])
+        assert fits["by_convention"]["exact"]["tnl"]["range"][0] == one["range"][0]
 
 
 def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
@@ -167,7 +187,7 @@ def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
     fits = fit_study(load_tables(tmp_path, runs), settings())
     loss = fits["archs"]["tnl"]["laws"]["loss"]
     assert loss["level_bias"] < -0.001
-    assert any(f"level of L is off by tnl {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
+    assert any(f"level of L is off by TNL {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
 
 
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
@@ -193,7 +213,7 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
         assert "no usable run" in fits["archs"][arch]["reason"]
     told = "\n".join(notes(fits))
     assert f"{runs[-1]}: left out, failed: loss is nan at step 9" in told
-    assert "hgrn2: not fitted: no usable run" in told
+    assert "HGRN2: not fitted: no usable run" in told
     assert laws_table(fits)[-1]["alpha"] == "not fitted"
 
 

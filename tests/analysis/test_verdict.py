@@ -1,6 +1,7 @@
 """What a study says: the best architecture at a common compute, and that chance alone makes no verdict."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from analysis.fits.envelope import SizeCurve
 from analysis.fits.noise import SeedNoise
 from analysis.fits.study import FitSettings, fit_study
 from analysis.fits.verdict import judge
+from analysis.notes import law_notes
 from analysis.runs import load_tables
-from analysis.tables import estimate, short_laws_table
+from analysis.tables import estimate, laws_table, short_laws_table
 from analysis.verdict_text import comparison_table, prediction_table, verdict_notes, verdict_text
 from scaling.commands import show_laws
 
@@ -20,6 +22,11 @@ from .synthetic import SIZES, power_world, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
 NAMES = ("llama", "tnl", "hgrn2", "cosformer2")
+LAWS = ("n_opt", "d_opt", "loss")
+CURVES = (  # the larger size is the better one throughout
+    ("14k", 14_000, (np.log([1e9, 1e12]), np.array([1.1, 1.0]))),
+    ("55k", 55_000, (np.log([1e9, 1e12]), np.array([1.0, 0.9]))),
+)
 # laws of nothing, for what reads losses alone
 NOTHING = {"identified": False, "reason": "too few sizes", "interval": None}
 
@@ -89,7 +96,59 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
     assert prediction_table(fits)[0]["N_opt"] == "not identified"
     assert short_laws_table(fits)[-1]["a (N_opt)"] == "not identified"
-    assert "TNL: the best there is the largest size trained; a larger one may do better." in verdict_notes(fits)
+    told = "TNL: only 55k was trained that far, so nothing tells whether it is the best size there."
+    assert told in verdict_notes(fits)
+
+
+def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> None:
+    small, large = (SizeCurve(size, n, 6.0 * n, 0.0, 1, *line) for size, n, line in CURVES)
+    one = {"envelope": {"c": [1e9, 1e11], "censored": [None, None]}, "laws": dict.fromkeys(LAWS, NOTHING)}
+    told = {}
+    for name, curves in {"both": [small, large], "one": [large]}.items():
+        told[name] = said_of(judge({"tnl": curves}, {"tnl": one}, None, 0.95))
+    early = replace(small, log_c=small.log_c[:1], log_loss=small.log_loss[:1])
+    told["alone"] = said_of(judge({"tnl": [early, large]}, {"tnl": one}, None, 0.95))
+    assert "TNL: the best there is the largest size trained; a larger one may do better." in told["both"]
+    assert "TNL: only one size was trained, so nothing tells which is best." in told["one"]
+    assert "TNL: only 55k was trained that far, so nothing tells whether it is the best size there." in told["alone"]
+    assert not any("may do better" in line for line in [*told["one"], *told["alone"]])
+
+
+def said_of(verdict: dict[str, Any]) -> list[str]:
+    settings, interval = {"loss": "train_smoothed"}, {"seed_noise": None}
+    told = verdict_notes({"verdict": verdict, "interval": interval, "settings": settings, "archs": {}})
+    assert any("ends half its window before its run does" in line for line in told)
+    return told
+
+
+def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) -> None:
+    first = verdict_text(study_of(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))[0]
+    assert first.startswith("No architecture is told apart by more than seed noise at C = ")
+    assert "; lowest: HGRN2, " in first and "has the lowest loss" not in first
+
+
+def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
+    """Losses that fall steeply at first, without a stated range and with one that leaves that out."""
+
+    def steep(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return power_world(n_params, n_tokens) * (1 + 2 * np.exp(-n_tokens / 1e5))
+
+    for size, tokens in BUDGETS.items():
+        for seed in range(3 if size == "55k" else 1):
+            write_run(tmp_path, "tnl", size, tokens, steep, seed=seed, shift=0.002 * (seed - 1))
+    base = FitSettings(smoothing_tokens=20_000, n_replicates=200)
+    fits = fit_study(load_tables(tmp_path), base)
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    missed = f"the law misses its points by {math.expm1(loss['off_line']):.1%}"
+    for at in fits["verdict"]["archs"]["tnl"]["predictions"]:
+        assert (at["loss"]["value"], at["loss"]["reason"]) == (None, missed)
+    assert {row["loss by the law"] for row in prediction_table(fits)} == {missed}
+    assert laws_table(fits)[0]["beta"].endswith("(no power law)")
+    advice = "TNL: the curve is steep early on: state fit.range.tnl in the study file"
+    assert any(line.startswith(advice) for line in law_notes(fits))
+    stated = fit_study(load_tables(tmp_path), replace(base, range={"tnl": (1e11, 5e12)}))
+    assert all(at["loss"]["value"] for at in stated["verdict"]["archs"]["tnl"]["predictions"])
+    assert not any("steep early on" in line for line in law_notes(stated))
 
 
 def test_no_compute_that_all_reached(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_studys_law(tmp_path):
     assert (hgrn2["n_opt"], hgrn2["d_opt"], hgrn2["ratio_6nd"]) == (None, None, None) and hgrn2["loss"]
     told = warnings(laws, [tnl, hgrn2])
     assert told == [f"hgrn2: {part} is not identified: two sizes own it" for part in ("n_opt", "d_opt")]
-    assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e9)  # of N_opt where there is one
+    assert (tnl["c_min"], hgrn2["c_min"]) == (1e10, 1e10)  # of N_opt where there is one, else of the loss
 
 
 def cells(text: str, arch: str) -> list[str]:
@@ -232,6 +232,33 @@ def test_a_law_that_its_curve_does_not_follow_is_told(tmp_path):
     laws = load_laws(stored(tmp_path, content))
     told = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
     assert any("a pure power law does not describe L(C) of tnl" in line for line in told)
+
+
+def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(tmp_path):
+    content = fits()
+    content["archs"]["tnl"]["laws"]["loss"] |= {"curvature": {"found": True}, "off_line": math.log(1.04)}
+    path = stored(tmp_path, content)
+    result = flops("budget", "--compute", "1e11", "--law", path)
+    assert "of tnl (off by about 4.0% inside): its loss is off inside of the fitted range too" in result.stderr
+    assert cells(result.stdout, "tnl")[3] == "?2.0000" and cells(result.stdout, "hgrn2")[3] == "2.0000"
+    assert "?: the law misses the points" in result.stdout
+    row = json.loads(must("budget", "--compute", "1e11", "--law", path, "--json"))["rows"][0]
+    assert row["loss_misses"] and row["loss_off_line"] == pytest.approx(0.04)
+    content["archs"]["tnl"]["laws"]["loss"]["off_line"] = "x"
+    with pytest.raises(InputError, match="is damaged"):
+        load_laws(stored(tmp_path, content))
+
+
+def test_the_ranges_of_the_loss_and_of_n_opt_stand_apart_where_they_differ(tmp_path):
+    content = fits()
+    content["archs"]["tnl"]["laws"]["loss"]["range"] = [1e10, 1e13]
+    told = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content))
+    assert "L's range" in told and "N_opt's" in told
+    assert cells(told, "tnl")[-3:] == ["inside", "x", "5"]
+    assert cells(told, "hgrn2")[-3:] == ["x", "5", "-"]  # it has no N_opt
+    assert "the range" not in "".join(told.splitlines()[1:3])
+    same = must("budget", "--compute", "5e12", "--law", stored(tmp_path, content), "--arch", "hgrn2")
+    assert cells(same, "hgrn2")[-1] == "-"
 
 
 def test_the_command_names_conventions_and_tells_warnings(tmp_path):
