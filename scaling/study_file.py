@@ -136,7 +136,8 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
-        found = error.errors(include_url=False)
+        # a misspelt key first: it is why another is missing
+        found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         key = ".".join(str(part) for part in _location(found[0]["loc"]))
         raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, found[0], prefix)}{more}") from None

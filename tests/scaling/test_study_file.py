@@ -85,3 +85,12 @@ def test_without_set_the_whole_file_is_judged(load):
 def test_a_change_for_chosen_architectures_must_mean_something_to_these(load):
     with pytest.raises(InputError, match="decay_slopes means nothing to llama, only to tnl"):
         load({}, ["model.decay_slopes=fixed"], "arch=llama")
+
+
+def test_a_misspelt_section_is_told_before_the_one_that_is_missing_for_it(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "name: s\ncorpus: {source: 'stdlib:'}\ngrids: {archs: [tnl], sizes: [6k]}\ntraining: {n_tokens: 8192}\n"
+    )
+    with pytest.raises(InputError, match=r"unknown key 'grids' \(did you mean 'grid'"):
+        load_study(path)
