@@ -138,19 +138,8 @@ def read_tables(results: Path) -> Tables:
 def _fit_settings(study: StudySpec) -> FitSettings:
     from analysis.fits.study import FitSettings
 
-    chosen = study.fit
-    return FitSettings(
-        loss=chosen.loss,
-        smoothing_tokens=chosen.smoothing_tokens,
-        smoothing_fraction=chosen.smoothing_fraction,
-        control=chosen.control,
-        flops=chosen.flops,
-        optimum=chosen.optimum,
-        censor=chosen.censor,
-        range={arch: tuple(pair) for arch, pair in chosen.range.items()},
-        range_flops=chosen.range_flops,
-        grid_points=chosen.grid_points,
-    )
+    ranges = {arch: tuple(pair) for arch, pair in study.fit.range.items()}
+    return FitSettings(range=ranges, **study.fit.model_dump(exclude={"range"}))
 
 
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:

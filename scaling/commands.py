@@ -177,7 +177,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
 def _refuse_queued(request: Request) -> None:
     """Raise InputError where jobs of a cluster wait for the chosen runs or train them: these would be taken from it."""
     from jobs import records, slurm
-    from jobs.status import active_items
+    from jobs.status import active_items, active_jobs
 
     found = [one for one in records.submissions(request.study.directory) if one.ids]
     if not found or not slurm.available() or slurm.silent(patient=False):
@@ -185,13 +185,7 @@ def _refuse_queued(request: Request) -> None:
     elements = slurm.queue(records.job_ids(found))
     queued = active_items(found, elements, "train") & {run.run_id for run in request.runs}
     if queued:
-        jobs = ", ".join(
-            dict.fromkeys(
-                place.element.job_id
-                for place in records.places(found, elements)
-                if place.element.active and place.job.kind == "train"
-            )
-        )
+        jobs = ", ".join(active_jobs(found, elements, "train"))
         raise InputError(
             f"{request.study.directory}: {len(queued)} of these runs wait or train on the cluster (jobs {jobs}): "
             f"`scaling cancel` them first, or choose others with --only"

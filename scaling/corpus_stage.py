@@ -51,15 +51,8 @@ def settings_of(study: StudySpec) -> CorpusSettings:
     from data.settings import CorpusSettings
 
     wanted = study.corpus
-    return CorpusSettings(
-        source=wanted.source[0] if len(wanted.source) == 1 else tuple(wanted.source),
-        tokenizer=wanted.tokenizer,
-        text_key=wanted.text_key,
-        validation_fraction=wanted.validation_fraction,
-        validation_tokens=wanted.validation_tokens,
-        max_bytes=wanted.max_bytes,
-        seed=wanted.seed,
-    )
+    source = wanted.source[0] if len(wanted.source) == 1 else tuple(wanted.source)
+    return CorpusSettings(source=source, **wanted.model_dump(exclude={"source", "epochs"}))
 
 
 def _require_enough(request: Request, corpus: Corpus) -> None:
