@@ -1,8 +1,8 @@
 """A study's directory as tidy tables: one row a logged step, a run, an evaluated checkpoint.
 
-Readers take what a run can have written and count the rest by reason (`skipped_rows` and `skipped_why` of the table of
-runs): scaling.metrics says what that is. Tokens stay integers and FLOP are float64 from the start: 6 N D of a large run
-overflows int64.
+Readers take what a run can have written and count the rest by reason (`skipped_rows` and `skipped_why` of the table
+of runs): scaling.rundir.metrics says what that is. Tokens stay integers and FLOP are float64 from the start: 6 N D of
+a large run overflows int64.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pandas as pd
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest
-from scaling.rundir import RunDir
+from scaling.rundir.directory import RunDir
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
@@ -81,7 +81,7 @@ def load_tables(
     runs = _read_runs(study_dir, ids, validation_tokens)
     tables = Tables(_curves_table(runs), _runs_table(study_dir, runs), _evals_table(runs))
     if control is None:
-        from analysis.fits.study import stored_settings
+        from analysis.fits.settings import stored_settings
 
         control = stored_settings(study_dir).control
     if control != "bigram" or tables.curves.empty:

@@ -17,9 +17,9 @@ from arch.errors import InputError
 from data.files import new_directory, read_json, read_manifest, sha256, write_bytes, write_json
 
 if TYPE_CHECKING:
-    from analysis.fits.study import FitSettings
+    from analysis.fits.settings import FitSettings
     from analysis.runs import Tables
-    from scaling.spec import RunSpec, StudySpec
+    from scaling.study.spec import RunSpec, StudySpec
 
 FIT_VERSION = 10  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 6  # of the page
@@ -55,7 +55,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
 
     from analysis.fits.study import fit_study
     from analysis.runs import load_tables
-    from arch.decays import drift
+    from arch.architectures.tnl.decays import drift
 
     tables = load_tables(study.directory, [run.run_id for run in runs], settings.control, held_out)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
@@ -98,7 +98,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "evaluations": evaluations,
         }
     )
-    from analysis.pictures import NO_BROWSER, browser_found, write_pictures
+    from analysis.figures.png import NO_BROWSER, browser_found, write_pictures
 
     manifest = read_manifest(directory, verify=False)
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
@@ -106,7 +106,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         if missing != NO_BROWSER or not browser_found():
             return Reported(directory / "index.html", False, missing)
 
-    from analysis.report import figures, page
+    from analysis.report.page import figures, page
 
     tables = read_tables(results)
     drawn = figures(fits, tables, baseline)
@@ -136,7 +136,7 @@ def read_tables(results: Path) -> Tables:
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
-    from analysis.fits.study import FitSettings
+    from analysis.fits.settings import FitSettings
 
     ranges = {arch: tuple(pair) for arch, pair in study.fit.range.items()}
     return FitSettings(range=ranges, **study.fit.model_dump(exclude={"range"}))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .architectures.hgrn1.shape import mixer_size
 from .config import KNOWN, ModelConfig
 from .earlier import refuse_earlier
 from .errors import InputError, nearest
-from .hgrn1_shape import mixer_size
 
 # Scaling Laws for Linear Complexity LMs, tables 2 and 7: layers, d_model, d_ffn. Head dimension 128 everywhere and
 # d_ffn 4096 at 1B: the printed 8/16 heads and g=5632 contradict the paper's own parameter counts.

@@ -19,7 +19,7 @@ from .errors import InputError, nearest
 from .presets import RULES, Rule
 
 if TYPE_CHECKING:
-    from .mixers.base import Mixer
+    from .model.mixer import Mixer
 
 # A name stands in the names of runs, in --only and in arch/size, between characters that it cannot hold.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -44,7 +44,7 @@ def register(
     preset: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
     fields: Iterable[str] = (),
 ) -> None:
-    """Make `name` an architecture whose token mixer is `mixer`, a subclass of arch.mixers.base.Mixer or "module:Class".
+    """Make `name` an architecture whose token mixer is `mixer`, a subclass of arch.model.mixer.Mixer or "module:Class".
 
     norm: the one it uses unless a configuration says otherwise; preset(size, shape): its own fields at a size, where
     they differ from `shape`, the fields that the architectures share there; fields: those of ModelConfig that it reads

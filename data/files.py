@@ -6,8 +6,10 @@ process group at a chosen write; it costs one dictionary look-up otherwise.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 MANIFEST = "manifest.json"
+LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
 _commits: dict[str, int] = {}
 _guards: list[Callable[[], None]] = []
 
@@ -141,3 +144,22 @@ def read_manifest(path: Path, verify: bool = True) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return manifest
+
+
+@contextmanager
+def disk_full_named(directory: Path) -> Iterator[None]:
+    """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC."""
+    try:
+        yield
+    except Exception as error:
+        if os.strerror(errno.ENOSPC) in str(error) or _space(directory) < LITTLE_SPACE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory)) from error
+        raise
+
+
+def _space(directory: Path) -> float:
+    """Free bytes where `directory` is; infinite where that cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return math.inf

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 
+from arch.architectures.hgrn1.shape import inner_width, numbers_a_gate, state_size
 from arch.config import ModelConfig
-from arch.hgrn1_shape import inner_width, numbers_a_gate, state_size
 
 from .cores import chunks, power_of_two
 

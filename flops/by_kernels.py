@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 
+from arch.architectures.hgrn1.shape import inner_width, numbers_a_gate, state_size
 from arch.config import ModelConfig
-from arch.hgrn1_shape import inner_width, numbers_a_gate, state_size
 from arch.kernel_config import SELECTIVE_SCAN, WIDEST_HEAD, decay_config, decay_segments, gated_chunk, scan_states
 
 from . import activations

@@ -1,6 +1,6 @@
 """The `flops` command: what a model costs. Neither torch nor rich is imported before a table is printed.
 
-scaling/flops_study.py adds `flops study` and is the console script; `python -m flops.cli` is all but that command.
+scaling/cli/flops.py adds `flops study` and is the console script; `python -m flops.cli` is all but that command.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from arch.architectures.hgrn1.shape import factors, inner_width, matrix_size, projections, state_size
 from arch.config import ModelConfig
-from arch.hgrn1_shape import factors, inner_width, matrix_size, projections, state_size
 
 from .cores import (
     decay_core,

@@ -158,7 +158,7 @@ def _in_child(cores: set[int] | None) -> Callable[[], None]:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Terminate, wait, then kill. After a Ctrl-C, which they heard too, SIGTERM is the same request (scaling.stop)."""
+    """Terminate, wait, then kill. After a Ctrl-C, which they heard too, SIGTERM is the same request."""
     left = _wait(processes, 0.0)
     for process in left:
         process.terminate()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from arch.errors import InputError
 from flops.hardware import DEVICES
-from scaling.rundir import RunDir
-from scaling.sections import Asked, Cluster
-from scaling.spec import StudySpec
-from scaling.worklist import reason_of, thread_environment
+from scaling.rundir.directory import RunDir
+from scaling.rundir.worklist import reason_of, thread_environment
+from scaling.study.schema import Asked, Cluster
+from scaling.study.spec import StudySpec
 
 from .local import Task, run_tasks, visible_gpus
 from .model import ArrayJob, JobPlan
@@ -98,7 +98,7 @@ def _tasks(job: ArrayJob, setting: Setting, train: Callable[[RunDir, bool], Sequ
         runs = [run for element in job.elements for run in element]
         dirs = [RunDir(paths.runs / run) for run in runs]
         return [Task(run, train(one, setting.retry), one.log, environment) for run, one in zip(runs, dirs, strict=True)]
-    command = [sys.executable, "-m", "scaling.cli"]
+    command = [sys.executable, "-m", "scaling"]
     log = paths.submission / "logs"
     if job.kind == "eval":
         items = [[word for item in element for word in ("--checkpoint", item)] for element in job.elements]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from arch.arguments import Parser
 from arch.errors import InputError
-from scaling.owner import SUPERSEDED, Claim, Superseded, attempts
-from scaling.rundir import RunDir
-from scaling.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
+from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import SUPERSEDED, Claim, Superseded, attempts
+from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
 
 from .task import token
 

@@ -15,8 +15,8 @@ from functools import cache
 from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
-from scaling.sections import Cluster
-from scaling.spec import RunSpec, StudySpec
+from scaling.study.schema import Cluster
+from scaling.study.spec import RunSpec, StudySpec
 
 from .model import ArrayJob, JobPlan, Resources
 from .resources import Demand, Reckoner

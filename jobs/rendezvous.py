@@ -1,9 +1,9 @@
 """How the processes of a run find each other: rank 0 listens on a port that the kernel chose and writes it down.
 
 The port is open from the moment it is known, so no other job on the node, and no earlier start of this one, can have
-it or take it. It is written into the attempt's own record (scaling.owner), which no other attempt's processes read.
-The others connect as torchrun's workers do, by the same environment variables. NCCL and gloo choose ports in the same
-way, so a site where this does not work is one where they do not either.
+it or take it. It is written into the attempt's own record (scaling.rundir.owner), which no other attempt's processes
+read. The others connect as torchrun's workers do, by the same environment variables. NCCL and gloo choose ports in
+the same way, so a site where this does not work is one where they do not either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from arch.errors import InputError
-from scaling.owner import Claim
+from scaling.rundir.owner import Claim
 
 PATIENCE_S = 600.0  # for rank 0 to import PyTorch from a cold file system
 POLL_S = 0.1
@@ -27,7 +27,7 @@ def tell(claim: Claim, message: dict[str, Any]) -> None:
 
 
 def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, address: str) -> int | None:
-    """Set the environment from which scaling.engine starts its process group; None, or an exit code that rank 0 told.
+    """Set the environment from which the engine starts its process group; None, or an exit code that rank 0 told.
 
     Raises InputError where rank 0 says nothing for ten minutes.
     """

@@ -16,8 +16,8 @@ from flops import artifact_bytes, count_params, training_memory
 from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
-from scaling.sections import Asked, Cluster
-from scaling.spec import RunSpec
+from scaling.study.schema import Asked, Cluster
+from scaling.study.spec import RunSpec
 
 from .model import Resources
 from .speed import Cell, Measured, Speed, device_of, expected, speed_of

@@ -10,10 +10,10 @@ from statistics import median
 from flops import count_params
 from flops.hardware import DEVICES, Device
 from flops.pace import Pace
-from scaling.rundir import RunDir
-from scaling.sections import Cluster
-from scaling.spec import RunSpec
-from scaling.worklist import pace_of
+from scaling.rundir.directory import RunDir
+from scaling.rundir.worklist import pace_of
+from scaling.study.schema import Cluster
+from scaling.study.spec import RunSpec
 
 Cell = tuple[str, str]  # (arch, size)
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from arch.errors import InputError
 from data.files import write_bytes
-from scaling.sections import Cluster
-from scaling.spec import StudySpec
+from scaling.study.schema import Cluster
+from scaling.study.spec import StudySpec
 
 from . import records, slurm
 from .model import ArrayJob, JobPlan

@@ -1,7 +1,7 @@
 """One process of a run under srun: `python -m jobs.task RUN_DIR --submission N`.
 
-Takes its rank from SLURM's variables, claims the run (rank 0; scaling.owner), meets the others (jobs.rendezvous) and
-trains in this same process. Exit codes are those of scaling.train_run.
+Takes its rank from SLURM's variables, claims the run (rank 0; scaling.rundir.owner), meets the others
+(jobs.rendezvous) and trains in this same process. Exit codes are those of scaling.trainer.process.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 from arch.arguments import Parser
 from arch.errors import InputError
-from scaling import train_run
-from scaling.owner import SUPERSEDED, Claim, Superseded, Token
-from scaling.rundir import RunDir
-from scaling.stop import StopRequest
-from scaling.worklist import EXIT_INPUT, is_trained, thread_environment
+from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import SUPERSEDED, Claim, Superseded, Token
+from scaling.rundir.worklist import EXIT_INPUT, is_trained, thread_environment
+from scaling.trainer import process as train_run
+from scaling.trainer.stop import StopRequest
 
 from .rendezvous import meet, tell
 
@@ -44,7 +44,7 @@ def place(env: Mapping[str, str]) -> Place:
         nodes = int(env["SLURM_STEP_NUM_NODES"])
     except KeyError as error:
         raise InputError(
-            f"environment: {error.args[0]} is missing: jobs.task is started by srun; elsewhere use scaling.train_run"
+            f"environment: {error.args[0]} is missing: srun starts jobs.task; elsewhere use scaling.trainer.process"
         ) from None
     address = env.get("MASTER_ADDR") if nodes > 1 else "127.0.0.1"
     if address is None:
@@ -55,7 +55,7 @@ def place(env: Mapping[str, str]) -> Place:
 
 
 def token(env: Mapping[str, str], submission: int) -> Token:
-    """This job's, the same on every rank: see scaling.owner."""
+    """This job's, the same on every rank: see scaling.rundir.owner."""
     return Token(submission, int(env["SLURM_JOB_ID"]), int(env.get("SLURM_RESTART_COUNT", "0")))
 
 

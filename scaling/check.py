@@ -1,7 +1,7 @@
 """What every architecture is held to, those of plugins too: `python -m scaling.check ARCH [--plugin MODULE]`.
 
 Each check builds tiny models in fp64, away from their initialisation, and raises AssertionError with what differs.
-Passing says that a mixer keeps the contract of arch.mixers.base.Mixer and that its costs are those of the real model;
+Passing says that a mixer keeps the contract of arch.model.mixer.Mixer and that its costs are those of the real model;
 it does not say that the mixer computes what its paper says.
 """
 
@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from arch.architectures.mixers import mixer_of
 from arch.arguments import Parser
 from arch.config import NORMS
 from arch.errors import InputError
-from arch.lm import LanguageModel, build_model, load_model
-from arch.mixers import mixer_of
+from arch.model.lm import LanguageModel, build_model, load_model
 from arch.presets import PAPER, TINY, preset
 from arch.registry import load_plugins
 from flops import count_params, decode_state

@@ -42,7 +42,7 @@ def test_installed_wheel_plans_the_quickstart(tmp_path):
     for file in run("-c", where, cwd=elsewhere, PYTHONPATH=str(installed)).split():
         assert Path(file).is_relative_to(installed)
 
-    plan = run("-m", "scaling.cli", "plan", "quickstart", "--json", cwd=elsewhere, PYTHONPATH=str(installed))
+    plan = run("-m", "scaling", "plan", "quickstart", "--json", cwd=elsewhere, PYTHONPATH=str(installed))
     run_ids = [item["run_id"] for item in json.loads(plan)["runs"]]
     assert len(run_ids) == len(set(run_ids)) >= 22  # four architectures, at least five sizes, two more seeds
     for arch in ("llama", "tnl", "hgrn2", "cosformer2"):

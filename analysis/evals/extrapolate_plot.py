@@ -10,8 +10,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
-from analysis.axes import kibi, log_axis
-from analysis.plots import arch_panels
+from analysis.figures.axes import kibi, log_axis
+from analysis.report.figures import arch_panels
 from analysis.runs import RUN_ID
 from arch.presets import ALL_SIZES
 

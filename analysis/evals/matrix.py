@@ -16,8 +16,8 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
-from scaling.checkpoint import WEIGHTS
-from scaling.spec import RunSpec
+from scaling.rundir.checkpoint import WEIGHTS
+from scaling.study.spec import RunSpec
 
 from .task import Task
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from arch.lm import LanguageModel
+    from arch.model.lm import LanguageModel
 
 
 class Meter:

@@ -36,7 +36,7 @@ def write_page(directory: Path, study: str, results: Sequence[dict[str, Any]], n
     if manifest is not None and manifest.get("inputs_hash") == wanted:
         return Drawn(directory / "index.html", False, manifest["no_pictures"])
 
-    from analysis.pictures import write_pictures
+    from analysis.figures.png import write_pictures
 
     by_task: dict[str, list[dict[str, Any]]] = {}
     for result in results:
@@ -65,7 +65,7 @@ def _html(
 ) -> str:
     from plotly.offline import get_plotlyjs
 
-    from analysis.report import STYLE
+    from analysis.report.page import STYLE
 
     parts = [f"<h1>{escape(study)}: evaluations</h1>", *(f"<p>{escape(note)}</p>" for note in notes)]
     order = {name: place for place, name in enumerate(ENTRIES)}

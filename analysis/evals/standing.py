@@ -14,8 +14,8 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest
-from scaling.checkpoint import WEIGHTS
-from scaling.spec import RunSpec
+from scaling.rundir.checkpoint import WEIGHTS
+from scaling.study.spec import RunSpec
 
 from .matrix import SCHEMA, is_bf16, result_key
 from .task import MissingData, Task

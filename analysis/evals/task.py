@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
-from scaling.study_file import validate
+from scaling.study.file import validate
 
 from .meter import Meter
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
-    from arch.lm import LanguageModel
+    from arch.model.lm import LanguageModel
     from data.tokenizer import Tokenizer
 
 Say = Callable[[float, str], None]  # (share done 0..1, a few words)

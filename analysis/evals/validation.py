@@ -54,7 +54,7 @@ class Validation:
         return Planned(n_windows * length, n_windows, "windows", estimate)
 
     def check(self, reader: Reader) -> None:
-        """The corpus is judged where it is made (scaling.corpus_stage)."""
+        """The corpus is judged where it is made (scaling.stages.corpus)."""
 
     def prepare(self, tokenizer: Tokenizer) -> Corpus:
         """The corpus, whose tokens are made already."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from data.corpus import Corpus
-    from scaling.spec import RunSpec
+    from scaling.study.spec import RunSpec
 
 STEPS_AT_ONCE = 64
 

@@ -9,9 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis.palette import arch_colors, name_of
-from analysis.pictures import write_pictures
-from analysis.plots import INK
+from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.png import write_pictures
+from analysis.report.figures import INK
 from data.files import write_bytes, write_json
 
 from .recipe import Sweep, Trial

@@ -19,8 +19,8 @@ from arch.config import ModelConfig
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from data.synthetic import mqar_batch
-from scaling.fields import Arch, Count, Distinct, Name, Number, Positive, Seed
-from scaling.study_file import read_mapping, validate
+from scaling.study.file import read_mapping, validate
+from scaling.study.types import Arch, Count, Distinct, Name, Number, Positive, Seed
 
 PACKAGED = Path(__file__).parent / "sweeps"
 # The range of HGRN2's section 4.1

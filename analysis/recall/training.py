@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from arch.lm import LanguageModel, build_model
+from arch.model.lm import LanguageModel, build_model
 from data.synthetic import NOT_SCORED, mqar_batch
 
 from .recipe import Problem, Run, Sweep, Trial

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from analysis.fits.study import fit_study, stored_settings
+from analysis.fits.settings import stored_settings
+from analysis.fits.study import fit_study
 from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json
-from scaling.study_file import find_study
+from scaling.study.file import find_study
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "analysis" / "notebooks" / "study.ipynb"
@@ -31,7 +32,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     study["overrides"] = {"by_size": {size: by_size[size] | {"n_tokens": TOKENS} for size in study["grid"]["sizes"]}}
     del study["fit"]["range"]
     (folder / "quickstart.yaml").write_text(yaml.safe_dump(study))
-    command = [sys.executable, "-m", "scaling.cli", "run", str(folder / "quickstart.yaml"), "--out", str(folder)]
+    command = [sys.executable, "-m", "scaling", "run", str(folder / "quickstart.yaml"), "--out", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "quickstart"

@@ -9,9 +9,9 @@ import pytest
 
 from analysis.runs import load_evals, load_runs, load_tables, run_ids_of
 from arch.errors import InputError
-from scaling.metrics import Rows, checked_rows
+from scaling.rundir.metrics import Rows, checked_rows
 
-from .synthetic import BATCH, write_evals, write_run
+from .fits.synthetic import BATCH, write_evals, write_run
 
 
 def rewrite(study: Path, run: str, edit: Callable[[list[str]], list[str]]) -> None:

@@ -9,19 +9,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import analysis.pictures
+import analysis.figures.png
 from analysis import stage
-from analysis.notes import notes
-from analysis.plots import figure_one
+from analysis.report.figures import figure_one
+from analysis.report.notes import notes
+from analysis.report.validation import validation_figure
 from analysis.runs import load_tables
-from analysis.validation_plot import validation_figure
 from arch.errors import InputError
 from data.corpus import prepare
 from data.files import read_json
 from data.settings import CorpusSettings
-from scaling.spec import StudySpec, load_study
+from scaling.study.spec import StudySpec, load_study
 
-from .synthetic import BATCH, SIZES, power_world, write_evals, write_run
+from .fits.synthetic import BATCH, SIZES, power_world, write_evals, write_run
 
 BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
 
@@ -59,7 +59,7 @@ def study(tmp_path: Path) -> StudySpec:
 @pytest.fixture
 def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested on their own; a browser takes seconds."""
-    monkeypatch.setattr(analysis.pictures, "write_pictures", lambda figures, directory: "not asked for")
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
 
 
 def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
@@ -187,16 +187,16 @@ def test_pictures_are_skipped_with_a_reason(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("kaleido.write_fig_from_object_sync", without)
     figure = go.Figure(layout={"width": 300, "height": 200})
-    assert analysis.pictures.write_pictures({"a": figure}, tmp_path / "figures") == "no Chrome or Chromium found"
+    assert analysis.figures.png.write_pictures({"a": figure}, tmp_path / "figures") == "no Chrome or Chromium found"
     assert not (tmp_path / "figures").exists()
 
 
 def test_pictures_are_written_where_a_browser_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import plotly.graph_objects as go
 
-    monkeypatch.setattr(analysis.pictures, "TIMEOUT_S", 600)  # a busy machine takes its time to start one
+    monkeypatch.setattr(analysis.figures.png, "TIMEOUT_S", 600)  # a busy machine takes its time to start one
     figures = {name: go.Figure(go.Scatter(x=[1, 2], y=[1, 2]), {"width": 300, "height": 200}) for name in ("a", "b")}
-    reason = analysis.pictures.write_pictures(figures, tmp_path / "figures")
+    reason = analysis.figures.png.write_pictures(figures, tmp_path / "figures")
     if reason == "no Chrome or Chromium found":
         pytest.skip(reason)
     assert reason is None
@@ -261,9 +261,11 @@ def test_what_is_up_to_date_is_made_again_when_asked(study: StudySpec, no_browse
 
 def test_pictures_are_drawn_once_there_is_a_browser(study: StudySpec, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, there = study.runs(), []
-    monkeypatch.setattr(analysis.pictures, "browser_found", lambda: bool(there))
+    monkeypatch.setattr(analysis.figures.png, "browser_found", lambda: bool(there))
     monkeypatch.setattr(
-        analysis.pictures, "write_pictures", lambda figures, directory: None if there else analysis.pictures.NO_BROWSER
+        analysis.figures.png,
+        "write_pictures",
+        lambda figures, directory: None if there else analysis.figures.png.NO_BROWSER,
     )
     assert stage.report(study, runs).no_pictures == "no Chrome or Chromium found"
     assert not stage.report(study, runs).fresh

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from arch import registry
+from arch.architectures.mixers import mixer_of
+from arch.architectures.tnl.mixer import TNLMixer
 from arch.config import ARCHS, DEFAULT_NORM, KNOWN, ONLY_FOR, ModelConfig
 from arch.errors import InputError
-from arch.lm import build_model, load_model
-from arch.mixers import mixer_of
-from arch.mixers.tnl import TNLMixer
+from arch.model.lm import build_model, load_model
 from arch.presets import RULES, SIZES, preset
 from arch.registry import load_plugins, plugin_of, register, require
 
@@ -71,7 +71,7 @@ def test_its_own_shape():
 
 
 def test_a_mixer_by_name_is_imported_when_a_model_is_built(plugin):
-    plugin("late", "from arch.mixers.tnl import TNLMixer\nclass Mixer8(TNLMixer): pass\nnumber = 3")
+    plugin("late", "from arch.architectures.tnl.mixer import TNLMixer\nclass Mixer8(TNLMixer): pass\nnumber = 3")
     register("eighth", "late:Mixer8")
     preset("eighth", "14k")
     assert "late" not in sys.modules
@@ -79,8 +79,8 @@ def test_a_mixer_by_name_is_imported_when_a_model_is_built(plugin):
     for mixer, told in (
         ("nowhere:Mixer", "its mixer nowhere:Mixer cannot be imported: No module named 'nowhere'"),
         ("late:Mixer9", "its mixer late:Mixer9 cannot be imported: module 'late' has no attribute 'Mixer9'"),
-        ("late:number", "its mixer late:number is no subclass of arch.mixers.base.Mixer"),
-        (dict, "is no subclass of arch.mixers.base.Mixer"),
+        ("late:number", "its mixer late:number is no subclass of arch.model.mixer.Mixer"),
+        (dict, "is no subclass of arch.model.mixer.Mixer"),
     ):
         register("eighth", mixer)
         with pytest.raises(InputError) as error:
@@ -173,7 +173,7 @@ def test_an_unknown_architecture_names_the_plugin_it_came_from():
 
 
 def test_a_checkpoint_names_its_plugin(plugin, tmp_path):
-    plugin("late", "from arch.mixers.tnl import TNLMixer\nclass Mixer8(TNLMixer): pass")
+    plugin("late", "from arch.architectures.tnl.mixer import TNLMixer\nclass Mixer8(TNLMixer): pass")
     load_plugins([plugin("mine", REGISTER)])
     build_model(preset("eighth", "14k")).save_pretrained(tmp_path / "model")
     assert load_model(tmp_path / "model").model_config.arch == "eighth"

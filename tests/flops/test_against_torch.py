@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from arch.config import ABLATIONS, ARCHS, CHOICES, NORMS, ONLY_FOR, ModelConfig
 from arch.errors import InputError
-from arch.lm import LanguageModel, build_model
+from arch.model.lm import LanguageModel, build_model
 from arch.presets import preset, sizes_of
 from flops import (
     CONVENTIONS,
@@ -23,7 +23,7 @@ from flops import (
     train_flops_per_token,
 )
 from flops.forward import backward_products, forward_products, recomputed_products
-from tests.arch.test_ablations import CASES, name_of
+from tests.arch.architectures.test_ablations import CASES, name_of
 
 
 def instantiated(cfg: ModelConfig) -> int:

@@ -22,13 +22,13 @@ from flops import (
     train_flops_per_token,
     training_memory,
 )
-from scaling.flops_study import main
+from scaling.cli.flops import main
 from tests.pace import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def another_process(*args: str, module: str = "scaling.flops_study") -> subprocess.CompletedProcess[str]:
+def another_process(*args: str, module: str = "scaling.cli.flops") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", module, *args], cwd=ROOT, capture_output=True, text=True)
 
 
@@ -55,7 +55,7 @@ def rows_of(*args: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(must(*args, "--format", "csv"))))
 
 
-@pytest.mark.parametrize("module", ["flops.cli", "scaling.flops_study"])
+@pytest.mark.parametrize("module", ["flops.cli", "scaling.cli.flops"])
 def test_help_is_quick(module):
     def show() -> None:
         result = another_process("--help", module=module)
@@ -67,7 +67,7 @@ def test_help_is_quick(module):
 def test_counting_commands_import_nothing_heavy():
     code = (
         "import sys, runpy; sys.argv = ['flops', 'count', '--arch', 'tnl', '--size', '7b', '--json']\n"
-        "try: runpy.run_module('scaling.flops_study', run_name='__main__')\n"
+        "try: runpy.run_module('scaling.cli.flops', run_name='__main__')\n"
         "except SystemExit as end: assert not end.code\n"
         "bad = {'torch', 'numpy', 'transformers', 'pandas', 'rich'} & sys.modules.keys(); assert not bad, bad"
     )
@@ -241,7 +241,7 @@ def test_bad_input_is_one_line_and_exit_2(args, message):
 
 
 def test_another_process_ends_the_same_way():
-    for module in ("flops.cli", "scaling.flops_study"):
+    for module in ("flops.cli", "scaling.cli.flops"):
         bad, good = (another_process("count", "--arch", "tnl", "--size", size, module=module) for size in ("7c", "7b"))
         assert (
             bad.returncode == 2 and bad.stdout == "" and bad.stderr == "error: unknown size '7c' (did you mean '7b'?)\n"
@@ -298,7 +298,7 @@ def test_memory():
 
 
 def test_a_full_disk_and_a_reader_that_left_are_no_tracebacks():
-    command = [sys.executable, "-m", "scaling.flops_study", "table", "--format", "json"]
+    command = [sys.executable, "-m", "scaling.cli.flops", "table", "--format", "json"]
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def scaling(*arguments, **environment):
-    command = [sys.executable, "-m", "scaling.cli", *arguments]
+    command = [sys.executable, "-m", "scaling", *arguments]
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, check=False)
 
 

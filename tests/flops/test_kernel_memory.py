@@ -6,10 +6,10 @@ import warnings
 import pytest
 import torch
 
+from arch.architectures.mixers import mixer_of
 from arch.config import ARCHS
-from arch.lm import build_model
-from arch.mixers import mixer_of
-from arch.mixers.base import Stream
+from arch.model.lm import build_model
+from arch.model.mixer import Stream
 from arch.presets import preset
 from flops import by_kernels
 from flops.memory import layer_activations, matrix_weights, outer_activations

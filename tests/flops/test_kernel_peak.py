@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from arch.config import ARCHS
-from arch.lm import LanguageModel
+from arch.model.lm import LanguageModel
 from arch.presets import preset
 from flops import training_memory
 from tests.flops.unlaunched import unlaunched
@@ -18,7 +18,7 @@ from tests.flops.unlaunched import unlaunched
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
 
 # Peak of torch.cuda.max_memory_allocated in GiB, measured on one H200: torch 2.11, AdamW (fused) on fp32 parameters as
-# at ZeRO stage 0, bf16 autocast, 4 x 8,192 tokens, vocabulary 100,280 (arch/bench_model.py).
+# at ZeRO stage 0, bf16 autocast, 4 x 8,192 tokens, vocabulary 100,280 (arch/bench/whole_model.py).
 MEASURED = {"llama": 35.9, "tnl": 41.5, "hgrn2": 45.0, "cosformer2": 47.6, "mamba2": 65.0, "mamba1": 81.4}
 
 

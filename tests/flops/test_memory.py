@@ -12,7 +12,7 @@ import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
-from arch.lm import build_model
+from arch.model.lm import build_model
 from arch.presets import preset, sizes_of
 from flops import artifact_bytes, count_params, state_bytes, training_memory
 from flops.memory import layer_activations, matrix_weights, outer_activations

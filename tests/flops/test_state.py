@@ -7,7 +7,7 @@ import torch
 
 from arch.config import ARCHS, ModelConfig
 from arch.errors import InputError
-from arch.lm import build_model, load_model
+from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from flops import decode_state
 from flops.mixers import ENTRIES

@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from ..arch.compare import too_wide
+from ..arch.ops.compare import too_wide
 
 
 def _launch(kernel: Any, grid: Any) -> Callable[..., None]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 if wanted := os.environ.get("GATE"):
-    from scaling.metrics import MetricsWriter
-    from scaling.stop import StopRequest
+    from scaling.rundir.metrics import MetricsWriter
+    from scaling.trainer.stop import StopRequest
 
     step, _, file = wanted.partition(":")
     append, note, told = MetricsWriter.append, StopRequest._note, list[int]()

@@ -12,9 +12,9 @@ from typing import Any
 
 from jobs.model import ArrayJob, Resources
 from jobs.render import Paths, Setting, render
-from scaling.owner import attempts
-from scaling.rundir import RunDir
-from scaling.sections import Cluster as Profile
+from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import attempts
+from scaling.study.schema import Cluster as Profile
 
 from .cluster import Cluster
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from scaling.sections import Cluster
-from scaling.spec import StudySpec, load_study
+from scaling.study.schema import Cluster
+from scaling.study.spec import StudySpec, load_study
 
 CPUS: dict[str, Any] = {"nodes": 4, "cpus_per_node": 64, "memory_gb_per_node": 400, "max_hours": 1, "signal_s": 30}
 GPUS: dict[str, Any] = {"nodes": 8, "cpus_per_node": 64, "gpus_per_node": 8, "memory_gb_per_node": 500}

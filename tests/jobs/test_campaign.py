@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from data.files import read_manifest
-from scaling.owner import attempts
-from scaling.rundir import RunDir
-from scaling.spec import load_study
-from scaling.trainer import Trainer
+from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import attempts
+from scaling.study.spec import load_study
+from scaling.trainer.loop import Trainer
 from tests.gate import gated
 from tests.scaling.small_runs import exact_rows, train
 
@@ -74,7 +74,7 @@ class Campaign:
 
     def scaling(self, command: str, *options: str) -> str:
         """A `scaling` command on this study."""
-        words = [sys.executable, "-m", "scaling.cli", command, str(self.file), "--out", str(self.out), *options]
+        words = [sys.executable, "-m", "scaling", command, str(self.file), "--out", str(self.out), *options]
         return self.slurm.run(*words, timeout=600, cwd=ROOT)
 
     def status(self) -> dict[str, dict[str, Any]]:

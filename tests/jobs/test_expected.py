@@ -7,8 +7,8 @@ import pytest
 
 from flops.pace import START_S, makespan
 from jobs.expected import here
-from scaling.rundir import RunDir
-from scaling.spec import load_study
+from scaling.rundir.directory import RunDir
+from scaling.study.spec import load_study
 
 from .studies import study
 from .test_resources import finished, row

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def scaling(*arguments, code=0):
-    command = [sys.executable, "-m", "scaling.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "scaling", *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     return done

@@ -5,8 +5,8 @@ import yaml
 
 from arch.errors import InputError
 from jobs.profile import EXAMPLE, load_profile
-from scaling.sections import Cluster
-from scaling.spec import load_study
+from scaling.study.schema import Cluster
+from scaling.study.spec import load_study
 
 from .studies import CPUS, study_file
 

@@ -10,9 +10,9 @@ from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
 from jobs.resources import START_S, Reckoner, splits, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
-from scaling.rundir import RunDir
-from scaling.sections import Asked, Cluster
-from scaling.spec import load_study
+from scaling.rundir.directory import RunDir
+from scaling.study.schema import Asked, Cluster
+from scaling.study.spec import load_study
 
 from .studies import GPUS, cluster, study
 

@@ -4,7 +4,7 @@ import pytest
 
 from jobs.model import ArrayJob, Resources
 from jobs.render import Paths, Setting, render
-from scaling.sections import Cluster
+from scaling.study.schema import Cluster
 
 from .cluster import cluster, needs_slurm
 from .studies import CPUS
@@ -33,7 +33,7 @@ def submit(slurm, tmp_path, max_restarts):
     paths.elements(job).write_text("a b\n")
     number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")
-    return number, f"-m scaling.cli eval {paths.study_file} --out {tmp_path} --checkpoint a b"
+    return number, f"-m scaling eval {paths.study_file} --out {tmp_path} --checkpoint a b"
 
 
 @pytest.mark.parametrize(("max_restarts", "calls", "state"), [(3, 2, "COMPLETED"), (0, 1, "FAILED")])

@@ -21,7 +21,17 @@ pytestmark = [needs_slurm, needs_root]
 def test_every_script_passes_test_only(tmp_path, nodes, ranks):
     profile = tmp_path / "big.yaml"
     profile.write_text(yaml.safe_dump(GPUS | {"nodes": nodes, "gpu": "h200"}))
-    command = [sys.executable, "-m", "scaling.cli", "submit", "paper", "--cluster", str(profile), "--dry-run", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "scaling",
+        "submit",
+        "paper",
+        "--cluster",
+        str(profile),
+        "--dry-run",
+        "--json",
+    ]
     command += ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
     command += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
     with cluster(nodes=64, gpus=8) as held:

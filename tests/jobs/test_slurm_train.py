@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scaling.owner import attempts
-from scaling.rundir import RunDir
+from scaling.rundir.directory import RunDir
+from scaling.rundir.owner import attempts
 from tests.gate import gated
 from tests.scaling.small_runs import BATCH, exact_rows, make_run, train
 

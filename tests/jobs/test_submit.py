@@ -34,7 +34,7 @@ def scaling(slurm):
 
     def call(*arguments, code=0, **environment):
         done = subprocess.run(
-            [sys.executable, "-m", "scaling.cli", *map(str, arguments)],
+            [sys.executable, "-m", "scaling", *map(str, arguments)],
             cwd=ROOT,
             env=slurm.environment | environment,
             capture_output=True,
@@ -247,7 +247,7 @@ def test_a_dry_run_shows_every_script_and_writes_nothing(slurm, scaling, tmp_pat
 def test_a_kill_between_sbatch_and_the_record_submits_nothing_twice(slurm, scaling, tmp_path, write):
     """submission.json is written first of all, then before and after each sbatch: the kill comes around the first."""
     study = study_file(tmp_path, ["6k"])
-    command = [sys.executable, "-m", "scaling.cli", "submit", str(study)]
+    command = [sys.executable, "-m", "scaling", "submit", str(study)]
     environment = slurm.environment | {"KILL_AT_WRITE": f"submission:{write}"}
     killed = subprocess.run(
         command, cwd=ROOT, env=environment, start_new_session=True, capture_output=True, check=False
@@ -275,7 +275,7 @@ def test_while_nodes_are_drained_the_profile_alone_judges(slurm, scaling, tmp_pa
 def test_a_controller_that_restarts_is_waited_for(slurm, scaling, tmp_path):
     study = study_file(tmp_path, ["6k"])
     slurm.kill("slurmctld")
-    command = [sys.executable, "-m", "scaling.cli", "submit", str(study), "--json"]
+    command = [sys.executable, "-m", "scaling", "submit", str(study), "--json"]
     with subprocess.Popen(command, cwd=ROOT, env=slurm.environment, stdout=subprocess.PIPE, text=True) as process:
         time.sleep(4)
         assert process.poll() is None
@@ -317,7 +317,7 @@ def test_the_papers_plan_passes_on_64_and_512_gpus(tmp_path, nodes, ranks):
         command += ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
         command += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
         done = subprocess.run(
-            [sys.executable, "-m", "scaling.cli", *map(str, command)],
+            [sys.executable, "-m", "scaling", *map(str, command)],
             cwd=ROOT,
             env=big.environment,
             capture_output=True,

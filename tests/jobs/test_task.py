@@ -13,7 +13,7 @@ from arch.errors import InputError
 from jobs import outcome
 from jobs.outcome import judge
 from jobs.task import place, token
-from scaling.owner import Claim, Superseded, Token
+from scaling.rundir.owner import Claim, Superseded, Token
 from tests.scaling.small_runs import BATCH, make_run, train
 
 STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2"}

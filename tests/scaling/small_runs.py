@@ -13,9 +13,9 @@ from arch.presets import preset
 from data.corpus import prepare
 from data.settings import CorpusSettings
 from flops import cost_table
-from scaling.rundir import RunDir, package_versions, prepare_run
-from scaling.sections import Corpus, Training
-from scaling.spec import RunSpec
+from scaling.rundir.directory import RunDir, package_versions, prepare_run
+from scaling.study.schema import Corpus, Training
+from scaling.study.spec import RunSpec
 
 CONTEXT, BATCH = 64, 512  # tokens
 EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")  # columns without times
@@ -53,10 +53,10 @@ def make_run(
 
 def start(rundir: RunDir, *options: str, processes: int = 1, **environment: str) -> subprocess.Popen[str]:
     """The trainer as a process (with `processes` > 1 under torchrun), in a process group of its own."""
-    command = [sys.executable, "-m", "scaling.train_run"]
+    command = [sys.executable, "-m", "scaling.trainer.process"]
     if processes > 1:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        command += ["-m", "scaling.train_run"]
+        command += ["-m", "scaling.trainer.process"]
     inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "KILL_AT_WRITE")}
     return subprocess.Popen(
         [*command, str(rundir.path), "--device", "cpu", *options],

@@ -9,7 +9,7 @@ import torch
 from arch import registry
 from arch.config import ARCHS
 from arch.errors import InputError
-from arch.mixers.base import Stream
+from arch.model.mixer import Stream
 from flops import register
 from flops.mixers import ENTRIES
 from scaling.check import CHECKS, main, moved_model

@@ -11,8 +11,8 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import PreTrainedTokenizerFast
 
-from arch.hf import LinearScalingConfig, LinearScalingForCausalLM
-from arch.lm import LanguageModel
+from arch.hf.auto import LinearScalingConfig, LinearScalingForCausalLM
+from arch.model.lm import LanguageModel
 from data.hf_tokenizer import write_tokenizer
 
 

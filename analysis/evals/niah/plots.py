@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from analysis.axes import si
 from analysis.evals.table import newest_of_each_run
-from analysis.palette import name_of
-from analysis.plots import INK
+from analysis.figures.axes import si
+from analysis.figures.palette import name_of
+from analysis.report.figures import INK
 
 from .metrics import COLUMNS, CUTS
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from arch.decode import generate_tokens
-from arch.state import DecodeState
+from arch.model.decode import generate_tokens
+from arch.model.state import DecodeState
 from flops.state import decode_state
 
 from .settings import CPU_STATE_BYTES

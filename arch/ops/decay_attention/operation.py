@@ -109,7 +109,7 @@ def _activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
 
 
 def _turned(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-    from ...positions import cosine_pairs, rotation  # which imports this package
+    from ...model.positions import cosine_pairs, rotation  # which imports this package
 
     cos, sin = rotation(theta, positions)
     return cosine_pairs(q, cos, sin), cosine_pairs(k, cos, sin)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from arch.lm import build_model
+from arch.model.lm import build_model
 from data.corpus import open_corpus, prepare
 from data.settings import CorpusSettings
-from scaling.artifacts import probe_rows, write_artifact
-from scaling.spec import StudySpec, load_study
+from scaling.rundir.artifacts import probe_rows, write_artifact
+from scaling.study.spec import StudySpec, load_study
 
 CONTEXT = 32
 

@@ -8,9 +8,9 @@ import pytest
 from analysis.evals.forecast import forecast, timed, token_seconds
 from analysis.evals.planning import Planned
 from flops.hardware import DEVICES
-from scaling.commands import Request
-from scaling.eval_plan import missing_evaluations, show_missing
-from scaling.evaluation import Choice
+from scaling.stages.evaluation import Choice
+from scaling.stages.evaluation_plan import missing_evaluations, show_missing
+from scaling.stages.pipeline import Request
 
 from .small_study import write_study
 

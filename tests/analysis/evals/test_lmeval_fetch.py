@@ -10,7 +10,7 @@ from analysis.evals.lmeval.fetch import RECORD, data_sets, fetch, missing, rows_
 from analysis.evals.lmeval.rows import read_rows
 from analysis.evals.lmeval.sets import DATA, SCROLLS, TASKS
 from arch.errors import InputError
-from scaling.cli import app
+from scaling.cli.main import app
 
 ROW = {"goal": "wärmen", "sol1": "a", "sol2": "b", "label": 0}
 

@@ -18,7 +18,7 @@ from analysis.evals.lmeval.task import make
 from analysis.evals.planning import Reader
 from analysis.evals.task import Loaded, Place
 from arch.errors import InputError
-from arch.lm import build_model
+from arch.model.lm import build_model
 from arch.presets import preset
 from data.tokenizer import get_tokenizer
 
@@ -166,7 +166,7 @@ def test_our_adapter_equals_lm_evals_own_class(tmp_path):
     from lm_eval.evaluator import evaluate
     from lm_eval.models.huggingface import HFLM
 
-    from arch.convert import to_hf
+    from arch.hf.convert import to_hf
 
     class Peer(HFLM):
         max_gen_toks = 16  # a class attribute of theirs, by default 256

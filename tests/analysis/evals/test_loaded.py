@@ -9,12 +9,12 @@ from safetensors.torch import load_file, save_file
 
 from analysis.evals.loaded import PROBE_TOLERANCE, Kept, load_guarded
 from arch.errors import InputError
-from arch.lm import load_model
+from arch.model.lm import load_model
 from data.corpus import prepare
 from data.files import MANIFEST, sha256
 from data.hf_tokenizer import tokenizer_files
 from data.settings import CorpusSettings
-from scaling.spec import StudySpec
+from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
 

@@ -21,7 +21,7 @@ from analysis.evals.windows import batches, token_nats, window_starts
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus
-from scaling.spec import StudySpec
+from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
 

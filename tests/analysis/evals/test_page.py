@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-import analysis.pictures
+import analysis.figures.png
 from analysis.evals.extrapolate_plot import figures, table
 from analysis.evals.page import write_page
 
@@ -13,7 +13,7 @@ from analysis.evals.page import write_page
 @pytest.fixture
 def no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are tested on their own; a browser takes seconds."""
-    monkeypatch.setattr(analysis.pictures, "write_pictures", lambda figures, directory: "not asked for")
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
 
 
 def result(task: str, run_id: str, step: int, **values: Any) -> dict[str, Any]:

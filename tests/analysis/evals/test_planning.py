@@ -9,9 +9,9 @@ from analysis.evals.loaded import load_guarded
 from analysis.evals.planning import Planned, planned, readers
 from analysis.evals.registry import make_tasks
 from analysis.evals.task import Loaded, Place
-from scaling.commands import Request
-from scaling.evaluation import planned_tokens
-from scaling.spec import StudySpec
+from scaling.stages.evaluation import planned_tokens
+from scaling.stages.pipeline import Request
+from scaling.study.spec import StudySpec
 
 from .small_study import write_study
 from .test_lmeval_tasks import ROWS
@@ -79,7 +79,7 @@ def test_by_task_for_a_run_that_is_not_trained(tmp_path: Path) -> None:
         "model: {context_length: 32}\ntraining: {n_tokens: 25600, batch_tokens: 256}\n"
         f"evaluation: {{tasks: [piqa, 'tests.analysis.evals.tiny_tasks:one'], data: {ROWS}, validation_tokens: 100}}\n"
     )
-    from scaling.spec import load_study
+    from scaling.study.spec import load_study
 
     request = Request(load_study(tmp_path / "study.yaml"))
     (run,) = request.runs

@@ -18,7 +18,7 @@ from analysis.evals.table import COLUMNS, tidy, write_table
 from analysis.evals.task import MissingData, Place
 from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
-from scaling.spec import StudySpec
+from scaling.study.spec import StudySpec
 
 from .small_study import write_checkpoint, write_study
 from .tiny_tasks import HERE, Tiny

@@ -1,0 +1,180 @@
+"""Time and state of one decode step against how much was read before: constant, but for LLaMA's cache.
+
+    python -m analysis.inspection.decode_speed --size 98k --out DIR            all architectures, 1k to 64k tokens
+    python -m analysis.inspection.decode_speed --archs llama,hgrn2 --size 410m --device cuda --bf16 --graph --out DIR
+
+Weights are random, which changes no time. The context is read once, in pieces, and at each length the next token is
+read again and again from the same state; the fastest counts, as whatever else runs only adds. A GPU is through with a
+step of one token long before the host has launched its kernels, whatever the model has to read: --graph records the
+launches once and times their replay. Writes decode.json and, with Chrome, decode.png.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import torch
+
+from analysis.figures.axes import kibi, log_axis, si
+from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.png import add_pictures
+from analysis.report.figures import INK
+from arch.arguments import Parser, at_least_one, run, whole_numbers
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import LanguageModel, build_model
+from arch.presets import preset
+from data.files import write_json
+
+LENGTHS = tuple(1024 * 2**k for k in range(7))
+PIECE = 1024  # tokens read at once
+REPEATS = 200
+
+
+def decode_steps(
+    model: LanguageModel, lengths: Sequence[int], batch: int = 1, autocast: bool = False, graph: bool = False
+) -> Iterator[dict[str, Any]]:
+    """A row for each length (ascending, tokens): `step_ms`, the least time that reading one token took after so many,
+    for `batch` rows at once, and `state_bytes` of a row. The model is on its device, in evaluation mode.
+    graph: the time of a CUDA graph of the step, so without the host's."""
+    device = model.lm_head.weight.device
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
+    state, read = None, 0
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
+        for length in lengths:
+            while read < length:
+                piece = ids[:, read : min(read + PIECE, length)]
+                state = model(piece, state=state, keep_state=True, logits_to_keep=1).state
+                read += piece.shape[1]
+            assert state is not None
+            step = partial(model, ids[:, length : length + 1], state=state, keep_state=True, form="naive")
+            yield {
+                "n_tokens": length,
+                "step_ms": _least_ms(_recorded(step) if graph else step, device),
+                "state_bytes": state.n_bytes // batch,
+            }
+
+
+def _recorded(step: Callable[[], Any]) -> Callable[[], Any]:
+    """A replay of the kernels that step() launches."""
+    step()  # what compiles or is made once is made outside of the record
+    record = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(record):
+        step()
+    return record.replay
+
+
+def _least_ms(step: Callable[[], Any], device: torch.device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        _wait(device)
+        begun = time.perf_counter()
+        step()
+        _wait(device)
+        times.append(1e3 * (time.perf_counter() - begun))
+    return min(times)
+
+
+def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
+    """Milliseconds a step over tokens read, a line for each architecture."""
+    colors = arch_colors(list(results))
+    drawn = go.Figure()
+    for arch, rows in results.items():
+        line = go.Scatter(
+            x=[row["n_tokens"] for row in rows],
+            y=[row["step_ms"] for row in rows],
+            customdata=[si(row["state_bytes"]) for row in rows],
+            name=name_of(arch),
+            mode="lines+markers",
+            line={"color": colors[arch]},
+            hovertemplate=f"{name_of(arch)}, %{{x:,}} tokens<br>%{{y:.3g}} ms, state %{{customdata}}B<extra></extra>",
+        )
+        drawn.add_trace(line)
+    steps = [row["step_ms"] for rows in results.values() for row in rows]
+    lengths = sorted({row["n_tokens"] for rows in results.values() for row in rows})
+    drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
+    drawn.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
+    drawn.update_yaxes(log_axis(min(steps) / 1.2, max(steps) * 1.2, "one decode step (ms)"))
+    drawn.update_xaxes(showline=True, linecolor=INK, ticks="outside")
+    drawn.update_yaxes(showline=True, linecolor=INK, gridcolor="#e6e6e6")
+    drawn.update_layout(
+        title={"text": title, "x": 0.02, "font": {"size": 14}},
+        width=760,
+        height=430,
+        margin={"l": 70, "r": 20, "t": 50, "b": 55},
+        font={"color": INK, "size": 12},
+        plot_bgcolor="white",
+    )
+    return drawn
+
+
+def measure(
+    archs: Sequence[str],
+    size: str,
+    lengths: Sequence[int],
+    device: str,
+    bf16: bool,
+    batch: int,
+    graph: bool,
+    say: Callable[..., Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """{arch: rows of `decode_steps`} for presets of `size`; say(text) after each row."""
+    results: dict[str, list[dict[str, Any]]] = {}
+    for arch in archs:
+        model = build_model(preset(arch, size, context_length=lengths[-1])).to(device).eval()
+        results[arch] = []
+        for row in decode_steps(model, lengths, batch, bf16, graph):
+            results[arch].append(row)
+            say(f"{arch}: {row['n_tokens']:,} tokens: {row['step_ms']:.3f} ms, state {row['state_bytes']:,} bytes")
+    return results
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = Parser("python -m analysis.inspection.decode_speed", __doc__)
+    parser.add_argument("--archs", default=",".join(ARCHS), help="default: all")
+    parser.add_argument("--size", default="98k")
+    parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="tokens read before, ascending")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--bf16", action="store_true", help="autocast, as a bf16 run is evaluated")
+    parser.add_argument("--graph", action="store_true", help="without the host's time: a CUDA graph of the step")
+    parser.add_argument("--out", type=Path, default=Path("decode-speed"))
+    asked = parser.parse_args(arguments)
+    at_least_one(asked, "batch")
+    lengths = sorted(set(whole_numbers(asked.lengths, "--lengths")))
+    archs = asked.archs.split(",")
+    for arch in archs:
+        preset(arch, asked.size)
+    try:
+        torch.empty(1, device=asked.device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"--device {asked.device}: this PyTorch finds no such device; cpu always is one") from None
+    if asked.graph and not asked.device.startswith("cuda"):
+        raise InputError(f"--graph: {asked.device} has no CUDA graphs; give --device cuda, or leave it out")
+    try:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {asked.out}: cannot be made ({error.strerror}); name another directory") from None
+    results = measure(archs, asked.size, lengths, asked.device, asked.bf16, asked.batch, asked.graph, print)
+    device = torch.cuda.get_device_name() if asked.device.startswith("cuda") else "CPU"
+    told = {"size": asked.size, "batch": asked.batch, "device": device, "bf16": asked.bf16, "graph": asked.graph}
+    write_json(asked.out / "decode.json", told | {"threads": torch.get_num_threads(), "results": results})
+    how = (", bf16" if asked.bf16 else "") + (", CUDA graph" if asked.graph else "")
+    title = f"Decoding, {asked.size}, batch {asked.batch}, {device}{how}"
+    reason = add_pictures({"decode": figure(results, title)}, asked.out)
+    print(f"{asked.out}/decode.json" if reason else f"{asked.out}/decode.json and decode.png")
+
+
+if __name__ == "__main__":
+    run(main)

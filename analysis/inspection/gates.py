@@ -1,0 +1,215 @@
+"""What a model's layers keep and mix: statistics of the forget gates over real text, and their token-mixing matrices.
+
+As HGRN's (Qin et al. 2023) table 12 (mean and median of the forget gate by layer), figure 3 (its distribution) and
+figure 4 (the token-mixing matrix). A gate of f forgets over about 1 / (1 - f) tokens. Values are never kept: bins count
+them as the text passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from arch.errors import InputError
+from data.files import read_json
+
+if TYPE_CHECKING:
+    import torch
+
+    from arch.model.lm import LanguageModel
+    from arch.model.mixer import Mixer
+    from data.tokenizer import Tokenizer
+
+BINS = 10_000  # of the gate's value, so that a quantile is known to 1e-4
+SHOWN_BINS = 50  # of the histogram that is stored and drawn
+LONG = 0.99  # a gate above it remembers over more than 100 tokens
+MATRIX_TOKENS = 128  # of the token-mixing matrix
+BATCH_TOKENS = 8192  # read in one forward pass
+
+
+@dataclass(frozen=True)
+class GateStatistics:
+    """One layer's forget gates: 5% and 95% quantiles (to 1e-4, as the median), share above LONG, number of values, and
+    shares in SHOWN_BINS equal bins over [0, 1]."""
+
+    mean: float
+    median: float
+    q05: float
+    q95: float
+    above_099: float
+    n: int
+    histogram: list[float]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A model's layers, in order: gate statistics (None: the architecture has no forget gate), and mean magnitudes over
+    heads of the token-mixing weights, fp32 [T, T] (None: its mixer does not tell), on the first tokens of the text."""
+
+    arch: str
+    run_id: str
+    step: int
+    source: str
+    n_tokens: int
+    gates: list[GateStatistics | None]
+    mixing: list[np.ndarray | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the matrices."""
+        head = {key: getattr(self, key) for key in ("arch", "run_id", "step", "source", "n_tokens")}
+        return head | {"layers": [None if one is None else asdict(one) for one in self.gates]}
+
+
+def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_tokens: int) -> Inspection:
+    """Inspect the intact artifact at `checkpoint` on about n_tokens of `source`: a text file, or a prepared corpus,
+    whose held-out text is then read, evenly spread. On a GPU where there is one.
+
+    Raises InputError where there is no such text, it is of another tokenizer, or has fewer than two tokens.
+    """
+    import torch
+
+    from arch.model.lm import load_model
+
+    manifest = read_json(checkpoint / "manifest.json")
+    model = load_model(checkpoint).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    rows = read_rows(source, tokenizer, model.model_config.context_length, n_tokens)
+    return Inspection(
+        arch=model.model_config.arch,
+        run_id=str(manifest["run_id"]),
+        step=int(manifest["step"]),
+        source=str(source),
+        n_tokens=rows.size,
+        gates=gate_statistics(model, rows),
+        mixing=mixing_matrices(model, rows[:1, :MATRIX_TOKENS]),
+    )
+
+
+def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens: int) -> np.ndarray:
+    """int64 [rows, at most context_length]: whole windows of `source`, or one shorter row of a shorter text."""
+    from analysis.evals.windows import window_starts
+    from data.corpus import open_corpus
+
+    if source.is_dir():
+        corpus = open_corpus(source)
+        if corpus.tokenizer.name != tokenizer.name:
+            raise InputError(
+                f"{source}: the corpus is of tokenizer {corpus.tokenizer.name}, the checkpoint of {tokenizer.name}: "
+                f"give a text with --text"
+            )
+        tokens = corpus.validation
+    else:
+        tokens = tokenizer.encode_array(_read_text(source))
+    if len(tokens) < 2:
+        raise InputError(f"{source}: holds fewer than two tokens; give another text with --text FILE")
+    length = min(context_length, n_tokens, len(tokens) - 1)
+    starts = window_starts(len(tokens), length, n_tokens)
+    return np.stack([np.asarray(tokens[start : start + length], dtype=np.int64) for start in starts])
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such text or corpus; give a text with --text FILE") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is no UTF-8 text; convert it first") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); give another text with --text") from None
+
+
+class Counter:
+    """Gate values of one layer, counted in BINS bins over [0, 1]."""
+
+    def __init__(self) -> None:
+        self.bins = np.zeros(BINS, dtype=np.int64)
+        self.total, self.above, self.low, self.high = 0.0, 0, 1.0, 0.0
+
+    def add(self, gates: torch.Tensor) -> None:
+        """Any shape, values in [0, 1]."""
+        import torch
+
+        flat = gates.detach().flatten().float()
+        index = (flat * BINS).long().clamp(max=BINS - 1)
+        self.bins += torch.bincount(index, minlength=BINS).cpu().numpy()
+        self.total += float(flat.double().sum())
+        self.above += int((flat > LONG).sum())
+        self.low, self.high = min(self.low, float(flat.min())), max(self.high, float(flat.max()))
+
+    def quantile(self, share: float) -> float:
+        """Linear within a bin, and never outside what was seen (gates that are one constant have it exactly)."""
+        below = np.concatenate([[0], self.bins.cumsum()])
+        value = float(np.interp(share * below[-1], below, np.arange(BINS + 1) / BINS))
+        return min(max(value, self.low), self.high)
+
+    def statistics(self) -> GateStatistics:
+        n = int(self.bins.sum())
+        histogram = self.bins.reshape(SHOWN_BINS, -1).sum(1) / n
+        return GateStatistics(
+            mean=self.total / n,
+            median=self.quantile(0.5),
+            q05=self.quantile(0.05),
+            q95=self.quantile(0.95),
+            above_099=self.above / n,
+            n=n,
+            histogram=[float(share) for share in histogram],
+        )
+
+
+def gate_statistics(model: LanguageModel, rows: np.ndarray) -> list[GateStatistics | None]:
+    """The gates of every layer over `rows`, int64 [rows, T]; None for layers that have none."""
+    counters = [Counter() for _ in model.decoder.layers]
+
+    def count(index: int, mixer: Mixer, x: torch.Tensor, stream: Any) -> None:
+        gates = mixer.forget_gates(x, stream)
+        if gates is not None:
+            counters[index].add(gates)
+
+    batch = max(1, BATCH_TOKENS // rows.shape[1])
+    with watched(model, count) as read:
+        for first in range(0, len(rows), batch):
+            read(rows[first : first + batch])
+    return [counter.statistics() if counter.bins.any() else None for counter in counters]
+
+
+def mixing_matrices(model: LanguageModel, rows: np.ndarray) -> list[np.ndarray | None]:
+    """For every layer the mean magnitude over heads of its token-mixing weights on one row, int64 [1, T]: [T, T]."""
+    found: list[np.ndarray | None] = [None] * len(model.decoder.layers)
+
+    def keep(index: int, mixer: Mixer, x: torch.Tensor, stream: Any) -> None:
+        weights = mixer.token_mixing(x, stream)
+        if weights is not None:
+            found[index] = weights[0].float().abs().mean(0).cpu().numpy()
+
+    with watched(model, keep) as read:
+        read(rows)
+    return found
+
+
+@contextmanager
+def watched(model: LanguageModel, look: Any) -> Iterator[Any]:
+    """A function that reads rows [B, T]; in every layer it calls look(layer, mixer, the mixer's input, its stream)."""
+    import torch
+
+    from arch.model.mixer import Mixer
+
+    mixers = [module for module in model.modules() if isinstance(module, Mixer)]
+    hooks = [
+        mixer.register_forward_pre_hook(lambda module, args, index=index: look(index, module, *args[:2]))
+        for index, mixer in enumerate(mixers)
+    ]
+    device = next(model.parameters()).device
+
+    def read(rows: np.ndarray) -> None:
+        with torch.inference_mode():
+            model(torch.from_numpy(rows).to(device), logits_to_keep=1)
+
+    try:
+        yield read
+    finally:
+        for hook in hooks:
+            hook.remove()

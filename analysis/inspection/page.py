@@ -1,0 +1,210 @@
+"""What `scaling inspect` shows: a table, gates.json, and a page with its two figures that needs no network."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from analysis.figures.axes import power_of_ten
+from analysis.figures.palette import ARCH_COLORS, name_of
+from analysis.inspection.gates import LONG, SHOWN_BINS, Inspection
+from analysis.report.figures import INK
+from arch.errors import InputError
+from data.files import write_bytes, write_json
+
+if TYPE_CHECKING:
+    from analysis.inspection.gates import GateStatistics
+
+COLUMNS = 4  # panels side by side
+PANEL, GAP, LEFT, RIGHT, TOP, BOTTOM = 250, 56, 70, 110, 60, 60  # pixels
+DECADES = 4  # of the colour scale of a token-mixing matrix, below its largest weight
+COLORS = "Viridis"
+NO_GATE = "no forget gate: this mixer tells of none"
+SOFTMAX = "no forget gate: softmax attention keeps every token"
+MIXING = (
+    "The magnitude with which each token's output reads the values of the tokens before it, mean over heads, over the "
+    "layer's largest, on the first tokens of the text. Norms and gates behind the mixer are left out."
+)
+HEADINGS = ("layer", "mean", "median", "5%", "95%", f"share > {LONG}")
+
+
+def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
+    """One row a layer, columns HEADINGS."""
+    rows = []
+    for layer, one in enumerate(gates, start=1):
+        if one is not None:
+            shown = [f"{value:.4f}" for value in (one.mean, one.median, one.q05, one.q95)]
+            rows.append([str(layer), *shown, f"{one.above_099:.1%}"])
+    return rows
+
+
+def no_gate(arch: str) -> str:
+    """Why there is no table."""
+    return SOFTMAX if arch == "llama" else NO_GATE
+
+
+def gates_table(found: Inspection) -> str:
+    """For the terminal: what was read, and the table, or that there is no gate."""
+    head = f"{name_of(found.arch)}, {found.run_id}, step {found.step}: {found.n_tokens:,} tokens of {found.source}"
+    rows = gates_rows(found.gates)
+    if not rows:
+        return f"{head}\n{no_gate(found.arch)}"
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (HEADINGS, *rows)]
+    return "\n".join([head, "forget gates", *lines])
+
+
+def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:
+    """gates.json, index.html and, where Chrome is installed, the figures as PNG into `directory`; files of these names
+    are replaced, others left alone. Returns {"page", "no_pictures": why there are none, or None}.
+
+    Raises InputError where the directory cannot be written.
+    """
+    from analysis.figures.png import add_pictures
+
+    drawn = figures(found)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        write_json(directory / "gates.json", found.to_dict())
+        reason = add_pictures(drawn, directory)
+        write_bytes(directory / "index.html", page(found, drawn).encode())  # last: it stands for the whole
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written ({error.strerror}); give another --out") from None
+    return {"page": str(directory / "index.html"), "no_pictures": reason}
+
+
+def figures(found: Inspection) -> dict[str, go.Figure]:
+    """The figures by file name: `gates` where there are any, `mixing` where the mixers tell their weights."""
+    drawn = {}
+    if any(one is not None for one in found.gates):
+        drawn["gates"] = gates_figure(found)
+    if any(one is not None for one in found.mixing):
+        drawn["mixing"] = mixing_figure(found)
+    return drawn
+
+
+def gates_figure(found: Inspection) -> go.Figure:
+    """The distribution of each layer's forget gate, the median marked."""
+    color = ARCH_COLORS.get(found.arch, "#0072b2")
+    centers = (np.arange(SHOWN_BINS) + 0.5) / SHOWN_BINS
+    medians = ["" if one is None else f"   median {one.median:.3f}" for one in found.gates]
+    figure, places = _panels(medians)
+    for one, (row, column) in zip(found.gates, places, strict=True):
+        if one is None:
+            continue
+        bars = go.Bar(
+            x=centers,
+            y=one.histogram,
+            width=1 / SHOWN_BINS,
+            marker={"color": color, "line": {"width": 0}},
+            showlegend=False,
+            hovertemplate="f = %{x:.2f}<br>share %{y:.3f}<extra></extra>",
+        )
+        figure.add_trace(bars, row=row, col=column)
+        figure.add_vline(x=one.median, line={"color": INK, "width": 1.2, "dash": "dot"}, row=row, col=column)
+    figure.update_xaxes(range=[0, 1.01], dtick=0.25)
+    figure.update_yaxes(rangemode="tozero", nticks=6)
+    _label(figure, places, "forget gate f", "share of values")
+    return figure
+
+
+def mixing_figure(found: Inspection) -> go.Figure:
+    """Each layer's token-mixing weights, magnitudes over the layer's largest, on a log colour scale."""
+    figure, places = _panels([""] * len(found.mixing))
+    for weights, (row, column) in zip(found.mixing, places, strict=True):
+        if weights is None or not weights.max() > 0:
+            continue
+        share = np.where(np.tri(len(weights), dtype=bool), weights / weights.max(), np.nan)
+        with np.errstate(divide="ignore"):
+            heat = go.Heatmap(
+                z=np.log10(share).clip(-DECADES).astype(np.float32),
+                coloraxis="coloraxis",
+                hovertemplate="output %{y} reads value %{x}<br>10^%{z:.2f} of the largest<extra></extra>",
+            )
+        figure.add_trace(heat, row=row, col=column)
+        figure.update_yaxes(autorange="reversed", row=row, col=column)
+    exponents = list(range(-DECADES, 1))
+    bar = {
+        "title": {"text": "weight / largest", "side": "right", "font": {"size": 12}},
+        "tickvals": exponents,
+        "ticktext": ["≤ " * (e == -DECADES) + power_of_ten(10.0**e) for e in exponents],
+        "len": PANEL,
+        "lenmode": "pixels",
+        "y": 1,
+        "yanchor": "top",
+        "thickness": 14,
+    }
+    figure.update_layout(coloraxis={"colorscale": COLORS, "cmin": -DECADES, "cmax": 0, "colorbar": bar})
+    figure.update_xaxes(showgrid=False, zeroline=False, nticks=5)
+    figure.update_yaxes(showgrid=False, zeroline=False, nticks=5)
+    _label(figure, places, "value of token s", "output of token t")
+    return figure
+
+
+def _panels(notes: list[str]) -> tuple[go.Figure, list[tuple[int, int]]]:
+    """A grid with one square panel a layer, a note behind each layer's name, and each layer's (row, column)."""
+    n = len(notes)
+    columns = min(n, COLUMNS)
+    rows = -(-n // columns)
+    width, height = columns * PANEL + (columns - 1) * GAP, rows * PANEL + (rows - 1) * GAP
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[f"<b>Layer {i}</b>{note}" for i, note in enumerate(notes, start=1)],
+        horizontal_spacing=GAP / width,
+        vertical_spacing=GAP / height,
+    )
+    figure.update_annotations(font_size=13)
+    figure.update_layout(
+        template="plotly_white",
+        width=width + LEFT + RIGHT,
+        height=height + TOP + BOTTOM,
+        margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM},
+        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": INK},
+        bargap=0,
+    )
+    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
+    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
+    return figure, [(1 + i // columns, 1 + i % columns) for i in range(n)]
+
+
+def _label(figure: go.Figure, places: list[tuple[int, int]], x: str, y: str) -> None:
+    """Axis titles at the left column and below the last panel of each column."""
+    for row, column in places:
+        if (row + 1, column) not in places:
+            figure.update_xaxes(title={"text": x, "standoff": 6}, row=row, col=column)
+        if column == 1:
+            figure.update_yaxes(title={"text": y, "standoff": 6}, row=row, col=column)
+
+
+def page(found: Inspection, drawn: dict[str, go.Figure]) -> str:
+    """index.html: the table and the figures."""
+    from plotly.offline import get_plotlyjs
+
+    from analysis.report.page import STYLE
+
+    name = f"{name_of(found.arch)}: {found.run_id}, step {found.step}"
+    rows = gates_rows(found.gates)
+    cells = "".join(f"<tr>{''.join(f'<td class=n>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th class=n>{escape(cell)}</th>" for cell in HEADINGS)
+    parts = [
+        f"<h1>{escape(name)}</h1><p class=lead>{found.n_tokens:,} tokens of {escape(found.source)}</p>",
+        "<h2>Forget gates</h2>",
+        f"<table><tr>{head}</tr>{cells}</table>" if rows else f"<p>{no_gate(found.arch).capitalize()}.</p>",
+        f"<p>A gate of f forgets over about 1 / (1 - f) tokens: above {LONG}, more than 100.</p>" if rows else "",
+        _figure(drawn["gates"]) if "gates" in drawn else "",
+        "<h2>Token mixing</h2>",
+        f"{_figure(drawn['mixing'])}<p>{MIXING}</p>" if "mixing" in drawn else "<p>This mixer tells no weights.</p>",
+    ]
+    title = f"<meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>"
+    return f"<!doctype html><html lang=en><head>{title}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def _figure(figure: go.Figure) -> str:
+    config = {"displaylogo": False, "responsive": False}
+    return f"<div class=wide>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</div>"

@@ -1,0 +1,333 @@
+"""The study's figures, drawn from its fits and tables only: no number is computed here that is not in them.
+
+Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
+N_opt(C), D_opt(C); a master row with the laws of all architectures, then a row for each. Filled points are
+uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from analysis.figures.axes import log_axis, minus
+from analysis.figures.palette import arch_colors, name_of
+from analysis.fits.laws import is_curved
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import smoothed
+from analysis.runs import Tables
+
+INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
+MAX_POINTS = 300
+COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
+ROW_HEIGHT, WIDTH = 330, 1320
+
+
+def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
+    """The paper's figure 1 for this study."""
+    archs = list(fits["archs"])
+    colors, sizes = arch_colors(archs), size_colors(tables)
+    rows = 1 + len(archs)
+    gap = 84 / (ROW_HEIGHT * rows)
+    titles = [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
+    titles += [_title(fits["archs"][arch], arch, law, symbol) for arch in archs for law, _, symbol in COLUMNS]
+    figure = make_subplots(rows, 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
+    figure.update_annotations(font_size=13)
+    axes = _axes(fits, tables, baseline)
+    for row in range(1, rows + 1):
+        for column in (1, 2, 3):
+            figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
+            figure.update_xaxes(axes["c"], row=row, col=column)
+            figure.update_yaxes(axes[COLUMNS[column - 1][0]], row=row, col=column)
+    _master_row(figure, fits, colors)
+    for row, arch in enumerate(archs, start=2):
+        _arch_row(figure, row, arch, fits, tables, colors[arch], sizes)
+    if baseline is not None:
+        for row in range(1, rows + 1):
+            reference_line(figure, row, 1, baseline["loss"])
+    _legends(figure, rows, gap, sizes, fits, baseline)
+    style(figure, ROW_HEIGHT * rows + 40)
+    return figure
+
+
+def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
+    """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
+    columns = min(len(archs), most_columns)
+    n_rows = -(-len(archs) // columns)
+    figure = make_subplots(
+        n_rows,
+        columns,
+        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        shared_yaxes=True,
+        vertical_spacing=gap / n_rows,
+    )
+    return figure, n_rows, columns
+
+
+def size_colors(tables: Tables) -> dict[str, str]:
+    """One colour scale for all architectures, smallest to largest."""
+    known = tables.runs.dropna(subset=["n_params_non_embedding"])
+    sizes = known.groupby("size")["n_params_non_embedding"].mean().sort_values().index
+    if len(sizes) == 0:
+        return {}
+    at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
+    return dict(zip(map(str, sizes), sample_colorscale("Viridis_r", at), strict=True))
+
+
+def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
+    """The same four axes in every row, so that rows compare: from the fitted ranges and what the runs reached."""
+    convention = fits["conventions"]["C"]
+    fitted = [one for one in fits["archs"].values() if one["fitted"]]
+    curves = tables.curves
+    if curves.empty:
+        return {
+            "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
+            "loss": log_axis(1, 6, "loss L (nats/token)"),
+            "n_opt": log_axis(1e4, 1e6, "parameters N", "si"),
+            "d_opt": log_axis(1e5, 1e7, "tokens D", "si"),
+        }
+    compute = curves[f"flops_{convention}"]
+    start = min((one["range"][0] for one in fitted), default=float(compute.min()))
+    end = max([float(compute.max()), *(one["range"][1] for one in fitted)])
+    points = [one["envelope"] for one in fitted if one["envelope"]["c"]]
+    seen = [value for one in points for value in one["loss"]] or [curves["loss"].min(), curves["loss"].max()]
+    loss = [*seen, *([baseline["loss"]] if baseline else [])]
+    n_params = tables.runs["n_params_non_embedding"].dropna()
+    tokens = [value for one in points for value in one["n_tokens"]]
+    bands = [v for one in fitted for v in _band_values(one["laws"]["d_opt"])]
+    low_d, high_d = min(tokens, default=1e5), max(tokens, default=1e7)
+    low_d, high_d = max(low_d / 3, min([low_d, *bands])), min(high_d * 3, max([high_d, *bands]))
+    return {
+        "c": log_axis(start / 2, end * 1.3, f"training compute C (FLOP, {convention})", "flop"),
+        "loss": log_axis(min(loss) / 1.06, max(loss) * 1.12, "loss L (nats/token)"),
+        "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "si"),
+        "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "si"),
+    }
+
+
+def _band_values(law: dict[str, Any]) -> list[float]:
+    return [*law["band"]["low"], *law["band"]["high"]] if law["band"] else []
+
+
+def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
+    head = f"<b>{name_of(arch)}</b>  " if law_name == "loss" else ""
+    if not one["fitted"]:
+        return f"{head}{symbol}: not fitted"
+    law = one["laws"][law_name]
+    if not law["identified"]:
+        return f"{head}{symbol} not identified"
+    interval = law["interval"]
+    if is_curved(law):
+        return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>, no pure power law"
+    tail = f"  [{minus(interval['exponent'][0])}, {minus(interval['exponent'][1])}]" if interval else ""
+    return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
+
+
+def _master_row(figure: go.Figure, fits: dict[str, Any], colors: dict[str, str]) -> None:
+    for column, (law_name, _, _) in enumerate(COLUMNS, start=1):
+        missing = []
+        for arch, one in fits["archs"].items():
+            if not one["fitted"] or not one["laws"][law_name]["identified"]:
+                missing.append(name_of(arch))
+                continue
+            _add_law(figure, 1, column, one["laws"][law_name], colors[arch], name_of(arch))
+        if missing:
+            _note(figure, 1, column, f"not identified: {', '.join(missing)}")
+
+
+def _arch_row(
+    figure: go.Figure,
+    row: int,
+    arch: str,
+    fits: dict[str, Any],
+    tables: Tables,
+    color: str,
+    sizes: dict[str, str],
+) -> None:
+    one = fits["archs"][arch]
+    _add_curves(figure, row, arch, fits, tables, sizes)
+    for column, (law_name, y_name, _) in enumerate(COLUMNS, start=1):
+        if not one["fitted"]:
+            if column == 1:
+                _note(figure, row, column, one["reason"])
+            continue
+        law = one["laws"][law_name]
+        _add_points(figure, row, column, one["envelope"], y_name, sizes)
+        if law_name != "loss":
+            _add_crossings(figure, row, column, one["crossings"], y_name)
+        if law["identified"]:
+            _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
+            low, high = law["range"]
+            figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
+        elif law_name != "d_opt":  # its reason is that of n_opt
+            _note(figure, row, column, f"not identified: {law['reason'].partition(':')[0]}")
+
+
+def _add_curves(
+    figure: go.Figure, row: int, arch: str, fits: dict[str, Any], tables: Tables, sizes: dict[str, str]
+) -> None:
+    """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
+    settings = FitSettings(**fits["settings"])
+    mine = tables.runs[tables.runs["arch"] == arch].dropna(subset=["n_params_non_embedding"])
+    for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
+        tokens, loss = smoothed(tables, settings, str(run.run_id))
+        if len(tokens) == 0:
+            continue
+        keep = np.unique(np.searchsorted(tokens, np.geomspace(tokens[0], tokens[-1], MAX_POINTS)))
+        keep = keep[keep < len(tokens)]
+        compute = tokens[keep] * float(getattr(run, f"flops_per_token_{settings.flops}"))
+        width, dash = 1.4 if run.seed == 0 else 0.8, "solid" if str(run.state) == "done" else "dot"
+        trace = go.Scatter(
+            x=compute,
+            y=np.round(loss[keep], 5),
+            mode="lines",
+            line={
+                "color": sizes[str(run.size)],
+                "width": width,
+                "dash": dash,
+            },
+            opacity=0.9 if run.seed == 0 else 0.45,
+            showlegend=False,
+            hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}}<extra></extra>",
+        )
+        figure.add_trace(trace, row=row, col=1)
+
+
+def _add_law(figure: go.Figure, row: int, column: int, law: dict[str, Any], color: str, name: str) -> None:
+    if law["band"]:
+        band = law["band"]
+        x, y = band["c"] + band["c"][::-1], band["high"] + band["low"][::-1]
+        fill = {"fill": "toself", "fillcolor": _fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+        figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
+    x = np.geomspace(law["range"][0], law["range"][1], 50)
+    y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
+    line = {"color": color, "width": 2.6}
+    trace = go.Scatter(
+        x=x, y=y, mode="lines", line=line, name=name, showlegend=row == 1 and column == 1, legend="legend"
+    )
+    trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
+    figure.add_trace(trace, row=row, col=column)
+
+
+def _add_points(
+    figure: go.Figure, row: int, column: int, points: dict[str, Any], y_name: str, sizes: dict[str, str]
+) -> None:
+    colors = [sizes[size] for size in points["size"]]
+    fills = [color if why is None else "white" for color, why in zip(colors, points["censored"], strict=True)]
+    text = [
+        f"{size}: {'uncensored' if why is None else f'censored, {why}'}"
+        for size, why in zip(points["size"], points["censored"], strict=True)
+    ]
+    marker = {"size": 6, "color": fills, "line": {"color": colors, "width": 1.6}}
+    trace = go.Scatter(x=points["c"], y=points[y_name], mode="markers", marker=marker, text=text, showlegend=False)
+    trace.hovertemplate = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
+    figure.add_trace(trace, row=row, col=column)
+
+
+def _add_crossings(figure: go.Figure, row: int, column: int, crossings: Sequence[dict[str, Any]], y_name: str) -> None:
+    seen = [one for one in crossings if one["c"] is not None]
+    trace = go.Scatter(
+        x=[one["c"] for one in seen],
+        y=[one[y_name] for one in seen],
+        mode="markers",
+        marker={
+            "size": 9,
+            "symbol": ["diamond-open" if one["beyond"] > 0 else "diamond" for one in seen],
+            "color": INK,
+            "line": {"width": 1.2, "color": INK},
+        },
+        text=[f"{one['sizes'][0]} and {one['sizes'][1]} cross" for one in seen],
+        showlegend=False,
+        hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
+    )
+    figure.add_trace(trace, row=row, col=column)
+
+
+def reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
+    """Named in the legend: wherever a label stood on it, curves would cross the label."""
+    axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
+    across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
+    figure.add_shape(
+        type="line", x0=0, x1=1, y0=loss, y1=loss, line={"color": GREY, "dash": "dash", "width": 1.3}, **across
+    )
+
+
+def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
+    """Text on the left, where curves leave room: below those of the first column, which fall, above the others."""
+    axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
+    figure.add_annotation(
+        x=0.015,
+        y=0.03 if column == 1 else 0.97,
+        xref=f"x{axis} domain",
+        yref=f"y{axis} domain",
+        xanchor="left",
+        yanchor="bottom" if column == 1 else "top",
+        align="left",
+        text="<br>".join(textwrap.wrap(text, 44)),
+        showarrow=False,
+        font={"size": 11, "color": "#555555"},
+        bgcolor="rgba(255,255,255,0.7)",
+    )
+
+
+def _legends(
+    figure: go.Figure,
+    rows: int,
+    gap: float,
+    sizes: dict[str, str],
+    fits: dict[str, Any],
+    baseline: dict[str, Any] | None,
+) -> None:
+    """Architectures beside the master row; sizes and marks, once, beside the first row below it."""
+    for size, color in sizes.items():
+        figure.add_trace(legend_line(size, color, "legend2"), row=2 if rows > 1 else 1, col=1)
+    level = fits["interval"]["level"]
+    law = f"law and {level:.0%} interval" if level else "law (no interval)"
+    for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
+        marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
+        trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
+        figure.add_trace(trace, row=1, col=1)
+    diamond = {"size": 9, "symbol": "diamond", "color": INK}
+    trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
+    figure.add_trace(trace, row=1, col=1)
+    figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
+    figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
+    if baseline is not None:
+        figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)
+    second = 1 - (1 - gap * (rows - 1)) / rows - gap
+    figure.update_layout(
+        legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1, "yanchor": "top"},
+        legend2={"title": {"text": "size (smoothed curves)"}, "x": 1.01, "y": second, "yanchor": "top"},
+    )
+
+
+def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
+    return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
+
+
+def legend_reference(loss: float, legend: str) -> go.Scatter:
+    return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
+
+
+def _fade(color: str, alpha: float) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
+
+
+def style(figure: go.Figure, height: int) -> None:
+    figure.update_layout(
+        template="plotly_white",
+        width=WIDTH,
+        height=height,
+        margin={"l": 70, "r": 190, "t": 50, "b": 60},
+        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": INK},
+        hoverlabel={"font_size": 12},
+    )
+    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
+    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)

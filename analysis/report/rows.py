@@ -1,0 +1,92 @@
+"""The report's tables of runs, checkpoints and corpus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.figures.axes import si
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import smoothed
+from analysis.runs import Tables
+
+
+def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
+    best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(tables.evals) else pd.DataFrame()
+    settings = FitSettings(**fits["settings"])
+    rows = []
+    for run in tables.runs.to_dict("records"):
+        curve = smoothed(tables, settings, str(run["run_id"]))[1]
+        held_out = best.loc[run["run_id"]] if run["run_id"] in best.index else {}
+        rows.append(
+            {
+                "run": str(run["run_id"]),
+                "state": str(run["state"]),
+                "parameters (non-embedding)": _value(run["n_params_non_embedding"], ",.0f"),
+                "all parameters": _value(run["n_params"], ",.0f"),
+                "tokens": _value(run["n_tokens"], ",.0f"),
+                "epochs": _value(run["epochs"], ".2f"),
+                "learning rate": _value(run["lr"], "g"),
+                "last loss (smoothed)": f"{curve[-1]:.4f}" if len(curve) else "",
+                "best held-out loss": _value(held_out.get("loss"), ".4f"),
+                "bits/byte": _value(held_out.get("bits_per_byte"), ".4f"),
+                "time (s)": _value(run["time_s"], ".1f"),
+                "tokens/s": _value(run["tokens_per_s"], ",.0f"),
+                "why": "" if pd.isna(run["reason"]) else str(run["reason"]),
+                "rows left out": run["skipped_why"] if run["skipped_rows"] else "",
+            }
+        )
+    return rows
+
+
+def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
+    rows = []
+    for run_id, evals in tables.evals.groupby("run_id", sort=False):
+        rising = evals.sort_values("step")
+        cells = [f"{loss:.4f} @ {si(n)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
+        rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
+    return rows
+
+
+def training_rows(tables: Tables) -> dict[str, str]:
+    """How the runs were trained, where and when: what all share, or each of what differs."""
+    runs = tables.runs
+    days = sorted(runs["started"].dropna().unique())
+    return {
+        "batch (tokens)": _each(runs["batch_tokens"], ",.0f"),
+        "context (tokens)": _each(runs["context_length"], ",.0f"),
+        "optimizer": _each(runs["optimizer"]),
+        "warm-up (tokens)": _each(runs["warmup_tokens"], ",.0f"),
+        "precision": _each(runs["precision"]),
+        "hardware": _each(runs["hardware"]) or "not recorded",
+        "training began": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "",
+    }
+
+
+def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
+    rows = {"source": ", ".join(manifest["settings"]["source"]), "tokenizer": manifest["tokenizer"]["name"]}
+    for split, found in manifest["splits"].items():
+        rows[split] = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
+    rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
+    if share := manifest.get("held_out_share"):
+        rows["held out"] = f"{share:.2%} of the bytes"
+    rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
+    return rows | {"fingerprint": manifest["fingerprint"]}
+
+
+def _shared(found: dict[str, int] | None) -> str:
+    if found is None:
+        return "unknown: the corpus was made by an earlier version"
+    return (
+        f"{found['tokens']:,} tokens cut from {found['documents']:,} held-out documents "
+        f"({found['passages']:,} passages of {found['passage_tokens']} tokens or more)"
+    )
+
+
+def _each(values: pd.Series[Any], form: str = "") -> str:
+    return "; ".join(format(value, form) for value in values.dropna().unique())
+
+
+def _value(value: Any, form: str) -> str:
+    return "" if value is None or pd.isna(value) else format(value, form)

@@ -1,0 +1,198 @@
+"""The fits as rows of text: for the terminal and for the report. Rounded here and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from analysis.figures.axes import power_of_ten
+from analysis.fits.laws import CURVED, is_curved
+from analysis.fits.optimum import METHOD as CROSSINGS
+from analysis.report.notes import chance, lean
+
+NO_POWER_LAW = f"({CURVED})"
+NOT_SO = " (no power law)"
+MANY = 0.1  # of the replicates; from here on the cell says how many failed
+
+HEADINGS = {
+    "arch": "architecture",
+    "alpha": "alpha (L exponent)",
+    "beta": "beta (L at C = 1 FLOP)",
+    "a": "a (N_opt exponent)",
+    "b": "b (D_opt exponent)",
+    "r2": "R^2 of L",
+    "decades": "decades of C",
+}
+
+
+def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """One row an architecture, keys of HEADINGS: L = beta C^alpha, N_opt ~ C^a, D_opt ~ C^b, with [low, high]."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            rows.append({"arch": arch} | dict.fromkeys(list(HEADINGS)[1:], "not fitted"))
+            continue
+        laws = one["laws"]
+        r2 = laws["loss"]["r2"]
+        rows.append(
+            {
+                "arch": arch,
+                "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if is_curved(laws["loss"]) else ""),
+                "beta": estimate(laws["loss"], "coef") + (NOT_SO if is_curved(laws["loss"]) else ""),
+                "a": estimate(laws["n_opt"], "exponent"),
+                "b": estimate(laws["d_opt"], "exponent"),
+                "r2": "" if r2 is None else f"{r2:.4f}",
+                "decades": f"{one['diagnostics']['decades']:.2f}",
+            }
+        )
+    return rows
+
+
+def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """`laws_table` for a terminal: three digits, and no coefficients."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        row = {"architecture": arch} | dict.fromkeys(("alpha", "a (N_opt)", "b (D_opt)", "R^2", "decades"), "")
+        if not one["fitted"]:
+            rows.append(row | {"alpha": "not fitted"})
+            continue
+        loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
+        row["alpha"] = estimate(loss, "exponent", ".3f") + (NOT_SO if is_curved(loss) else "")
+        row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
+        row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
+        rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})
+    return rows
+
+
+def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """a and b from the crossings of neighbouring sizes and from the envelope's points, a row an architecture."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            continue
+        by_method = {law["n_opt"]["method"] == CROSSINGS: law for law in (one["laws"], one["beside"])}
+        row = {"architecture": arch}
+        for name, is_crossings in (("crossings", True), ("envelope points", False)):
+            laws = by_method[is_crossings]
+            row |= {
+                f"a, {name}": estimate(laws["n_opt"], "exponent"),
+                f"b, {name}": estimate(laws["d_opt"], "exponent"),
+            }
+        found = one["diagnostics"]
+        row["crossings (missing)"] = f"{found['n_crossings']} ({found['n_crossings_missing']})"
+        row["extrapolated, out of order"] = f"{found['n_crossings_extrapolated']}, {found['n_crossings_disordered']}"
+        misfit = by_method[True]["n_opt"]["misfit"]
+        row["chance of their scatter"] = "" if not misfit or misfit["chance"] is None else f"{misfit['chance']:.2f}"
+        rows.append(row)
+    return rows
+
+
+def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """Whether a pure power law describes L(C), and what the test could see, a row an architecture."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        told = one["laws"]["loss"].get("curvature") if one["fitted"] else None
+        if told is None:
+            continue
+        row = {"architecture": arch}
+        if not told["tested"]:
+            off = f"{math.expm1(one['laws']['loss']['off_line']):.1%}"
+            missed = (
+                f"does not describe this curve: its points lie {off} off the line" if told["found"] else "not tested"
+            )
+            rows.append(row | {"a pure power law": f"{missed}; {told['reason']}"})
+            continue
+        verdict = f"does not describe this curve ({told['shape']})" if told["found"] else "not refuted"
+        visible = told["visible"]
+        rows.append(
+            row
+            | {
+                "a pure power law": verdict,
+                "it leans": lean(told),
+                "chance of as much that way": f"{chance(one['laws']['loss']):.3f}",
+                "quadratic term of log L": f"{told['quadratic']:+.2e}",
+                "of the envelope's steps": f"{told['steps']:+.2e}",
+                "power: irreducible loss of half the lowest": f"{told['power_half']:.2f}",
+                "irreducible loss seen with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
+            }
+        )
+    return rows
+
+
+def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """Exponents and coefficients under every FLOP convention, a row for each (architecture, convention)."""
+    other = "envelope points" if fits["settings"]["optimum"] == "crossings" else "crossings"
+    return [
+        {
+            "architecture": arch,
+            "C": convention,
+            "range of L (FLOP)": _range(one["loss"]),
+            "alpha": estimate(one["loss"], "exponent") + (f" {NO_POWER_LAW}" if one["loss"]["curved"] else ""),
+            "beta": estimate(one["loss"], "coef") + (NOT_SO if one["loss"]["curved"] else ""),
+            "a": estimate(one["n_opt"], "exponent"),
+            "N_opt at C = 1": estimate(one["n_opt"], "coef"),
+            "b": estimate(one["d_opt"], "exponent"),
+            "D_opt at C = 1": estimate(one["d_opt"], "coef"),
+            f"a, {other}": estimate(one["beside"]["n_opt"], "exponent"),
+            f"b, {other}": estimate(one["beside"]["d_opt"], "exponent"),
+        }
+        for arch in fits["archs"]
+        for convention, archs in fits["by_convention"].items()
+        if (one := archs.get(arch)) is not None
+    ]
+
+
+def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """What says when not to believe a law, a row an architecture."""
+    rows = []
+    for arch, one in fits["archs"].items():
+        if not one["fitted"]:
+            continue
+        found = one["diagnostics"]
+        owners = [f"{o['size']} {o['n_uncensored']}/{o['n_points']}" for o in found["owners"] if o["n_points"]]
+        censored, flat, ends = found["fraction_censored"], found["flatness"], found["compute_identity"]
+        rows.append(
+            {
+                "architecture": arch,
+                "runs": str(one["n_runs"]),
+                "range of L (FLOP)": _range(one["laws"]["loss"]),
+                "loss falls over": f"{found.get('falling_decades', 0):.2f} decades",
+                "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
+                "not in L(C): no size near the optimal one": str(one["laws"]["loss"]["n_outside"]),
+                "censored": "" if censored is None else f"{censored:.0%}",
+                "owners: uncensored/points": ", ".join(owners),
+                "range of N_opt, D_opt": _range(one["laws"]["n_opt"]),
+                "a + b": _number(found["a_plus_b"]),
+                "a p + b - 1": _number(found["cost_identity"], "+.1e"),
+                "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
+                "N within 0.5% of min loss": "" if flat is None else f"x {flat:.2f}",
+            }
+        )
+    return rows
+
+
+def estimate(law: dict[str, Any], what: str, form: str | None = None) -> str:
+    """`exponent` or `coef` of a law with its interval, and how many replicates gave none, or `not identified`."""
+    if not law["identified"]:
+        return "not identified"
+    form = form or (".4g" if what == "coef" else ".4f")
+    interval = law["interval"]
+    tail = f" [{interval[what][0]:{form}}, {interval[what][1]:{form}}]" if interval else ""
+    return f"{law[what]:{form}}{tail}{failed(law)}"
+
+
+def failed(law: dict[str, Any]) -> str:
+    """A mark behind an interval that many of its replicates did not give; "" where few failed."""
+    lost, total = law.get("replicates_not_identified"), law.get("replicates")
+    share = lost / total if lost and total else 0.0
+    if share < MANY:
+        return ""
+    return f" ({'' if law['interval'] else 'no interval: '}{share:.0%} of replicates failed)"
+
+
+def _range(law: dict[str, Any]) -> str:
+    return " – ".join(power_of_ten(value) for value in law["range"]) if law["identified"] else "not identified"
+
+
+def _number(value: float | None, form: str = ".4f") -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,165 @@
+"""The verdict of the fits in words and as rows of text: for the terminal, the report and the notebook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from analysis.figures.axes import minus, power_of_ten
+from analysis.figures.palette import name_of
+from analysis.fits.verdict import MISSED
+
+ANOTHER_SIZE = {
+    "owned by the largest size": "the best there is the largest size trained; a larger one may do better",
+    "owned by the smallest size": "the best there is the smallest size trained; a smaller one may do better",
+    "a smaller size was still ahead when its run ended": "a smaller size was ahead when its run ended; trained on, it "
+    "may do better",
+    "the next larger size has no curve here, after its warm-up": "the next larger size has no curve there",
+}
+
+
+def verdict_text(fits: dict[str, Any]) -> list[str]:
+    """What the study says, a sentence a line: which architecture, told apart from which, how large, on how many
+    tokens."""
+    told = fits["verdict"]
+    if told["c"] is None:
+        return [f"No comparison: {told['reason']}."]
+    where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
+    best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
+    loss = _with_interval(told["archs"][best], "loss", _loss)
+    is_apart = any(told["archs"][arch]["apart"] for arch in others)
+    reached = f"{where}, the largest compute that all {len(told['archs'])} architectures that were fitted reached"
+    if not others:
+        lines = [f"{name_of(best)} alone was fitted: its loss at {where}, the largest compute it reached, is {loss}."]
+    elif is_apart:
+        lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} nats/token."]
+    else:
+        noise = " by more than seed noise" if fits["interval"]["seed_noise"] is not None else ""
+        lines = [f"No architecture is told apart{noise} at {reached}; lowest: {name_of(best)}, {loss} nats/token."]
+    for apart, text in (
+        (False, "not distinguishable from it: the difference is within seed noise"),
+        (True, "worse by more than seed noise"),
+    ):
+        if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["apart"] is apart]):
+            lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
+    if others and fits["interval"]["seed_noise"] is None:
+        lines.append("No size was trained with two seeds: whether the differences are more than chance is not known.")
+    at = told["archs"][best]["predictions"][0]
+    if at["n_opt"]["value"] is None:
+        lines.append(f"The optimal size of {name_of(best)} is not identified: {at['n_opt']['reason']}.")
+    else:
+        n, d = (_predicted(at[part], _count) for part in ("n_opt", "d_opt"))
+        lines.append(f"The optimal size of {name_of(best)} there is N = {n} parameters, on D = {d} tokens.")
+    return lines
+
+
+def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """A row an architecture, lowest loss first, at the largest compute that all of them reached."""
+    told, rows = fits["verdict"], []
+    for arch, one in told["archs"].items():
+        apart = {True: "yes", False: "no", None: "not known"}[one["apart"]]
+        rows.append(
+            {
+                "architecture": arch,
+                "loss there": _with_interval(one, "loss", _loss),
+                "above the best": "" if arch == told["best"] else _difference(one),
+                "more than noise": "" if arch == told["best"] else apart,
+                "by the size": f"{one['size']}, {_count(one['n_tokens'])} tokens",
+            }
+        )
+    return rows
+
+
+def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """N_opt, D_opt and loss by the laws, at the common compute and at the end of each architecture's own range."""
+    return [
+        {
+            "architecture": arch,
+            "C (FLOP)": power_of_ten(at["c"]),
+            "N_opt": _predicted(at["n_opt"], _count),
+            "D_opt (tokens)": _predicted(at["d_opt"], _count),
+            "loss by the law": _predicted(at["loss"], _loss),
+        }
+        for arch, one in fits["verdict"]["archs"].items()
+        for at in one["predictions"]
+    ]
+
+
+def verdict_notes(fits: dict[str, Any]) -> list[str]:
+    """What belongs under the two tables, in short lines."""
+    told, noise, lines = fits["verdict"], fits["interval"]["seed_noise"], []
+    archs = told["archs"]
+    if noise is not None and archs:
+        more = "; differences hold for all pairs at once" if len(archs) > 1 else ""
+        lines.append(
+            f"Intervals: {told['level']:.0%}, over other seeds alone (noise {noise['s']:.2%} of the loss, "
+            f"{noise['df']} degrees of freedom){more}. Other text, learning rates or budgets may change the order."
+        )
+    alike: dict[str, list[str]] = {}
+    for arch, one in archs.items():
+        if text := _another_size(one):
+            alike.setdefault(text, []).append(name_of(arch))
+    lines += [f"{_listed(found)}: {text}." for text, found in alike.items()]
+    if archs and fits["settings"]["loss"] == "train_smoothed":
+        lines.append("A smoothed curve ends half its window before its run does, so C is below what the runs spent.")
+    parts = [at[part] for one in archs.values() for at in one["predictions"] for part in ("n_opt", "d_opt", "loss")]
+    if any((part["beyond"] or 1) > 1 for part in parts):
+        lines.append("~: beyond the compute that the law rests on; no interval covers the error of that.")
+    if any(part["value"] is not None and part["interval"] is None for part in parts) and noise is not None:
+        lines.append("No interval for a line outside of its points, nor where too many replicates gave none.")
+    for arch, fitted in fits["archs"].items():
+        if not fitted["fitted"]:
+            lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
+    for arch, one in archs.items():
+        if one["predictions"][0]["n_opt"]["value"] is None and arch != told["best"]:
+            lines.append(f"{name_of(arch)}: N_opt not identified: {one['predictions'][0]['n_opt']['reason']}.")
+    return lines
+
+
+def _another_size(one: dict[str, Any]) -> str | None:
+    """Why another size may be better; None where the best lies between others. Where no other size was trained as far
+    nothing was compared, and the size's place in the ladder says nothing."""
+    if one["censored"] is None or one["censored"] not in ANOTHER_SIZE:
+        return None
+    if one["n_sizes"] == 1:
+        return "only one size was trained, so nothing tells which is best"
+    if one["n_rivals"] == 0:
+        return f"only {one['size']} was trained that far, so nothing tells whether it is the best size there"
+    return ANOTHER_SIZE[one["censored"]]
+
+
+def _with_interval(one: dict[str, Any], key: str, show: Any) -> str:
+    tail = f" [{show(one['interval'][0])}, {show(one['interval'][1])}]" if one["interval"] else ""
+    return f"{show(one[key])}{tail}"
+
+
+def _predicted(one: dict[str, Any], show: Any) -> str:
+    if one["value"] is None:
+        return str(one["reason"]) if str(one["reason"]).startswith(MISSED) else "not identified"
+    return ("~" if one["beyond"] > 1 else "") + _with_interval(one, "value", show)
+
+
+def _difference(one: dict[str, Any]) -> str:
+    def percent(log: float) -> str:
+        return f"{math.expm1(log):+.1%}".replace("-", "−")
+
+    interval = one["difference_interval"]
+    tail = f" [{percent(interval[0])}, {percent(interval[1])}]" if interval else ""
+    return f"{percent(one['difference'])}{tail}"
+
+
+def _loss(value: float) -> str:
+    return minus(value)
+
+
+def _count(value: float) -> str:
+    """Three digits: 37.7k, 2.02M."""
+    for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit * 0.9995:
+            return f"{value / limit:#.3g}".rstrip(".") + suffix
+    return f"{value:.3g}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,100 @@
+r"""The gates that HGRN1 and HGRN2 share, and what each of their ablations makes of them (HGRN, tables 8 to 10).
+
+    f_t = b + (1 - b) sigmoid(x_t W_f)        b in [0, 1)^d: the layer's lower bound, gamma in R^{L x d} learned
+    P = softmax(gamma) over the layers l = 0 .. L-1
+
+`lower_bound` (tables 8 and 10):
+    increasing  b_l = cumsum(P)_l - P_0, from 0 in the first layer; starts at l / L (gamma = 0). HGRN, section 3.2
+    off         b = 0, no gamma
+    random      b_l = sigmoid(gamma_l), each layer on its own; starts uniform within 1/2L .. 1 - 1/2L per layer and
+                channel: as wide as increasing's l / L, in no order (half a step higher, as a sigmoid is never 0)
+    decreasing  the same sum from the top layer down: b_l = sum over m >= l of P_m, less P_{L-1}, 0 in the last layer
+    only        f = cumsum(P)_l - P_l / 2, the same at every token; no W_f. Starts at (l + 1/2) / L. Our choice is the
+                middle of each step: with b_l as above the first layer would have f = 0, no memory and no gradient to
+                its time scale, and without the subtraction the last layer f = 1, whose tied input 1 - f is 0
+`input_gate` (table 9):
+    tied        1 - f
+    own         sigmoid(x W_ig), a projection of its own: HGRN, eq. 1
+    none        1 ("w/o input gate means to remove the 1 - lambda term")
+
+With one layer softmax leaves nothing to learn: f has no bound, and `only` is f = 1/2.
+Source: Hierarchically Gated Recurrent Neural Network (Qin et al. 2023).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...model.mixer import Mixer, Stream
+from ...ops.common import accumulator, full_precision
+from ...ops.forget_gate import forget_gate
+
+Forget = Tensor | tuple[Tensor, Tensor]  # log f, or the logits and the bound of f = b + (1 - b) sigmoid(logits)
+
+
+@full_precision
+def lower_bounds(gamma: Tensor, kind: str = "increasing") -> Tensor:
+    """b (`only`: f) of all layers [L, d], within 0 .. 1, fp32 (fp64 for fp64), from gamma [L, d].
+
+    The 2024 paper drops the subtraction of P_0; its top layer would have f = 1 and k = 0.
+    """
+    gamma = gamma.to(accumulator(gamma))
+    if kind == "random":
+        return torch.sigmoid(gamma)
+    if kind == "decreasing":
+        return lower_bounds(gamma.flip(0)).flip(0)
+    shares = gamma.softmax(0)
+    return shares.cumsum(0) - (shares / 2 if kind == "only" else shares[0])
+
+
+def reset_gamma(gamma: Tensor, kind: str, generator: torch.Generator) -> None:
+    """In place: 0, but for `random` the logit of a uniform draw within 1/2L .. 1 - 1/2L."""
+    margin = 0.5 / len(gamma)
+    with torch.no_grad():
+        if kind == "random":
+            gamma.uniform_(margin, 1 - margin, generator=generator).logit_()
+        else:
+            gamma.zero_()
+
+
+@full_precision
+def opened(gate: Tensor, bound: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """log f and 1 - f, fp32 (fp64 for fp64), of log f alone or of logits and bound."""
+    dtype = accumulator(gate, bound)
+    gate = gate.to(dtype)
+    return (gate, -gate.expm1()) if bound is None else forget_gate(gate, bound.to(dtype))
+
+
+class HGRNMixer(Mixer):
+    has_lower_bounds: ClassVar[bool] = True
+
+    def forget(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Forget:
+        """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D], D the layer's forget
+        gates. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
+        copies = self.config.expand_ratio
+        unbounded = self.config.lower_bound == "off"
+        bound = x.new_zeros(self.config.bound_dim, dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
+        bound = bound if copies == 1 else bound.repeat(copies)  # the n states of a channel have the same bound
+        if self.config.lower_bound == "only":
+            log_f = bound.clamp(min=torch.finfo(bound.dtype).tiny).log()
+            return stream.mask(log_f.expand(*x.shape[:2], -1))
+        logits = self.project["forget"](x) if logits is None else logits
+        return stream.mask(logits, math.inf), bound
+
+    def input_gate(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Tensor | None:
+        """[B, T, D], 0 at padded tokens; None where it is tied: 1 - f. logits: x W_ig, where it is there already."""
+        if self.config.input_gate == "tied":
+            return None
+        if self.config.input_gate == "none":
+            return stream.mask(x.new_ones(*x.shape[:2], self.config.forget_dim))
+        logits = self.project["input_gate"](x) if logits is None else logits
+        return stream.mask(torch.sigmoid(logits))
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """f [B, T, D], within 0 .. 1, fp32 (fp64 for fp64), 1 at padded tokens; of complex states the modulus."""
+        gate = self.forget(x, stream)
+        return opened(*(gate if isinstance(gate, tuple) else (gate,)))[0].exp()

@@ -1,0 +1,155 @@
+r"""HGRN1: a gated linear RNN on single channels, its state a complex number each that turns as it fades.
+
+    c = silu(x W_i) in C^d;   lam = b + (1 - b) sigmoid(x W_f) in R^d;   theta in R^d, learned
+    h_t = lam_t e^{i theta} h_{t-1} + (1 - lam_t) c_t                    h_t in C^d
+    g = sigmoid(x W_g) in R^{2d};   y = Norm(g * [re h, im h]) W_o
+
+x: [B, T, d]; W_i, W_g: [d, 2d], re and im of a channel side by side; W_f: [d, d]; W_o: [2d, d]. b in [0, 1)^d is the
+layer's lower bound (gates.py). theta starts from 10000^(-2c/d), c = 0 .. d-1, and does not depend on the data. The
+state is 2d real numbers, in fp32.
+
+Source: HGRN (Qin et al. 2023), section 3: eq. 3 and the output gate after it.
+Deviations: no biases, and the norm is the configuration's (srms), where the paper has an affine LayerNorm, so that the
+linear models differ in their mixers alone (norm="layer" gives it). The gate comes before the norm and is a sigmoid, as
+the paper writes; the authors' first code has silu after it.
+
+Ablations of HGRN: `lower_bound` and `input_gate` as in gates.py (tables 8 to 10); `output_gate` off: no g (table 9);
+`hgrn1_state: real`: no theta and nothing else changed, so that the two numbers of a channel share their forget gate
+(table 11: "w/o complex means remove theta"); `data_dependent_theta`: theta_t = theta + x W_theta, W_theta [d, d], which
+starts about the fixed angles (table 11; the paper gives no formula).
+Of HGRN2: `hgrn1_state: real_2d`: no theta, and each of the 2 d numbers has a forget gate and a lower bound of its own,
+W_f [d, 2d] (table 1; arch/NOTES.md tells what its printed sizes contain). `narrow`: c, h and g in R^d, no theta, W_o
+[d, d]. `expansion` (table 2; of narrow states): c, lam and g are n d wide, n = `expand_ratio`, from the cheap
+projections in expansions.py, the n states of a channel have the same b, as in HGRN2's eq. 2 (d numbers a layer), and
+y = Norm(sum over n of g * h) W_o. Activations are HGRN1's throughout, where HGRN2's eq. 1 has none on the input and
+silu on the output gate. The state is n d numbers.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from ...config import ModelConfig
+from ...model.mixer import Stream
+from ...model.norms import Norm
+from ...model.state import State
+from ...ops import scan
+from ...ops.common import accumulator, full_precision
+from ...ops.fused.linear import linears
+from ...ops.fused.pointwise import gated_product
+from ..common.forget_gates import Forget, HGRNMixer, opened
+from .expansions import EXPANSIONS, Expansion
+from .shape import inner_width, numbers_a_gate, projections
+
+MIXING_CHANNELS = 16  # at a time in `token_mixing`, which takes T^2 numbers for each
+
+
+class HGRN1Mixer(HGRNMixer):
+    time_scales: ClassVar[tuple[str, ...]] = ("theta",)
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        d, widths = config.d_model, projections(config)
+        cheap = config.expansion in EXPANSIONS
+        super().__init__(config, layer, {} if cheap else widths, inner_width(config))
+        if cheap:
+            expand = EXPANSIONS[config.expansion]
+            self.project.update({name: expand(d, config.expand_ratio) for name in widths})
+        assert config.norm is not None
+        self.norm = Norm(config.norm, inner_width(config), config.norm_eps)
+        self.theta = nn.Parameter(torch.empty(d)) if config.hgrn1_state == "complex" else None
+        self.pairs = numbers_a_gate(config) == 2
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        if self.theta is not None:
+            channels = torch.arange(self.config.d_model, dtype=torch.float64)
+            with torch.no_grad():
+                self.theta.copy_(10_000.0 ** (-2 * channels / self.config.d_model))
+        for projection in self.project.values():
+            if isinstance(projection, Expansion):
+                projection.reset_parameters(self.config.init_std, generator)
+
+    def angles(self, x: Tensor, stream: Stream, turns: Tensor | None = None) -> Tensor | None:
+        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not turn the state either. turns: x W_theta, where it
+        is there already."""
+        if self.theta is None:
+            return None
+        theta: Tensor = self.theta
+        if self.config.data_dependent_theta:
+            theta = theta + (self.project["angle"](x) if turns is None else turns)
+        return theta if stream.keep is None else stream.mask(theta.expand(*x.shape[:2], -1))
+
+    def operands(
+        self, x: Tensor, stream: Stream, projected: dict[str, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """log lam and the input gate, both [B, T, D], and the angles."""
+        projected = projected or {}
+        forget = self.forget(x, stream, projected.get("forget"))
+        gate = self.input_gate(x, stream, projected.get("input_gate"))
+        log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
+        return log_decay, complement if gate is None else gate, self.angles(x, stream, projected.get("angle"))
+
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
+        value = nnf.silu(projected["input"])
+        forget: Forget = self.forget(x, stream, projected.get("forget"))
+        if self.config.input_gate == "tied" and isinstance(forget, tuple):
+            theta = self.angles(x, stream, projected.get("angle"))
+            value = value.unflatten(-1, (-1, 2)) if self.pairs else value
+        else:
+            forget, gate, theta = self.operands(x, stream, projected)
+            value = gated(gate, value)
+        mixed, state = scan(
+            forget,
+            value,
+            theta,
+            initial_state=past.get("state"),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
+        )
+        mixed = (mixed.flatten(2) if self.pairs else mixed).to(x.dtype)
+        if self.config.output_gate:
+            mixed = gated_product(mixed, projected["gate"], "sigmoid")
+        if self.config.expansion != "none":
+            mixed = mixed.unflatten(-1, (self.config.expand_ratio, -1)).sum(-2)
+        return self.out(self.norm(mixed)), {"state": state}
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """[B, 1, T, T]: the real part of eq. 5's A, h = A c, averaged over channels, fp32 (fp64 for fp64). It is what
+        the scan makes of the input gates one token at a time. Numbers of a pair have the same weights."""
+        log_decay, gate, theta = self.operands(x, stream)
+        batch, length, width = gate.shape
+        gate = gate.to(log_decay.dtype)
+        alone = torch.eye(length, dtype=gate.dtype, device=x.device)[:, :, None]
+        reset = None if stream.reset is None else stream.reset.repeat_interleave(length, 0)
+        total = gate.new_zeros(batch * length, length)  # of a row, its token's weight at each later one
+        for start in range(0, width, MIXING_CHANNELS):
+            part = slice(start, start + MIXING_CHANNELS)
+            inputs = (gate[:, None, :, part] * alone).flatten(0, 1)
+            angles = theta if theta is None else theta[..., part]
+            if angles is not None:
+                inputs = torch.stack([inputs, torch.zeros_like(inputs)], -1)
+                angles = angles if angles.dim() == 1 else angles.repeat_interleave(length, 0)
+            states, _ = scan(
+                log_decay[..., part].repeat_interleave(length, 0),
+                inputs,
+                angles,
+                chunk_size=self.config.chunk_size,
+                form=stream.form,
+                reset=reset,
+            )
+            total += (states if angles is None else states[..., 0]).sum(-1)
+        return (total / width).unflatten(0, (batch, length)).transpose(1, 2)[:, None]
+
+
+@full_precision
+def gated(gate: Tensor, c: Tensor) -> Tensor:
+    """gate * c, [B, T, D] or, where c [B, T, 2 D] is pairs, [B, T, D, 2], in fp32 (fp64 for fp64) whatever c is: the
+    scan's outputs take the dtype of its inputs."""
+    dtype = accumulator(gate, c)
+    gate, c = gate.to(dtype), c.to(dtype)
+    return gate * c if c.shape == gate.shape else gate[..., None] * c.unflatten(-1, (-1, 2))

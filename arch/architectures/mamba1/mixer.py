@@ -1,0 +1,102 @@
+r"""Mamba1: a state space model on single channels whose step size, input and output depend on the token.
+
+    [u, z] = x W_in;   v = silu(conv(u));   [r, B, C] = v W_x;   dt = softplus(r W_dt + b_dt);   A = -exp(A_log)
+    h_t = exp(dt_t A) h_{t-1} + dt_t v_t B_t;   o_t = h_t C_t + D v_t                   h_t in R^{2d x N}
+    y = (o * silu(z)) W_out
+
+x: [B, T, d]; u, z, v, dt: [B, T, 2d] (expand d); r: [B, T, R] with R = `dt_rank`, d / 16 rounded up as published;
+B, C: [B, T, N]; A_log: [2d, N]; b_dt, D: [2d]. conv is causal, `conv_width` steps, each channel alone. N is `ssm_state`
+(16 as published). The block has no channel mixer. The state is 2dN real numbers, in fp32. n_heads means nothing here.
+
+Source: Mamba (Gu and Dao 2023), section 3 and algorithm 2, and its code. A_log = log(1 .. N), D = 1, b_dt, W_dt and the
+convolution start as in that code.
+Deviations: W_in, W_x and W_out start normal(0, init_std), where that code leaves PyTorch's uniform rule.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ...config import ModelConfig
+from ...model.mixer import Mixer, Stream
+from ...model.state import State
+from ...ops import selective_scan
+from ...ops.fused.linear import linears
+from ...ops.fused.pointwise import skip_gated, softplus
+from ..common.ssm import CausalConv, reset_dt_bias
+
+
+class Mamba1Mixer(Mixer):
+    has_channel_mixer: ClassVar[bool] = False
+    time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        assert config.dt_rank is not None and config.ssm_state is not None
+        inner = config.inner_dim
+        super().__init__(config, layer, {"input": 2 * inner}, inner)
+        self.widths = [config.dt_rank, config.ssm_state, config.ssm_state]
+        self.conv = CausalConv(inner, config.conv_width)
+        self.select = nn.Linear(inner, sum(self.widths), bias=False)
+        self.step = nn.Linear(config.dt_rank, inner, bias=False)
+        self.dt_bias, self.D = (nn.Parameter(torch.empty(inner)) for _ in range(2))
+        self.A_log = nn.Parameter(torch.empty(inner, config.ssm_state))
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        self.conv.reset_parameters(generator)
+        reset_dt_bias(self.dt_bias, generator)
+        limit = self.step.weight.shape[1] ** -0.5
+        with torch.no_grad():
+            self.step.weight.uniform_(-limit, limit, generator=generator)
+            self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1, dtype=torch.float32).log())
+            self.D.fill_(1.0)
+
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        gate, value, key, query, dt, window = self._operands(x, stream, past)
+        out, state = self._mix(value, key, query, dt, stream, past)
+        out = skip_gated(out, value, gate, self.D).to(x.dtype)
+        return linears(out, self.out)[0], {"state": state, "conv": window}
+
+    def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
+        """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""
+        value, gate = linears(x, self.project["input"])[0].chunk(2, -1)
+        value, window = self.conv(value, stream, past.get("conv"))
+        rank, key, query = self.select(value).split(self.widths, -1)
+        return gate, value, key, query, stream.mask(softplus(self.step(rank), self.dt_bias)), window
+
+    def _mix(
+        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+    ) -> tuple[Tensor, Tensor]:
+        """h C and the state."""
+        return selective_scan(
+            dt,
+            -self.A_log.exp(),
+            key,
+            query,
+            value,
+            initial_state=past.get("state"),
+            form=stream.form,
+            reset=stream.reset,
+        )
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """exp(dt A) of every channel and state, [B, T, 2d N]."""
+        dt = self._operands(x, stream, {})[4]
+        return (dt[..., None] * -self.A_log.exp()).exp().flatten(2)
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """[B, 1, T, T], the mean over channels: sum_n C_tn B_sn dt_s times the decay from s to t, and D where t = s.
+
+        What a token's value itself takes from the three before it, in the convolution, is not in it. Every channel
+        decays in its own way, so that the tokens are told apart one by one, in T passes.
+        """
+        _, value, key, query, dt, _ = self._operands(x, stream, {})
+        columns = []
+        for token in range(x.shape[1]):
+            unit = torch.zeros_like(value)
+            unit[:, token] = 1.0
+            out, _ = self._mix(unit, key, query, dt, stream, {})
+            columns.append((out + self.D * unit).mean(-1))
+        return torch.stack(columns, -1)[:, None]

@@ -1,0 +1,87 @@
+r"""TNL (TransNormerLLM): linear attention with a fixed decay per head and layer.
+
+    q, k = silu(x W_q), silu(x W_k);  v = x W_v;   S_t = lam S_{t-1} + k_t^T v_t;  o_t = q_t S_t
+    G = sigmoid(x W_down W_up);   y = (Norm(concat o) * G) W_o
+
+Source: Scaling Laws for Linear Complexity LMs, eq. 9. Deviations: the gate reads the normalised x, as the authors'
+code does (the paper writes the un-normalised one); W_o, declared but not written in eq. 9, is applied last. The norm
+is over all d channels, not per head, so any constant scale of q cancels (up to its eps). v has no activation, as the
+paper writes; later code of the authors puts silu on it (`value_activation`). The paper has one decay for each head;
+here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the authors' released models
+(OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no
+slopes: `decay_slopes` is `paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number
+of heads, or `fixed` for ones of which the fastest is the same at every size (decays.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ...config import ModelConfig
+from ...model.mixer import LowRankGate, Mixer, Stream
+from ...model.norms import Norm
+from ...model.state import State
+from ...ops import decay_attention
+from ...ops.fused.linear import linears
+from .decays import log_decays
+
+
+class TNLMixer(Mixer):
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "key", "value"))
+        assert config.gate_rank is not None and config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.gate_rank)
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
+        decays = log_decays(layer, config.n_layers, config.n_heads, config.decay_slopes)
+        self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As for all modules; the decays go along to the weights' device, so that no pass copies them there."""
+        super()._apply(fn, recurse)
+        if not self.out.weight.is_meta:
+            self.log_decay = self.log_decay.to(self.out.weight.device)
+        return self
+
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
+        value = self.heads(value)
+        value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
+        mixed, state = self._mix(query, key, value, stream, past)
+        out = self.norm(mixed.flatten(2), *linears(gate, self.gate.up))
+        return linears(out, self.out)[0], {"state": state}
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
+        return decay_attention(
+            self.heads(query),
+            stream.mask(self.heads(key)),
+            value,
+            self._log_decays(value, stream),
+            initial_state=past.get("state"),
+            chunk_size=self.config.chunk_size,
+            form=stream.form,
+            reset=stream.reset,
+            activation="silu",
+        )
+
+    def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
+        """[H], or [B, T, H] where there is padding."""
+        # a copy only where weights came to their device by another way than _apply; from unlocked memory it is staged
+        # at once: neither host nor device waits for the other
+        log_decay = self.log_decay.to(x.device, non_blocking=True)
+        return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
+        """lam of each head [B, T, H], the same for all tokens."""
+        return self._log_decays(x, stream).exp().expand(*x.shape[:2], -1)
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
+        """q_t . k_s lam^(t - s), [B, H, T, T]."""
+        query, key, _ = linears(x, *self.project.values())
+        return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)

@@ -1,0 +1,259 @@
+"""What `python -m arch.bench` measures: inputs like a model's, and each form of the operation as a function of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..architectures.tnl.decays import log_decays
+from ..model.positions import cosine_pairs, rotation
+from ..ops import decay_attention, gated_attention
+from .floors import Products, decayed, floors, gated, softmax
+from .peers import LAYOUTS, scaled_naive, ssd
+from .scans import SCANS
+
+FORMS = ("triton", "chunk", "fla", "mamba_ssm", "sdpa", "sdpa-flash", "sdpa-cudnn")
+Run = Callable[[list[Tensor]], Tensor]
+
+
+@dataclass
+class Case:
+    name: str
+    names: tuple[str, ...]  # of the inputs, all differentiated
+    make: Callable[..., list[Tensor]]  # of (B, T, H, D, a random tensor's maker)
+    runs: dict[str, Callable[..., Run]]  # by form; of (B, T, H, D)
+    products: Products
+    activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
+
+    def inputs(self, *shape: int, dtype: torch.dtype, device: str, form: str = "") -> tuple[list[Tensor], Tensor]:
+        """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32; with
+        `form` as peers.py lays them out for it."""
+        generator = torch.Generator(device).manual_seed(0)
+
+        def normal(*size: int) -> Tensor:
+            return torch.randn(*size, generator=generator, device=device)
+
+        tensors = self.make(*shape, normal)
+        inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
+        lay = LAYOUTS.get((self.name, form), lambda x: x)
+        return [lay(x) for x in inputs], lay(normal(*shape).to(dtype))
+
+    def reference(self, against: str, form: str) -> Callable[..., Run]:
+        """The form `against` of the function that `form` computes, which for a peer can be another than ours."""
+        return self.runs.get(f"{against} for {form}", self.runs[against])
+
+    def floors(self, *shape: int) -> dict[str, float]:
+        """ms by bytes and by matrix products: floors.py."""
+        return floors(self.activations, self.products, shape)
+
+
+def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callable[..., Run]]:
+    def by(form: str) -> Callable[..., Run]:
+        return lambda *shape: lambda x: call(x, form)[0]
+
+    return {form: by(form) for form in ("triton", "chunk", "naive")}
+
+
+def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """q before its silu."""
+    q, v, logits = (normal(batch, length, heads, width) for _ in range(3))
+    return [q, v, logits + 1, torch.linspace(0.05, 0.9, heads * width, device=q.device).view(heads, width)]
+
+
+def _hgrn2(*shape: Any) -> list[Tensor]:
+    q, *rest = _hgrn2_given(*shape)
+    return [nnf.silu(q), *rest]
+
+
+def _hgrn2_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return gated_attention(x[0], None, x[1], (x[2], x[3]), form=form, activation="silu")
+
+
+def _fla_hgrn2(*shape: int) -> Run:
+    from fla.ops.gla import chunk_gla
+
+    def run(x: list[Tensor]) -> Tensor:
+        q, v, logits, bound = x
+        f = bound + (1 - bound) * torch.sigmoid(logits.float())
+        return chunk_gla(q, (1 - f).to(q.dtype), v, f.log(), scale=1.0)[0]
+
+    return run
+
+
+def _fla_gla(*shape: int) -> Run:
+    """The operation alone, its gates given."""
+    from fla.ops.gla import chunk_gla
+
+    return lambda x: chunk_gla(*x[:3], x[3].float(), scale=1.0)[0]
+
+
+def _gla(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k, v, logits = (normal(batch, length, heads, width) for _ in range(4))
+    return [nnf.silu(q), torch.sigmoid(k), v, nnf.logsigmoid(logits + 2)]
+
+
+def _given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """q and k before their silu."""
+    return [normal(batch, length, heads, width) for _ in range(3)]
+
+
+def _qkv(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k, v = _given(batch, length, heads, width, normal)
+    return [nnf.silu(q), nnf.silu(k), v]
+
+
+@lru_cache(maxsize=4)
+def _rates(heads: int, device: torch.device) -> Tensor:
+    """As a model's buffer: made once, for a copy to the device would wait for it."""
+    return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
+
+
+def _tnl(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
+    q, k, v = x
+    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form, activation=activation)
+
+
+def _tnl_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return _tnl(x, form, "silu")
+
+
+def _fla_tnl(*shape: int) -> Run:
+    """Its operation of one decay a head, given ours: its lightning attention makes others of the layer's number."""
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    return lambda x: chunk_simple_gla(*x, g_gamma=_rates(x[0].shape[2], x[0].device), scale=1.0)[0]
+
+
+def _with_theta(inputs: list[Tensor]) -> list[Tensor]:
+    heads, width = inputs[0].shape[2:]
+    theta = 10_000.0 ** (-2 * torch.arange(heads * width) / (heads * width))
+    return [*inputs, theta.view(heads, width).to(inputs[0].device)]
+
+
+def _cosformer2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    return _with_theta(_qkv(batch, length, heads, width, normal))
+
+
+def _cosformer2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    return _with_theta(_given(batch, length, heads, width, normal))
+
+
+def _turned(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
+    positions = torch.arange(x[0].shape[1], device=x[0].device)
+    q, k, v, theta = x
+    return decay_attention(q, k, v, form=form, angles=(theta, positions), activation=activation)
+
+
+def _turned_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
+    return _turned(x, form, "silu")
+
+
+def _doubled(x: list[Tensor]) -> list[Tensor]:
+    """cosFormer2's q, k, v as flash-linear-attention takes them: q and k turned and twice as wide."""
+    q, k, v, theta = x
+    cos, sin = rotation(theta, torch.arange(q.shape[1], device=q.device))
+    return [cosine_pairs(q, cos, sin), cosine_pairs(k, cos, sin), v]
+
+
+def _cosformer2_doubled(*shape: Any) -> list[Tensor]:
+    return _doubled(_cosformer2(*shape))
+
+
+def _fla_doubled(*shape: int) -> Run:
+    from fla.ops.linear_attn import chunk_linear_attn
+
+    return lambda x: chunk_linear_attn(*x, scale=1.0, normalize=False)[0]
+
+
+def _fla_cosformer2(*shape: int) -> Run:
+    run = _fla_doubled(*shape)
+    return lambda x: run(_doubled(x))
+
+
+def _mamba2(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    q, k = (normal(batch, length, 1, 128) / 128**0.25 for _ in range(2))
+    return [q, k, normal(batch, length, heads, width), -nnf.softplus(normal(batch, length, heads) - 3)]
+
+
+def _fla_mamba2(*shape: int) -> Run:
+    from fla.ops.simple_gla import chunk_simple_gla
+
+    def run(x: list[Tensor]) -> Tensor:
+        q, k = (y.expand(-1, -1, x[2].shape[2], -1).contiguous() for y in x[:2])
+        return chunk_simple_gla(q, k, x[2], x[3], scale=1.0)[0]
+
+    return run
+
+
+def _sdpa(backend: str | None) -> Callable[..., Run]:
+    def make(*shape: int) -> Run:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        def run(x: list[Tensor]) -> Tensor:
+            q, k, v = (y.transpose(1, 2) for y in x)
+            if backend is None:
+                return nnf.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+            with sdpa_kernel(getattr(SDPBackend, backend)):
+                return nnf.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+        return run
+
+    return make
+
+
+_attention = {
+    "sdpa": _sdpa(None),
+    "sdpa-flash": _sdpa("FLASH_ATTENTION"),
+    "sdpa-cudnn": _sdpa("CUDNN_ATTENTION"),
+}
+CASES = {
+    case.name: case
+    for case in (
+        Case(
+            "hgrn2",
+            ("q", "v", "logits", "bound"),
+            _hgrn2,
+            _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
+            gated,
+        ),
+        Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
+        Case(
+            "gla",
+            ("q", "k", "v", "log_f"),
+            _gla,
+            _own(lambda x, form: gated_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_gla},
+            gated,
+        ),
+        Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}, decayed()),
+        Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_turned_silu), decayed(2)),
+        Case("tnl-silu", ("q", "k", "v"), _given, _own(_tnl_silu), decayed()),
+        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}, decayed(2)),
+        Case(
+            "cosformer2-doubled",
+            ("q", "k", "v"),
+            _cosformer2_doubled,
+            _own(lambda x, form: decay_attention(x[0], x[1], x[2], form=form)) | {"fla": _fla_doubled},
+            decayed(2),
+            (6, 17),
+        ),
+        Case(
+            "mamba2",
+            ("q", "k", "v", "log_decay"),
+            _mamba2,
+            _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form))
+            | {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
+            decayed(keys=128),
+        ),
+        Case("llama", ("q", "k", "v"), _qkv, _attention, softmax),
+    )
+}
+CASES |= {
+    name: Case(name, names, make, _own(call) | peer, products, moved)
+    for name, names, make, call, peer, moved, products in SCANS
+}

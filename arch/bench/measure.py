@@ -1,0 +1,147 @@
+"""What every benchmark here measures with: times by CUDA events, errors against a reference, tables."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..ops import common
+from .cases import Case
+from .peers import LAYOUTS
+
+
+class RoundedProducts(TorchDispatchMode):
+    """Matrix products of operands rounded to bf16: the chunk form with the kernels' roundings."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
+            args = tuple(x.bfloat16().to(x.dtype) for x in args)
+        return func(*args, **(kwargs or {}))
+
+
+def gradients(run: Callable[[list[Tensor]], Tensor], inputs: list[Tensor], weight: Tensor) -> list[Tensor]:
+    """The output and the gradients of its product with `weight`."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    out = run(leaves)
+    return [out.detach(), *torch.autograd.grad(out, leaves, weight.to(out.dtype))]
+
+
+def relative(found: list[Tensor], expected: list[Tensor]) -> list[float]:
+    return [
+        ((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-30)).item()
+        for a, b in zip(found, expected, strict=True)
+    ]
+
+
+def median_ms(run: Callable[[], Any], repeats: int) -> float:
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    times = []
+    for index in range(repeats + 3):
+        torch.cuda._sleep(10_000_000)  # the host runs ahead
+        flush.zero_()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        if index >= 3:
+            times.append(start.elapsed_time(end))
+    return statistics.median(times)
+
+
+def last_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"[:160]
+
+
+def failed(what: str, error: Exception) -> dict[str, Any]:
+    print(f"--- {what} failed", *traceback.format_exc().strip().splitlines()[-6:], sep="\n    ", flush=True)
+    return {"error": last_line(error)}
+
+
+def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict[str, Any]:
+    """First call in seconds, forward and forward + backward in ms, and what they need beyond the inputs in MiB."""
+    inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda", form=form)
+    run = case.runs[form]
+    run_it = run(*shape)
+    begin = time.perf_counter()
+    gradients(run_it, inputs, weight)
+    torch.cuda.synchronize()
+    row: dict[str, Any] = {"first_s": round(time.perf_counter() - begin, 2)}
+    host = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        gradients(run_it, inputs, weight)
+        host.append(time.perf_counter() - begin)
+        torch.cuda.synchronize()
+    row["host_ms"] = round(1e3 * statistics.median(host), 2)  # the allocator's cache filled, as in training
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    gradients(run_it, inputs, weight)
+    row["peak_mib"] = round((torch.cuda.max_memory_allocated() - before) / 2**20)
+    with torch.no_grad():
+        row["forward_ms"] = round(median_ms(lambda: run_it(inputs), repeats), 4)
+    row["both_ms"] = round(median_ms(lambda: gradients(run_it, inputs, weight), repeats), 4)
+    return row
+
+
+def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[str, Any]]:
+    """Relative errors of outputs and gradients: of every form against the recurrence in float64 on a short piece, and
+    of the kernels against the fp32 chunk form at full size. A form is held against the function that it computes."""
+    rows: list[dict[str, Any]] = []
+    if "triton" not in case.runs:
+        return rows
+    short = (1, 500, shape[2], shape[3])
+    for size, reference, forms in (
+        (short, "naive", ("triton", "chunk", "rounded", "fla", "mamba_ssm")),
+        (shape, "chunk", ("triton",)),
+    ):
+        wide = torch.float64 if reference == "naive" else torch.float32
+        expected: dict[Any, list[Tensor]] = {}  # by what computes it, and how its inputs are laid out
+        for form in forms:
+            row: dict[str, Any] = {"case": case.name, "form": form, "against": reference, "shape": list(size)}
+            inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda", form=form)
+            try:
+                if form == "rounded":
+                    with RoundedProducts():
+                        found = gradients(case.runs["chunk"](*size), inputs, weight)
+                elif form in case.runs and form in chosen:
+                    found = gradients(case.runs[form](*size), inputs, weight)
+                else:
+                    continue
+                right = case.reference(reference, form)
+                key = right, LAYOUTS.get((case.name, form))
+                if key not in expected:
+                    expected[key] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
+                apart = relative(found, expected[key])
+                row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in apart), strict=True))
+                again = gradients(case.runs[form](*size), inputs, weight) if form == "triton" else found
+                row["repeats"] = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
+            except Exception as error:
+                row |= failed(f"{case.name} {form} errors", error)
+            print(row, flush=True)
+            rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+def device() -> str:
+    described = "no triton"
+    if common.WITH_TRITON:
+        from ..ops.triton import assembler
+
+        described = assembler.described()
+    return f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {described}"

@@ -1,0 +1,88 @@
+"""The scans as `python -m arch.bench` measures them: inputs like a model's at B, T, H, D, whose width is H D."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from ..ops import causal_filter, scan, selective_scan
+from .floors import Products, filtered, none, selective
+from .peers import peer_scan
+
+STATES = 16  # of a Mamba1 channel
+
+
+def _hgrn1(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    logits, c = (normal(batch, length, heads, width) for _ in range(2))
+    return [logits + 1, nnf.silu(c), torch.linspace(0.05, 0.9, heads * width, device=c.device)]
+
+
+def _scan(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+    logits, c, bound = x
+    out, state = scan((logits.flatten(2), bound), c.flatten(2), form=form)
+    return out.view_as(c), state
+
+
+def _fla_hgrn1(*shape: int) -> Callable[[list[Tensor]], Tensor]:
+    from fla.ops.hgrn import chunk_hgrn
+
+    def run(x: list[Tensor]) -> Tensor:
+        logits, c, bound = x
+        f = bound + (1 - bound) * torch.sigmoid(logits.flatten(2).float())
+        return chunk_hgrn(((1 - f) * c.flatten(2)).to(c.dtype), f.log().to(c.dtype))[0].view_as(c)
+
+    return run
+
+
+def _hgrn1_complex(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """H D real numbers are H D / 2 channels."""
+    channels = heads * width // 2
+    logits, c, bound = _hgrn1(batch, length, heads, width // 2, normal)
+    theta = 10_000.0 ** (-2 * torch.arange(channels, device=c.device) / channels)
+    return [logits, nnf.silu(normal(batch, length, heads, width)), bound, theta]
+
+
+def _complex_scan(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+    logits, c, bound, theta = x
+    out, state = scan((logits.flatten(2), bound), c.flatten(2).unflatten(2, (-1, 2)), theta, form=form)
+    return out.reshape(c.shape), state
+
+
+def _mamba1(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """The step sizes are fp32, as a model's."""
+    dt = nnf.softplus(normal(batch, length, heads * width) - 4)
+    A = -torch.arange(1.0, STATES + 1, device=dt.device).repeat(heads * width, 1)
+    B, C = (normal(batch, length, 1, STATES) for _ in range(2))
+    return [dt, A, B, C, normal(batch, length, heads, width)]
+
+
+def _selective(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+    dt, A, B, C, values = x
+    out, state = selective_scan(dt, A, B[:, :, 0], C[:, :, 0], values.flatten(2), form=form)
+    return out.view_as(values), state
+
+
+def _tpe(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
+    """As many poles as a head has channels."""
+    return [normal(batch, length, heads, width), normal(heads * width, width) / width]
+
+
+def _filter(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+    values, mix = x
+    share = torch.linspace(0, 1, mix.shape[1], device=mix.device)
+    out, state = causal_filter(values.flatten(2), mix, -(8192.0**-share), form=form)
+    return out.view_as(values), state
+
+
+# name, names of the inputs, their maker, the operation, its peer, and how often an activation of the width is read or
+# written by the forward, and by forward and backward; its matrix products
+SCANS: tuple[tuple[str, tuple[str, ...], Any, Any, dict[str, Any], tuple[float, float], Products], ...] = (
+    ("hgrn1", ("logits", "c", "bound"), _hgrn1, _scan, {"fla": _fla_hgrn1}, (3, 8), none),
+    ("hgrn1-complex", ("logits", "c", "bound", "theta"), _hgrn1_complex, _complex_scan, {}, (2.5, 6.5), none),
+    ("mamba1", ("dt", "A", "B", "C", "x"), _mamba1, _selective, {"mamba_ssm": peer_scan}, (4, 11), selective(STATES)),
+    ("tpe", ("x", "mix"), _tpe, _filter, {}, (2, 5), filtered),
+)

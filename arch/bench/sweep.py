@@ -1,0 +1,261 @@
+"""`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
+
+A trial sets the knobs of all the kernels of a case at once; its row has each kernel's time, so that the best of each is
+read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes of their
+own, on a short sequence.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from ..kernel_config import override
+from .cases import CASES
+from .measure import failed, gradients, last_line, median_ms
+
+Trial = dict[str, Any]
+
+
+def trial(chunk: int, states: tuple[int, ...], output: tuple[Any, ...], backward: tuple[Any, ...]) -> Trial:
+    return Trial(
+        chunk=chunk,
+        state_tile=states[:2],
+        state_warps=states[2],
+        state_stages=states[3],
+        segments=states[4],
+        output_tile=output[:2],
+        output_warps=output[2],
+        output_registers=output[3],
+        backward_tile=backward[:2],
+        backward_warps=backward[2],
+        backward_registers=backward[3],
+    )
+
+
+def sizes(tile: int | tuple[int, ...]) -> tuple[int, ...]:
+    return tile if isinstance(tile, tuple) else (tile,)
+
+
+def decay_trial(
+    chunk: int, segments: int, values: tuple[int, ...], keys: tuple[int, ...], sums: tuple[int, ...]
+) -> Trial:
+    return Trial(
+        chunk=chunk,
+        segments=segments,
+        tile=values[0],
+        warps=values[1],
+        stages=values[2],
+        key_tile=keys[0],
+        key_warps=keys[1],
+        key_stages=keys[2],
+        learned_stages=keys[2],
+        sum_tile=sums[:2],
+        sum_warps=sums[2],
+        sum_stages=sums[3],
+        bulk=False,
+    )
+
+
+def turned_trial(
+    chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
+    registers: int | None,
+) -> Trial:  # fmt: skip
+    return Trial(
+        chunk=chunk,
+        segments=states[4],
+        state_tile=states[:2],
+        state_warps=states[2],
+        state_stages=states[3],
+        output_tile=output[0],
+        output_stages=output[1],
+        key_tile=keys[0],
+        key_stages=keys[1],
+        value_tile=values[0],
+        value_stages=values[1],
+        registers=registers,
+        warps=chunk // 16,
+        runs=False,
+    )
+
+
+def trials(case: str, width: int) -> list[Trial]:
+    """Sets of sizes (kernel_config.py); only those that fit heads of `width` channels."""
+    case = case.removesuffix("-silu")
+    if case in ("hgrn2", "gla"):
+        # chunk, states: d_k, d_v, warps, stages, segments; output: d_k, warps, registers; backward: the same
+        rows = [
+            trial(c, states, (ok, width, *out), (bk, width, *back))
+            for c, states, (ok, *out), (bk, *back) in (
+                (64, (32, 128, 4, 4, 1), (128, 4, None), (64, 4, None)),
+                (64, (32, 32, 4, 4, 1), (128, 4, 168), (128, 8, None)),
+                (64, (64, 64, 4, 4, 1), (64, 4, None), (64, 4, 168)),
+                (64, (32, 64, 4, 4, 1), (128, 8, 128), (32, 2, None)),
+                (64, (32, 128, 4, 5, 2), (32, 4, None), (128, 8, 128)),
+                (32, (32, 128, 4, 4, 1), (128, 2, None), (64, 4, None)),
+                (32, (64, 64, 4, 4, 1), (64, 2, None), (64, 4, 168)),
+                (32, (32, 64, 4, 4, 2), (128, 4, None), (128, 8, None)),
+                (128, (32, 128, 4, 4, 1), (128, 8, None), (64, 4, None)),
+            )
+        ]
+    elif case == "cosformer2":
+        # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
+        rows = [
+            turned_trial(*row)
+            for row in (
+                (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
+                (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
+                (64, (32, 64, 4, 3, 1), (32, 2), (32, 1), (32, 3), None),
+                (64, (32, 128, 8, 3, 1), (64, 1), (32, 1), (32, 2), 168),
+                (64, (32, 128, 8, 4, 3), (16, 3), (16, 2), (16, 2), 128),
+                (128, (32, 128, 8, 4, 1), (32, 3), (32, 2), (32, 3), None),
+            )
+        ]
+        # and the rules' sizes: where they run, the runs that keep their states in registers
+        rows.append(Trial(chunk=64, segments=0))
+    else:
+        # chunk, segments; values: columns, warps, stages; keys: the same; sums: d_k, d_v, warps, stages
+        rows = [
+            decay_trial(*row)
+            for row in (
+                (64, 0, (64, 4, 3), (64, 4, 3), (128, 64, 4, 3)),
+                (64, 0, (64, 4, 2), (64, 4, 2), (128, 64, 4, 4)),
+                (64, 0, (32, 4, 3), (32, 4, 3), (64, 64, 4, 3)),
+                (64, 0, (64, 8, 2), (32, 4, 3), (64, 128, 4, 2)),
+                (64, 0, (64, 8, 3), (32, 4, 2), (128, 64, 8, 2)),
+                (64, 1, (32, 8, 2), (32, 4, 2), (128, 64, 4, 3)),
+                (64, 8, (64, 4, 3), (64, 4, 2), (128, 64, 8, 3)),
+                (32, 0, (64, 4, 3), (64, 4, 3), (128, 128, 8, 3)),
+                (32, 0, (64, 8, 3), (32, 4, 3), (128, 64, 8, 3)),
+                (32, 0, (32, 4, 2), (32, 4, 2), (64, 128, 4, 3)),
+            )
+        ]
+        # and, where they run, the kernels for Hopper, whose other sizes are fixed
+        rows += [Trial(chunk=64, segments=segments) for segments in (0, 2, 8)]
+    return [
+        row for row in rows if all(size <= width for key in row if key.endswith("tile") for size in sizes(row[key]))
+    ]
+
+
+class Timed:
+    """A kernel whose launches are put between events."""
+
+    def __init__(self, kernel: Any, log: list[tuple[str, Any, Any]]) -> None:
+        self.kernel, self.log = kernel, log
+
+    def __getitem__(self, grid: Any) -> Any:
+        launch = self.kernel[grid]
+
+        def run(*args: Any, **options: Any) -> None:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            launch(*args, **options)
+            end.record()
+            name = self.kernel.fn.__name__ + ("_keys" if options.get("KEYS") else "")
+            name += "_reverse" if options.get("REVERSE") else ""
+            self.log.append((name, start, end))
+
+        return run
+
+
+def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Each kernel's median ms in a forward and backward pass, those of one name added up."""
+    from ..ops.decay_attention.triton import operator as decay
+    from ..ops.decay_attention.triton import rotary_hopper as turned_runs
+    from ..ops.decay_attention.triton import rotary_hopper_keys as turned_run_keys
+    from ..ops.decay_attention.triton import rotary_operator as decay_turned
+    from ..ops.decay_attention.triton import tma as decay_bulk
+    from ..ops.gated_attention.triton import operator as gated
+    from ..ops.gated_attention.triton import state_pass
+    from ..ops.triton.device_config import GLUON
+
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    log: list[tuple[str, Any, Any]] = []
+    flush = torch.empty(1 << 28, dtype=torch.int8, device="cuda")
+    sums: list[dict[str, float]] = []
+    names = {
+        gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
+        state_pass: ("carry",),
+        decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
+        decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
+        decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
+        turned_runs: ("turned_run_sums", "turned_run_values"),
+        turned_run_keys: ("turned_run_keys",),
+    }
+    if GLUON:
+        from ..ops.decay_attention.triton import rotary_hopper_values_gluon as turned_run_gluon
+
+        names[turned_run_gluon] = ("turned_run_values_gluon",)
+    with ExitStack() as stack:
+        stack.enter_context(override(**trial))
+        for module, kernels in names.items():
+            for name in kernels:
+                stack.enter_context(patch.object(module, name, Timed(getattr(module, name), log)))
+        for index in range(repeats + 2):
+            log.clear()
+            torch.cuda._sleep(4_000_000)
+            flush.zero_()
+            gradients(run, inputs, weight)
+            torch.cuda.synchronize()
+            if index >= 2:
+                one: dict[str, float] = {}
+                for name, start, end in log:
+                    one[name] = one.get(name, 0.0) + start.elapsed_time(end)
+                sums.append(one)
+    return {name: sorted(one[name] for one in sums)[len(sums) // 2] for name in sums[0]}
+
+
+def whole_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
+    """Median ms of the forward pass and of both: the kernels, what torch does around them, and what lies between."""
+    inputs, weight = CASES[case].inputs(*shape, dtype=torch.bfloat16, device="cuda")
+    run = CASES[case].runs["triton"](*shape)
+    with override(**trial):
+        with torch.no_grad():
+            forward = median_ms(lambda: run(inputs), repeats)
+        return {"forward": forward, "both": median_ms(lambda: gradients(run, inputs, weight), repeats)}
+
+
+def _compile(job: tuple[str, Trial, tuple[int, ...]]) -> str | None:
+    case, trial, shape = job
+    try:
+        kernel_times(case, trial, (1, 8 * trial["chunk"] * max(2, trial["segments"]), *shape[2:]), 1)
+    except Exception as error:
+        return f"{case} {trial}: {last_line(error)}"
+    return None
+
+
+def _jobs(chosen: list[str], shape: tuple[int, ...]) -> Iterator[tuple[str, Trial, tuple[int, ...]]]:
+    for case in chosen:
+        if "triton" in CASES[case].runs:
+            for trial in trials(case, shape[3]):
+                yield case, trial, shape
+
+
+def sweep(chosen: list[str], shape: tuple[int, ...], repeats: int, processes: int) -> list[dict[str, Any]]:
+    jobs = list(_jobs(chosen, shape))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=None) as pool:
+        for problem in pool.imap_unordered(_compile, jobs, chunksize=1):
+            if problem:
+                print(problem, flush=True)
+    rows = []
+    for case, trial, _ in jobs:
+        row: dict[str, Any] = {"case": case}
+        row |= {name: "x".join(map(str, x)) if isinstance(x, tuple) else x for name, x in trial.items()}
+        try:
+            times = kernel_times(case, trial, shape, repeats)
+            times |= {"sum": sum(times.values())} | whole_times(case, trial, shape, repeats)
+            row |= {name: round(ms, 4) for name, ms in times.items()}
+        except Exception as error:
+            row |= failed(f"{case} {trial}", error)
+        print(row, flush=True)
+        rows.append(row)
+        torch.cuda.empty_cache()
+    return rows

@@ -1,0 +1,192 @@
+"""The models as Hugging Face classes. Importing this registers them: AutoConfig, AutoModelForCausalLM, generate."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.configuration_utils import PretrainedConfig
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutput
+from transformers.modeling_utils import PreTrainedModel
+
+from ..config import FIELDS, ModelConfig, stored_fields
+from ..errors import InputError
+from ..model.decoder import Decoder
+from ..model.lm import MODEL_TYPE, last_tokens, next_token_loss, own_targets
+from ..model.state import DecodeState
+from ..registry import plugin_of, require
+
+# What the library may pass and these models cannot do; anything else it passes changes nothing.
+REFUSED = (
+    *("inputs_embeds", "past_key_values", "output_hidden_states", "output_attentions"),
+    *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "seq_idx"),  # of packing; `documents` is ours
+)
+
+
+class LinearScalingConfig(PretrainedConfig):
+    """ModelConfig's fields under their own names, and the library's names for those it looks up itself."""
+
+    model_type = MODEL_TYPE
+    attribute_map: ClassVar[dict[str, str]] = {
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "d_ffn",
+        "max_position_embeddings": "context_length",
+    }
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs = {self.attribute_map.get(name, name): value for name, value in kwargs.items()}
+        own = stored_fields(kwargs)
+        kwargs = {name: value for name, value in kwargs.items() if name not in own}
+        # the library builds a default configuration to compare with when it prints one
+        shape: dict[str, Any] = {"arch": "llama", "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
+        require(str((shape | own)["arch"]), kwargs.get("plugin"), "config.json")
+        config = ModelConfig.from_dict(shape | own)
+        if plugin := plugin_of(config.arch):
+            kwargs["plugin"] = plugin
+        for name in FIELDS:
+            setattr(self, name, getattr(config, name))
+        kwargs["tie_word_embeddings"] = config.tie_embeddings
+        super().__init__(**kwargs)
+
+    def model_config(self) -> ModelConfig:
+        return ModelConfig.from_dict({name: getattr(self, name) for name in FIELDS})
+
+
+@dataclass
+class CausalLMOutputWithState(CausalLMOutput):
+    """`state` is what `generate` hands to the next step."""
+
+    state: DecodeState | None = None
+
+
+class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
+    """The parameters of `arch.model.lm.LanguageModel`, under the same names.
+
+    transformers' Trainer decays all matrices and what has no "bias" or "norm" in its name, so time scales too:
+    `decoder.no_weight_decay()` names those that an optimiser given to it should leave alone.
+    """
+
+    config_class = LinearScalingConfig
+    base_model_prefix = "decoder"
+    supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False  # the loss is a mean over the tokens of one forward pass
+    _is_stateful = True  # a state cannot be cut back to fewer tokens
+    _no_split_modules: ClassVar[list[str]] = ["Layer"]
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "decoder.embedding.weight"}
+
+    def __init__(self, config: LinearScalingConfig) -> None:
+        super().__init__(config)
+        model_config = config.model_config()
+        self.decoder = Decoder(model_config)
+        self.lm_head = nn.Linear(model_config.d_model, model_config.vocab_size, bias=False)
+        self.post_init()
+        # with dtype=bfloat16 too, since rounded time scales are other time scales; the library takes patterns
+        self._keep_in_fp32_modules_strict = {rf"^decoder\.{re.escape(name)}$" for name in self.decoder.keep_fp32()}
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
+        """As the library's, but weights that do not fit the configuration are an InputError naming the first."""
+        # other shapes are let in, since the library's own error names none of them
+        options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | kwargs
+        model, info = super().from_pretrained(*args, **options)
+        where = args[0] if args else "weights"
+        for name, found, needed in sorted(info["mismatched_keys"]):
+            raise InputError(
+                f"{where}: tensor {name!r} has shape {list(found)}, the configuration needs {list(needed)}"
+            )
+        for problem in ("missing", "unexpected"):
+            for name in sorted(info[f"{problem}_keys"]):
+                raise InputError(f"{where}: {problem} tensor {name!r}")
+        return (model, info) if output_loading_info else model
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.decoder.embedding
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        self.decoder.embedding = value
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        self.lm_head = value
+
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        """Every parameter by the configuration's rule, from PyTorch's seed; none once weights were loaded, as
+        `from_pretrained` refuses what they lack. The library's goes module by module and passes over those that, like
+        the decoder, have no parameters beside their children's."""
+        if any(getattr(parameter, "_is_hf_initialized", False) for parameter in self.decoder.parameters()):
+            return
+        seed = int(torch.randint(1 << 62, (), device="cpu"))
+        self.decoder.reset_parameters(torch.Generator().manual_seed(seed))
+        if not self.config.tie_embeddings:
+            self._init_weights(self.lm_head)
+
+    def _init_weights(self, module: nn.Embedding | nn.Linear) -> None:
+        """An embedding or a head; the library makes new ones where the vocabulary is resized."""
+        nn.init.normal_(module.weight, 0.0, self.config.init_std)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        documents: Tensor | None = None,
+        state: DecodeState | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int = 0,
+        form: str | None = None,
+        **others: Any,
+    ) -> CausalLMOutputWithState:
+        """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token,
+        padding neither predicting nor predicted; with `use_cache` the state. The other arguments are those of
+        `arch.model.lm.LanguageModel`."""
+        for name in REFUSED:
+            if others.get(name) is not None and others[name] is not False:
+                raise InputError(f"{name} is not supported by {type(self).__name__}: leave it out")
+        hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), form)
+        logits = self.lm_head(last_tokens(hidden, logits_to_keep))
+        loss = None
+        if labels is not None:
+            targets = nnf.pad(own_targets(labels, None, attention_mask)[:, 1:], (0, 1), value=-100)
+            loss = next_token_loss(logits, own_targets(targets, documents, attention_mask))
+        return CausalLMOutputWithState(loss=loss, logits=logits, state=after)
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: DecodeState | None = None,
+        use_cache: bool | None = True,
+        logits_to_keep: int | None = None,
+        **unused: Any,
+    ) -> dict[str, Any]:
+        """Only the tokens that `state` has not read."""
+        return {
+            "input_ids": input_ids if state is None else input_ids[:, state.n_read :],
+            "attention_mask": attention_mask,
+            "state": state,
+            "use_cache": use_cache,
+            "logits_to_keep": logits_to_keep or 0,
+        }
+
+    def _reorder_cache(self, state: DecodeState, rows: Tensor) -> DecodeState:
+        return state.select(rows)
+
+
+if not __name__.startswith("transformers_modules."):  # a copy beside exported weights is found by their auto_map
+    AutoConfig.register(MODEL_TYPE, LinearScalingConfig)
+    AutoModelForCausalLM.register(LinearScalingConfig, LinearScalingForCausalLM)

@@ -1,0 +1,293 @@
+"""Weights of Hugging Face's LLaMA, Mamba2 and Mamba1 as our models, and back (names and fields: families.py).
+
+transformers is imported only to build one of its models; a directory is read without it. Two models of the same
+weights give the same logits to rounding: 1e-5 in fp32.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..config import ModelConfig
+from ..errors import InputError, nearest
+from ..model.lm import LanguageModel
+from .families import FAMILIES, Family
+
+EXACT = (torch.float32, torch.bfloat16, torch.float16)  # dtypes that fp32 holds exactly
+MAMBA_CONTEXT = 2048  # tokens; what the published Mambas were trained on, which their configurations do not say
+
+
+def from_hf(source: Any) -> LanguageModel:
+    """Our model with the weights of `source`, in fp32 on the CPU.
+
+    source: a directory with config.json and safetensors (one file, or several with their index; pickled weights are
+    never read), or a model of transformers (anything with `config` and `state_dict()`). Model types: llama, mamba2,
+    mamba. Grouped-query attention becomes full attention by repeating every key and value head for its queries: the
+    same function with more parameters, so `to_hf` gives a larger model than was read. A Mamba's context length is its
+    configuration's max_position_embeddings, 2,048 where that is missing.
+
+    Raises InputError for whatever our models cannot express, naming the first field, and for weights that do not
+    belong to the configuration, naming the first tensor.
+    """
+    if isinstance(source, (str, Path)):
+        where, config, weights = str(source), _read_config(Path(source)), _Folder(Path(source))
+    else:
+        where, config, weights = type(source).__name__, source.config.to_dict(), source.state_dict()
+    kind = config.get("model_type")
+    if kind not in FAMILIES:
+        raise InputError(f"{where}: model_type={kind!r} has no counterpart here{nearest(str(kind), list(FAMILIES))}")
+    fields = _Fields(FAMILIES[kind], config, where)
+    model = LanguageModel(fields.model_config())
+    _fill(model, weights, FAMILIES[kind], fields.kv_heads, where)
+    return model
+
+
+def to_hf(model: LanguageModel) -> Any:
+    """The model as LlamaForCausalLM, Mamba2ForCausalLM or MambaForCausalLM, in fp32 on the CPU, in evaluation mode.
+
+    The ids of special tokens are left unset: they are a tokenizer's. Raises InputError for what these classes cannot
+    express: other architectures, other norms than RMSNorm.
+    """
+    import transformers
+
+    config = model.model_config
+    family = next((family for family in FAMILIES.values() if family.arch == config.arch), None)
+    if family is None:
+        raise InputError(f"transformers has no class for {config.arch}: export it with its own code instead")
+    if config.norm != "rms":
+        raise InputError(f"transformers' {family.classes[1]} has RMSNorm only, not norm={config.norm!r}")
+    theirs = getattr(transformers, family.classes[1])(
+        getattr(transformers, family.classes[0])(**_their_config(config, family))
+    )
+    weights = {}
+    for name, weight in model.state_dict().items():
+        _check_exact(name, weight, config.arch)
+        weights[family.theirs(name)] = weight[:, None] if name.endswith("conv.weight") else weight
+    theirs.load_state_dict(weights)
+    return theirs.eval()
+
+
+class _Fields:
+    """A configuration of the library, read with its defaults; what our model cannot express is refused."""
+
+    def __init__(self, family: Family, config: dict[str, Any], where: str) -> None:
+        self.family, self.config, self.where = family, config, where
+        self.kv_heads: int | None = None
+        if config.get("quantization_config") is not None:
+            self.refuse("quantization_config", "only plain weights")
+        for name, valid in family.only.items():
+            if self[name] not in valid:
+                self.refuse(name, f"only {valid[0]!r}")
+        for name, default in family.defaults.items():
+            value = self[name]
+            if type(default) is int and not (type(value) is int and value > 0):
+                self.refuse(name, "only a positive integer")
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.config.get(name, self.family.defaults.get(name))
+        if name == "time_step_limit" and isinstance(value, (list, tuple)):
+            # transformers 5 writes an infinity as {"__float__": "Infinity"}
+            return [float("inf") if end == {"__float__": "Infinity"} else end for end in value]
+        return value
+
+    def refuse(self, name: str, instead: str) -> NoReturn:
+        value = self[name]
+        raise InputError(f"{self.where}: {name}={value!r} cannot be expressed by our {self.family.arch}: {instead}")
+
+    def model_config(self) -> ModelConfig:
+        fields = {
+            "arch": self.family.arch,
+            "norm": "rms",
+            "vocab_size": self["vocab_size"],
+            "d_model": self["hidden_size"],
+            "n_layers": self["num_hidden_layers"],
+            "init_std": self["initializer_range"],
+            "tie_embeddings": bool(self["tie_word_embeddings"]),
+        }
+        fields |= self._llama() if self.family.arch == "llama" else self._mamba()
+        try:
+            return ModelConfig.from_dict(fields)
+        except InputError as error:
+            raise InputError(f"{self.where}: {error}") from None
+
+    def _llama(self) -> dict[str, Any]:
+        width, heads = self["hidden_size"], self["num_attention_heads"]
+        if width % heads:
+            self.refuse("num_attention_heads", f"only a divisor of hidden_size={width}")
+        if self["head_dim"] not in (None, width // heads):
+            self.refuse("head_dim", f"only hidden_size / num_attention_heads = {width // heads}")
+        self.kv_heads = heads if self["num_key_value_heads"] is None else self["num_key_value_heads"]
+        if type(self.kv_heads) is not int or self.kv_heads < 1 or heads % self.kv_heads:
+            self.refuse("num_key_value_heads", f"only a divisor of num_attention_heads={heads}")
+        # transformers 4 has rope_theta at the top and scaling in rope_scaling, transformers 5 both in rope_parameters
+        rope = self.config.get("rope_scaling") or self["rope_parameters"] or {}
+        name = "rope_scaling" if self.config.get("rope_scaling") else "rope_parameters"
+        nested = not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values())
+        if nested or rope.get("rope_type", rope.get("type", "default")) != "default":
+            self.refuse(name, "only one rope_type 'default'")
+        if self.config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1)) not in (None, 1):
+            self.refuse("partial_rotary_factor" if "partial_rotary_factor" in self.config else name, "only whole heads")
+        return {
+            "n_heads": heads,
+            "d_ffn": self["intermediate_size"],
+            "context_length": self["max_position_embeddings"],
+            "norm_eps": self["rms_norm_eps"],
+            "rope_base": rope.get("rope_theta", self.config.get("rope_theta", 10_000.0)),
+        }
+
+    def _mamba(self) -> dict[str, Any]:
+        width, expand = self["hidden_size"], self["expand"]
+        fields = {
+            "n_heads": 1,
+            "d_ffn": expand * width,  # there is no channel mixer
+            "context_length": self.config.get("max_position_embeddings", MAMBA_CONTEXT),
+            "norm_eps": self["layer_norm_epsilon"],
+            "expand": expand,
+            "conv_width": self["conv_kernel"],
+            "ssm_state": self["state_size"],
+            "residual_dtype": "fp32" if self["residual_in_fp32"] else "auto",
+        }
+        if self.family.arch == "mamba1":
+            rank = self["time_step_rank"]
+            if rank != "auto" and not (type(rank) is int and rank > 0):
+                self.refuse("time_step_rank", "only a positive integer or 'auto'")
+            return fields | {"dt_rank": None if rank == "auto" else rank}
+        heads, chunk = self["num_heads"], self["chunk_size"]
+        if width % heads:
+            self.refuse("num_heads", f"only a divisor of hidden_size={width}")
+        if self["head_dim"] * heads != expand * width:
+            self.refuse("head_dim", f"only expand * hidden_size / num_heads = {expand * width // heads}")
+        # the size of chunks does not change the function; ours are powers of two
+        return fields | {"n_heads": heads} | ({} if chunk & (chunk - 1) else {"chunk_size": chunk})
+
+
+def _their_config(config: ModelConfig, family: Family) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.n_layers,
+        "initializer_range": config.init_std,
+        "tie_word_embeddings": config.tie_embeddings,
+        "max_position_embeddings": config.context_length,
+        "pad_token_id": None,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if config.arch == "llama":
+        return fields | {
+            "intermediate_size": config.d_ffn,
+            "num_attention_heads": config.n_heads,
+            "rms_norm_eps": config.norm_eps,
+            "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_base},
+        }
+    fields |= {
+        "layer_norm_epsilon": config.norm_eps,
+        "expand": config.expand,
+        "conv_kernel": config.conv_width,
+        "state_size": config.ssm_state,
+        "residual_in_fp32": config.residual_dtype == "fp32",
+    }
+    if config.arch == "mamba1":
+        return fields | {"time_step_rank": config.dt_rank}
+    heads = {"num_heads": config.n_heads, "head_dim": config.inner_dim // config.n_heads}
+    return fields | heads | {"n_groups": 1, "chunk_size": config.chunk_size}
+
+
+def _fill(
+    model: LanguageModel, weights: Mapping[str, Tensor], family: Family, kv_heads: int | None, where: str
+) -> None:
+    """Copy every parameter; a name that is left over on either side, or another shape, is an InputError."""
+    parameters = {family.theirs(name): (name, parameter) for name, parameter in model.named_parameters()}
+    embedding, head = (family.theirs(name) for name in ("decoder.embedding.weight", "lm_head.weight"))
+    # rotary frequencies are a function of the configuration, a tied head is the embedding again
+    extra = {name for name in weights if name not in parameters and not name.endswith("rotary_emb.inv_freq")}
+    if head in extra and embedding in weights:
+        if not torch.equal(weights[head], weights[embedding]):
+            raise InputError(f"{where}: tie_word_embeddings=True, but tensor {head!r} is not the embedding")
+        extra.remove(head)
+    for name in sorted(parameters.keys() - set(weights)):
+        raise InputError(f"{where}: tensor {name!r} is missing")
+    for name in sorted(extra):
+        raise InputError(f"{where}: tensor {name!r} is not one of {family.classes[1]}'s")
+    for name, (ours, parameter) in parameters.items():
+        weight, shape = weights[name], list(parameter.shape)
+        _check_exact(name, weight, where)
+        groups = kv_heads if ours.endswith(("key.weight", "value.weight")) else None
+        if groups:
+            shape[0] = groups * model.model_config.head_dim
+        elif ours.endswith("conv.weight"):
+            shape.insert(1, 1)
+        if list(weight.shape) != shape:
+            raise InputError(
+                f"{where}: tensor {name!r} has shape {list(weight.shape)}, the configuration needs {shape}"
+            )
+        if groups:
+            repeats = model.model_config.n_heads // groups
+            weight = weight.unflatten(0, (groups, -1)).repeat_interleave(repeats, 0)
+        with torch.no_grad():
+            parameter.copy_(weight.reshape(parameter.shape))
+
+
+def _check_exact(name: str, weight: Tensor, where: str) -> None:
+    if weight.dtype not in EXACT:
+        raise InputError(f"{where}: tensor {name!r} is {weight.dtype}: only fp32, bf16 and fp16 convert exactly")
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((directory / "config.json").read_text())
+    except OSError as error:
+        raise InputError(f"{directory}/config.json: {error.strerror}: give a Hugging Face model's directory") from None
+    except ValueError as error:
+        raise InputError(f"{directory}/config.json: not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{directory}/config.json: not an object of fields")
+    return config
+
+
+class _Folder(Mapping[str, Tensor]):
+    """The tensors of a directory's safetensors files, each read when it is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        from safetensors import SafetensorError, safe_open
+
+        self.files: dict[str, Any] = {}  # tensor -> the open file that holds it
+        for path in _weight_files(directory):
+            try:
+                file = safe_open(path, "pt")
+                self.files |= dict.fromkeys(file.keys(), file)
+            except (OSError, SafetensorError) as error:
+                raise InputError(f"{path}: no readable safetensors file: {error}") from None
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.files[name].get_tensor(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    whole, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if whole.exists():
+        return [whole]
+    if not index.exists():
+        pickled = any(directory.glob("*.bin")) or any(directory.glob("*.pth"))
+        why = "; pickled weights are never read: save them as safetensors first" if pickled else ""
+        raise InputError(f"{directory}: no model.safetensors and no {index.name}{why}")
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{index}: not an index of safetensors files ({type(error).__name__})") from None
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise InputError(f"{index}: {name!r} is not a file name in this directory")
+    return [directory / name for name in names]

@@ -1,0 +1,226 @@
+"""The language model itself: decoder, tied head, loss; built from a seed, saved and loaded as safetensors.
+
+Imports no transformers, which takes seconds: the trainer and the evaluations start many processes. arch/hf/auto.py
+wraps the same parameters, names and files for the Hugging Face world.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..config import ModelConfig, stored_fields
+from ..errors import InputError
+from ..ops.fused.cross_entropy import linear_cross_entropy
+from ..registry import plugin_of, require
+from .decoder import Decoder
+from .layout import boundaries
+from .state import DecodeState
+
+MODEL_TYPE = "linear_scaling"
+WEIGHTS = "model.safetensors"
+
+
+@dataclass
+class Output:
+    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; state where it was asked for."""
+
+    logits: Tensor
+    loss: Tensor | None = None
+    state: DecodeState | None = None
+
+
+def own_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+    """Shifted targets [B, T] without those that belong to the next document, and those of padding: -100 there."""
+    if documents is not None:
+        return targets.masked_fill(nnf.pad(boundaries(documents), (0, 1), value=False), -100)
+    if attention_mask is not None:
+        return targets.masked_fill(attention_mask[:, -targets.shape[1] :] == 0, -100)
+    return targets
+
+
+def check_targets(targets: Tensor, like: Tensor) -> None:
+    """Raises InputError where targets [B, T] are not as many as the tokens of `like` [B, T, ..]."""
+    if targets.shape != like.shape[:2]:
+        raise InputError(
+            f"targets have shape {list(targets.shape)}, the logits are of {list(like.shape[:2])} tokens: give one "
+            f"target a token, and leave logits_to_keep out"
+        )
+
+
+def next_token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross entropy in nats per token, in fp32 whatever autocast says. logits [B, T, V]; targets [B, T] hold the
+    next token of each position; -100 is ignored. Raises InputError where they are not as many as the logits."""
+    check_targets(targets, logits)
+    with torch.autocast(logits.device.type, enabled=False):
+        wide = logits if logits.dtype == torch.float64 else logits.float()
+        return nnf.cross_entropy(wide.flatten(0, 1), targets.flatten())
+
+
+def last_tokens(hidden: Tensor, count: int) -> Tensor:
+    """hidden [B, T, d] of the last `count` tokens, of all for 0. Raises InputError for anything else."""
+    if not isinstance(count, int) or count < 0:
+        raise InputError(f"logits_to_keep must be a number of tokens, or 0 for all, not {count!r}")
+    return hidden[:, -count:] if count else hidden
+
+
+class LanguageModel(nn.Module):
+    """A decoder with a language-model head, tied to the embedding unless the configuration says otherwise."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.model_config = config
+        self.decoder = Decoder(config)
+        self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        if config.tie_embeddings:
+            self.lm_head.weight = self.decoder.embedding.weight
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        targets: Tensor | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        documents: Tensor | None = None,
+        state: DecodeState | None = None,
+        keep_state: bool = False,
+        logits_to_keep: int = 0,
+        loss_only: bool = False,
+        form: str | None = None,
+    ) -> Output:
+        """Logits of input_ids [B, T], the loss where `targets` are given, the state with `keep_state`.
+
+        targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
+        either end of a row: the other tokens' results are those without it, and no padded token counts in the loss.
+        documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
+        state: of the tokens before these, as `keep_state` returned it. logits_to_keep: only those of the last tokens
+        (0: all). loss_only: the loss without logits, which Output then holds of no token (on a GPU they are never all
+        in memory). form: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
+        fit, ids outside the vocabulary and a state of another model.
+        """
+        hidden, after = self.decoder(input_ids, attention_mask, documents, state, keep_state, form)
+        targets = None if targets is None else own_targets(targets, documents, attention_mask)
+        if loss_only and targets is not None and hidden.is_cuda and not torch.compiler.is_compiling():
+            check_targets(targets, hidden)
+            loss = linear_cross_entropy(hidden.flatten(0, 1), self.lm_head.weight, targets.flatten())
+            return Output(hidden.new_empty(len(hidden), 0, self.model_config.vocab_size), loss, after)
+        logits = self.lm_head(last_tokens(hidden, logits_to_keep))
+        if targets is None:
+            return Output(logits, state=after)
+        return Output(logits[:, :0] if loss_only else logits, next_token_loss(logits, targets), after)
+
+    def reset_parameters(self, seed: int) -> None:
+        """Initialise every parameter from `seed` alone."""
+        generator = torch.Generator().manual_seed(seed)
+        self.decoder.reset_parameters(generator)
+        if not self.model_config.tie_embeddings:
+            with torch.no_grad():
+                self.lm_head.weight.normal_(0.0, self.model_config.init_std, generator=generator)
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters excluded from weight decay."""
+        return {f"decoder.{name}" for name in self.decoder.no_weight_decay()}
+
+    def keep_fp32(self) -> set[str]:
+        """Names of parameters that artifacts keep in fp32."""
+        return {f"decoder.{name}" for name in self.decoder.keep_fp32()}
+
+    def save_pretrained(self, directory: Path | str, dtype: torch.dtype = torch.float32) -> None:
+        """Write config.json and model.safetensors, weights in `dtype` but for `keep_fp32`. A tied head is left out."""
+        from safetensors.torch import save_file
+
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        keep = self.keep_fp32()
+        weights = {
+            name: parameter.detach().to("cpu", torch.float32 if name in keep else dtype).contiguous()
+            for name, parameter in self.named_parameters()
+        }
+        save_file(weights, directory / WEIGHTS, metadata={"format": "pt"})
+        header: dict[str, Any] = {
+            "model_type": MODEL_TYPE,
+            "architectures": ["LinearScalingForCausalLM"],
+            "dtype": str(dtype).removeprefix("torch."),
+            "tie_word_embeddings": self.model_config.tie_embeddings,
+        }
+        plugin = plugin_of(self.model_config.arch)
+        header |= {"plugin": plugin} if plugin else {}
+        (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
+
+
+class Bare(TorchFunctionMode):
+    """Modules made in here do not fill their parameters with numbers that are replaced at once (2 to 5 s for 386 M of
+    them on one CPU core)."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        tensor = (named or {}).get("tensor")
+        if getattr(function, "__module__", "") == "torch.nn.init" and isinstance(tensor, nn.Parameter):
+            return tensor
+        return function(*arguments, **(named or {}))
+
+
+def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
+    """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed."""
+    with Bare():
+        model = LanguageModel(config)
+    model.reset_parameters(seed)
+    return model
+
+
+def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """The model saved in `directory`, on the CPU, its weights in `dtype` (those of `keep_fp32` in fp32 at least).
+
+    Raises InputError where no model is, a file is damaged, or weights and configuration do not belong together.
+    """
+    directory = Path(directory)
+    if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
+        raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
+    try:
+        fields = dict(json.loads((directory / "config.json").read_text()))
+    except (ValueError, TypeError):
+        raise InputError(f"{directory}/config.json: is no JSON object; take another copy") from None
+    if fields.get("model_type") != MODEL_TYPE:
+        raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
+    require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
+    with Bare():
+        model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
+    keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(at_least if name in keep else dtype)
+    load_weights(model, directory)
+    return model
+
+
+def load_weights(model: LanguageModel, directory: Path | str) -> None:
+    """Fill every parameter of `model`, wherever it lies and in its own precision, with what is saved in `directory`.
+
+    Raises InputError where the file is damaged, or its weights are not those of the model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = Path(directory) / WEIGHTS
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise InputError(f"{path}: is damaged ({error}); take another copy") from None
+    expected = dict(model.named_parameters())
+    for name in sorted(expected.keys() ^ weights.keys()):
+        raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
+    for name, parameter in expected.items():
+        if parameter.shape != weights[name].shape:
+            raise InputError(
+                f"{path}: tensor {name!r} has shape {list(weights[name].shape)}, the configuration needs "
+                f"{list(parameter.shape)}"
+            )
+        with torch.no_grad():
+            parameter.copy_(weights[name])

@@ -1,0 +1,109 @@
+"""What every token mixer is given besides its input, and the projections they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+from .state import State
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What travels beside the residual stream through one forward pass."""
+
+    positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
+    keep: Tensor | None = None  # bool [B, T], False for padding; None: there is none
+    reset: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
+    visible: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: what may be seen; None: all that came before
+    form: str | None = None  # form of the sequence operations; None: the fast one
+    bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
+    turns: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
+
+    def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
+        """x [B, T, ..] with `value` at padded tokens."""
+        if self.keep is None:
+            return x
+        return x.masked_fill(~self.keep.reshape(*self.keep.shape, *[1] * (x.dim() - 2)), value)
+
+    def bound(self, layer: int) -> Tensor:
+        """The lower bound [d] of one layer's forget gates, in [0, 1)."""
+        assert self.bounds is not None
+        # a softmax over one layer leaves nothing to bound; clamp guards the sum's last rounding
+        return self.bounds[layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps)
+
+
+class Mixer(nn.Module):
+    """Projections of x, an output projection, and heads of config.head_dim channels.
+
+    `names`: the projections, from d to d, or {name: width} for other widths; the output reads `inner` channels
+    (default: d). What the rest of the model must know about a mixer is data on its class.
+    """
+
+    has_channel_mixer: ClassVar[bool] = True  # a layer puts a channel mixer behind this token mixer
+    reads_history: ClassVar[bool] = False  # keeps every token instead of a state, and reads Stream.visible
+    has_lower_bounds: ClassVar[bool] = False  # reads Stream.bounds
+    time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
+
+    def __init__(
+        self, config: ModelConfig, layer: int, names: tuple[str, ...] | dict[str, int] = (), inner: int | None = None
+    ) -> None:
+        super().__init__()
+        self.config, self.layer = config, layer
+        widths = names if isinstance(names, dict) else dict.fromkeys(names, config.d_model)
+        self.project = nn.ModuleDict({name: nn.Linear(config.d_model, w, bias=False) for name, w in widths.items()})
+        self.out = nn.Linear(inner or config.d_model, config.d_model, bias=False)
+
+    @staticmethod
+    def turns(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Stream.turns, for hidden states like x."""
+        return None
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
+
+    def heads(self, x: Tensor) -> Tensor:
+        """[B, T, d] -> [B, T, H, p]."""
+        return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
+
+    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+        """x [B, T, d], already normalised -> [B, T, d], and the state after these tokens; `past` is the state before
+        them, {} at the beginning.
+
+        A padded token (Stream.keep) must leave the state as it is: decay 1, no input. Where Stream.reset is True
+        nothing from before may be seen.
+        """
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+    def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """What share of its state the mixer keeps at each token of forward's x, in [0, 1]: [B, T, channels or heads].
+        None: it has no such gate."""
+        return None
+
+    def token_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
+        """The weights [B, H, T, T] with which token t's output, before norm and gate, reads token s's value; 0 for
+        s > t. None: the mixer does not tell."""
+        return None
+
+    def unit_values(self, x: Tensor) -> Tensor:
+        """Values [B, T, H, T] that tell the tokens apart: token s has a 1 in channel s alone. A mixer's output for them
+        is its `token_mixing`, with H behind T."""
+        batch, length = x.shape[:2]
+        unit = torch.eye(length, dtype=x.dtype, device=x.device)
+        return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
+
+
+class LowRankGate(nn.Module):
+    """x W_down W_up, rank t, no activation between: the logits of eq. 9's G, whose sigmoid the norm takes."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, rank, bias=False)
+        self.up = nn.Linear(rank, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.down(x))

@@ -1,0 +1,48 @@
+"""Angles t * theta that stay exact for long contexts: formed in float64, used in fp32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..ops.common import accumulator, full_precision
+from ..ops.fused.pointwise import uses_kernels
+
+
+@full_precision
+def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of t * theta, fp32 (fp64 for fp64 theta): positions [T] or [B, T] -> [T, *theta.shape] or
+    [B, T, *theta.shape].
+
+    In fp32 the product alone is off by 0.06 radians at t = 10^6.
+    """
+    angles = positions.double().reshape(*positions.shape, *[1] * theta.dim()) * theta.double()
+    dtype = accumulator(theta)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+@full_precision
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of x [B, T, H, p]: channel c of the first half turns with channel c of the second half.
+
+    cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
+    """
+    if uses_kernels(x) and cos.dtype == torch.float32:
+        from ..ops.fused.triton.rows import Turn
+
+        return Turn.apply(x, cos, sin)
+    first, second = x.to(accumulator(x, cos)).chunk(2, -1)
+    cos, sin = cos[..., None, :], sin[..., None, :]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
+
+
+@full_precision
+def cosine_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """LRPE-cosine (Scaling Laws for Linear Complexity LMs, eq. 17): [x cos(t theta), x sin(t theta)].
+
+    x: [B, T, H, p]; cos, sin: [(B,) T, H or 1, r] with r <= p: the first r channels turn and are doubled, the others
+    stay as they are -> [B, T, H, p + r]. Then q'_t . k'_s = sum_c q_tc k_sc cos((t - s) theta_c),
+    theta_c = 0 for c >= r.
+    """
+    turning, still = x.to(accumulator(x, cos)).split([cos.shape[-1], x.shape[-1] - cos.shape[-1]], -1)
+    return torch.cat([turning * cos, turning * sin, still], -1).to(x.dtype)

@@ -1,0 +1,173 @@
+"""A checkpoint as a folder that Hugging Face tools open by themselves: weights, tokenizer, model card and source code.
+
+Whoever has torch and transformers can load it with trust_remote_code=True; this project need not be installed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import new_directory
+
+from ..rundir.checkpoint import Checkpoint, find_checkpoint
+
+if TYPE_CHECKING:
+    from arch.model.lm import LanguageModel
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+IDENTITY = ("run_id", "step", "n_tokens", "spec_hash", "dtype", "probe_loss")  # of an artifact, in its manifest
+
+
+def export_hf(
+    checkpoint: Path, directory: Path, dtype: str | None = None, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """Write the artifact `checkpoint`, or a run's newest (`say` gets a line then), to `directory`, whole or not at all.
+
+    dtype: "bf16" or "fp32"; None keeps the artifact's. What the model keeps in fp32 stays so. A directory that is not
+    empty is never overwritten, not even an earlier export: nothing in it can tell whether someone changed it since.
+    Returns {directory, files, n_params, bytes}: the names of all files, parameters (a tied head once), bytes in all.
+    Raises InputError for a checkpoint that is no intact artifact, an architecture whose code is not in arch, a
+    directory that is there or cannot be written.
+    """
+    from safetensors import SafetensorError
+
+    from arch.hf.remote_code import remote_code
+    from arch.model.lm import load_model
+
+    from ..rundir.artifacts import DTYPES
+
+    found = find_checkpoint(checkpoint, say)
+    _check_tokenizer(found)
+    source, manifest = found.path, found.manifest
+    dtype = dtype or manifest["dtype"]
+    if dtype not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is none of {', '.join(DTYPES)}")
+    target = directory.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise InputError(f"{directory} exists and is not empty: give another directory, or remove it first")
+    model, code = load_model(source, DTYPES[dtype]), remote_code()
+    _check_code(model, code)
+    end = _end_of_text(source, model.model_config.vocab_size)
+    identity = {name: manifest.get(name) for name in IDENTITY} | {"dtype": dtype}
+    if dtype != manifest["dtype"]:
+        identity["probe_loss"] = None  # it is that of the artifact's precision
+    try:
+        with new_directory(target, {"schema": 1, "format": "hf"} | identity, kind="export") as temporary:
+            model.save_pretrained(temporary, DTYPES[dtype])
+            _write_json(temporary / "config.json", _config(temporary))
+            _write_json(temporary / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
+            for name in TOKENIZER:
+                (temporary / name).write_bytes((source / name).read_bytes())
+            for name, text in code.items():
+                (temporary / name).write_text(text)
+            (temporary / "README.md").write_text(_card(model, identity, directory.name))
+            for file in temporary.iterdir():
+                file.chmod(0o644)  # safetensors keeps its files to their owner
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{directory} cannot be written, and nothing is left of it: {reason}") from error
+    sizes = {file.name: file.stat().st_size for file in sorted(target.iterdir())}
+    n_params = sum(parameter.numel() for parameter in model.parameters())
+    return {"directory": str(directory), "files": list(sizes), "n_params": n_params, "bytes": sum(sizes.values())}
+
+
+def _check_tokenizer(found: Checkpoint) -> None:
+    for name in TOKENIZER:
+        if name not in found.manifest["files"]:
+            raise InputError(f"{found.path}: has no {name}; train the run again, checkpoints carry their tokenizer now")
+
+
+def _check_code(model: LanguageModel, code: dict[str, str]) -> None:
+    """Every module of the model must be torch's or of a file that travels."""
+    from arch.hf.remote_code import flat
+
+    for module in model.modules():
+        package, _, name = type(module).__module__.partition(".")
+        if package != "torch" and not (package == "arch" and f"{flat(name)}.py" in code):
+            raise InputError(
+                f"architecture {model.model_config.arch!r} is made of {type(module).__module__}, which is not in arch: "
+                f"its code cannot travel with the weights"
+            )
+
+
+def _end_of_text(checkpoint: Path, vocab_size: int) -> int:
+    """The id of the tokenizer's end-of-sequence token."""
+    token = json.loads((checkpoint / "tokenizer_config.json").read_text()).get("eos_token")
+    added = json.loads((checkpoint / "tokenizer.json").read_text()).get("added_tokens", [])
+    ids = [entry["id"] for entry in added if entry["content"] == token]
+    if len(ids) != 1 or not 0 <= ids[0] < vocab_size:
+        raise InputError(
+            f"{checkpoint}/tokenizer.json: eos_token {token!r} has no id in the vocabulary of {vocab_size}"
+        )
+    return ids[0]
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    from arch.hf.remote_code import AUTO_MAP
+
+    return json.loads((directory / "config.json").read_text()) | {"auto_map": AUTO_MAP}
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def _card(model: LanguageModel, identity: dict[str, Any], directory: str) -> str:
+    """The model card: only what configuration and manifest say."""
+    config = model.model_config
+    n_params = sum(parameter.numel() for parameter in model.parameters())
+    embedding = {id(module.weight): module.weight.numel() for module in (model.decoder.embedding, model.lm_head)}
+    facts = {
+        "architecture": config.arch,
+        "parameters": f"{n_params:,} ({n_params - sum(embedding.values()):,} without embedding and head)",
+        "layers, width": f"{config.n_layers}, {config.d_model}",
+        "context length in training": f"{config.context_length:,} tokens",
+        "vocabulary": f"{config.vocab_size:,} ({'tied' if config.tie_embeddings else 'untied'} head)",
+        "weights": "fp32" if identity["dtype"] == "fp32" else f"{identity['dtype']}, time scales and norms in fp32",
+        "training": f"run {identity['run_id']}, step {identity['step']}, {identity['n_tokens']:,} tokens",
+    }
+    if identity["probe_loss"] is not None:
+        facts["loss on the run's probe batch"] = f"{identity['probe_loss']:.4f} nats per token"
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    return f"""---
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# {identity["run_id"]}, step {identity["step"]}
+
+| | |
+|---|---|
+{rows}
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("{directory}", trust_remote_code=True)
+tokenizer = AutoTokenizer.from_pretrained("{directory}", trust_remote_code=True)
+inputs = tokenizer("Once upon a time", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, max_new_tokens=50)[0]))
+```
+
+`trust_remote_code=True` runs the Python files of this folder. {_requirements()}
+
+```
+lm_eval --model hf --tasks ... \\
+  --model_args pretrained={directory},trust_remote_code=True,max_length={config.context_length}
+```
+"""
+
+
+def _requirements() -> str:
+    """What the code was written for, as the package that it was copied from says."""
+    try:
+        wanted = metadata.requires("linear-scaling") or []
+    except metadata.PackageNotFoundError:
+        return "They need torch and transformers."
+    needed = [name for name in wanted if name.startswith(("torch", "transformers")) and ";" not in name]
+    return f"They need {' and '.join(sorted(needed))}."

@@ -1,0 +1,150 @@
+"""`scaling generate`: a checkpoint continues a text, which appears as it is written."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from arch.errors import InputError, nearest
+from arch.model.decode import generate_tokens
+from arch.model.lm import LanguageModel, load_model
+from data.tokenizer import Tokenizer
+
+from ..rundir.artifacts import DTYPES
+
+UNSAFE = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How many tokens, and how each is chosen: arch.model.decode.generate_tokens."""
+
+    n_tokens: int = 100
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+class TextOut:
+    """Bytes in, whole characters out: those of a cut character wait for the rest.
+
+    On a terminal control characters but tab and newline are shown as U+FFFD: a model of bytes may write any of them.
+    """
+
+    def __init__(self, stream: Any = None) -> None:
+        self.stream, self.text = stream, ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        if stream is not None:
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character gets a question mark
+
+    def write(self, content: bytes, final: bool = False) -> None:
+        text = self._decoder.decode(content, final)
+        self.text += text
+        if self.stream is not None and text:
+            self.stream.write(text.translate(UNSAFE) if self.stream.isatty() else text)
+            self.stream.flush()
+
+    def end(self) -> None:
+        """Write what waits, and a newline."""
+        self.write(b"", final=True)
+        if self.stream is not None:
+            self.stream.write("\n")
+            self.stream.flush()
+
+
+def read_prompt(prompt: str) -> str:
+    """The prompt, or standard input for "-". Raises InputError where it is empty or no UTF-8."""
+    try:
+        text = sys.stdin.buffer.read().decode() if prompt == "-" else prompt
+        text.encode()
+    except UnicodeError:
+        raise InputError("the prompt is no UTF-8 text; convert it first") from None
+    if not text:
+        where = "standard input is empty" if prompt == "-" else "the prompt is empty"
+        raise InputError(f"{where}: give at least one character to continue")
+    return text
+
+
+def open_model(path: Path, dtype: str) -> LanguageModel:
+    """The model at `path`, weights in `dtype` (fp32, bf16), on a GPU where there is one."""
+    if dtype not in DTYPES:
+        raise InputError(f"--dtype: unknown {dtype!r}{nearest(dtype, list(DTYPES))}")
+    return load_model(path, DTYPES[dtype]).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+
+
+def generate(
+    model: LanguageModel, tokenizer: Tokenizer, prompt: str, choice: Choice, stream: Any = None
+) -> dict[str, Any]:
+    """Continue `prompt` until end-of-text or choice.n_tokens, writing to `stream` meanwhile.
+
+    Returns {"prompt", "text", "ids", "ended", "stats"}: text and ids are the continuation's, ids with the
+    end-of-text; stats hold seconds, tokens per second, and state_bytes after all tokens but the newest, not yet read.
+    """
+    config, device = model.model_config, next(model.parameters()).device
+    ids = tokenizer.encode(prompt)
+    out, written = TextOut(stream), []
+    steps = generate_tokens(
+        model,
+        torch.tensor([ids], device=device),
+        choice.n_tokens,
+        temperature=choice.temperature,
+        top_k=choice.top_k,
+        top_p=choice.top_p,
+        seed=choice.seed,
+        eos_id=tokenizer.eot_id,
+    )
+    if len(ids) + choice.n_tokens > config.context_length:
+        print(
+            f"warning: prompt ({len(ids)} tokens) and continuation (up to {choice.n_tokens}) exceed the "
+            f"{config.context_length} tokens this model was trained to read at once",
+            file=sys.stderr,
+        )
+    begin = first = time.perf_counter()
+    try:
+        for token in steps:
+            written.append(int(token))
+            if len(written) == 1:
+                first = time.perf_counter()
+            out.write(tokenizer.decode_bytes(written[-1:]))
+    except KeyboardInterrupt:
+        out.end()
+        raise
+    out.end()
+    last = time.perf_counter()
+    assert steps.state is not None
+    return {
+        "prompt": prompt,
+        "text": out.text,
+        "ids": written,
+        "ended": written[-1] == tokenizer.eot_id,
+        "stats": {
+            "n_params": sum(parameter.numel() for parameter in model.parameters()),
+            "prompt_tokens": len(ids),
+            "new_tokens": len(written),
+            "prefill_s": round(first - begin, 6),
+            "prefill_tokens_per_s": round(len(ids) / (first - begin), 1),
+            "decode_s": round(last - first, 6),
+            "decode_tokens_per_s": round((len(written) - 1) / (last - first), 1) if len(written) > 1 else None,
+            "state_bytes": steps.state.n_bytes,
+            "device": device.type,
+            "dtype": next(name for name, dtype in DTYPES.items() if dtype == model.lm_head.weight.dtype),
+        },
+    }
+
+
+def describe(stats: dict[str, Any]) -> str:
+    """The numbers of `generate` in two lines for people."""
+    speed = stats["decode_tokens_per_s"]
+    decode = f", decode: {stats['new_tokens'] - 1} tokens at {speed:,.0f}/s" if speed else ""
+    return (
+        f"prefill: {stats['prompt_tokens']} tokens at {stats['prefill_tokens_per_s']:,.0f}/s{decode}\n"
+        f"state: {stats['state_bytes']:,} bytes, parameters: {stats['n_params']:,} "
+        f"({stats['dtype']} on {stats['device']})"
+    )

@@ -1,0 +1,180 @@
+"""The `scaling eval` commands: a study's evaluations and their table, the list of tasks, and their data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
+
+DEFAULT = "study"
+
+
+class StudyFirst(typer.core.TyperGroup):
+    """`scaling eval STUDY ...` and `scaling eval list`: a first word that is no command is a study."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands:
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+def named(words: str | None, option: str) -> tuple[str, ...]:
+    """The words of an option, by commas. Raises InputError where it is given and names none."""
+    names = tuple(name.strip() for name in (words or "").split(",") if name.strip())
+    if words is not None and not names:
+        raise InputError(f"{option}: names no task; `scaling eval list` shows all")
+    return names
+
+
+app = typer.Typer(cls=StudyFirst, help="Evaluate checkpoints; `scaling eval --help` says how, `eval list` what.")
+
+
+@app.command(DEFAULT)
+def study(
+    study: Study,
+    tasks: Annotated[
+        str | None,
+        typer.Option(
+            help="Tasks and presets, as niah-easy,csr (`scaling eval list`); default: validation, the study's."
+        ),
+    ] = None,
+    checkpoints: Annotated[str, typer.Option(help="all, last (of each run), or steps as 1000,2000.")] = "all",
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; default: the study's jobs.parallel.")] = None,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    worker: Annotated[
+        bool, typer.Option("--worker", help="Evaluate in this process beside other workers: for a scheduler's jobs.")
+    ] = False,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(help="As --worker, these alone: RUN or RUN/STEP; repeatable.")
+    ] = None,
+    attempt: Annotated[
+        str | None, typer.Option(help="With --worker: a name for this start; what failed in it is not tried again.")
+    ] = None,
+) -> None:
+    """Evaluate the checkpoints that have no result yet. `scaling eval list` shows the tasks."""
+    from analysis.evals.table import score_tables
+
+    from ..stages import evaluation
+    from ..stages.evaluation_plan import missing_evaluations, show_missing
+    from ..study.plan import text_table
+
+    alone = worker or bool(checkpoint)
+    if attempt is not None and not alone:
+        raise InputError("--attempt: goes with --worker or --checkpoint alone")
+    given = {"--workers": workers is not None, "--dry-run": dry_run, "--json": as_json}
+    if alone and (told := [option for option, there in given.items() if there]):
+        raise InputError(f"{told[0]}: does not go with --worker and --checkpoint, which evaluate in this very process")
+    request = request_of(study, only, sets, out, as_json)
+    choice = evaluation.Choice(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
+    if alone:
+        raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
+    evaluation.require_checkpoints(request)
+    if dry_run:
+        todo = missing_evaluations(request, choice)
+        print_json(todo) if as_json else request.say(show_missing(todo))
+        raise typer.Exit(1 if todo["refused"] else 0)
+    with request.writing():
+        result = evaluation.eval_stage(request, choice)
+    if as_json:
+        print_json(result)
+    else:
+        for title, heads, rows in score_tables(result["results"]):
+            print(f"\n{title}\n{text_table(heads, rows)}")
+    close(request, {"evaluations": result})
+
+
+@app.command("list")
+def list_tasks(
+    rows: Annotated[
+        str | None, typer.Option(metavar="TASKS", help="How the data of these tasks and presets must look, by commas.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The tasks there are, what they need of the data folder, and the presets that stand for several."""
+    from analysis.evals.registry import ENTRIES, PRESETS, layouts
+
+    wanted = named(rows, "--rows")
+    found = layouts(wanted or ENTRIES)
+    if as_json:
+        tasks = [
+            {"task": name, "about": ENTRIES[name].about, "needs": ENTRIES[name].needs, "layout": layout}
+            for name, layout in found.items()
+        ]
+        return print_json({"tasks": tasks, "presets": PRESETS})
+    if wanted:
+        return print("\n\n".join(f"{name}: {layout}" for name, layout in found.items()))
+    width = max(map(len, ENTRIES))
+    for name, entry in ENTRIES.items():
+        print(f"{name:{width}}  {entry.about}" + (f" [{entry.needs}]" if entry.needs else ""))
+    for name, members in PRESETS.items():
+        print(f"preset {name}: {', '.join(members)}")
+    print("how the data of a task must look: scaling eval list --rows TASK")
+
+
+@app.command()
+def table(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    all_steps: Annotated[
+        bool, typer.Option("--all-steps", help="Every checkpoint instead of each run's last.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Downstream results by run, the columns of the paper's table 4 first and in its order: accuracies, the needle's
+    weighted accuracy and SCROLLS in percent, perplexities, averages. Notes name what is missing and what is left out,
+    because weights, data or settings changed since or it failed."""
+    from analysis.evals.lmeval.summary import show_summary, summary
+
+    from ..stages.evaluation import current_results, require_checkpoints, shown_words
+    from ..study.plan import text_table
+
+    request = request_of(study, only, sets, out, as_json)
+    require_checkpoints(request)
+    found = current_results(request)
+    rows = summary(found.results, all_steps)
+    if as_json:
+        return print_json({"rows": rows} | found.to_dict())
+    for line in found.lines():
+        tell(line)
+    if not rows:
+        raise InputError(
+            f"{request.study.name}: no downstream results" + (" of today" if found.left_out else " yet") + ": run "
+            f"`scaling eval {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
+        )
+    heads, cells, notes = show_summary(rows)
+    print("\n".join([text_table(heads, cells), *notes]))
+
+
+@app.command()
+def fetch(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder: a study's evaluation.data.")],
+    tasks: Annotated[str | None, typer.Option(help="Tasks, presets or data sets, by commas; default: all.")] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Download the tasks' data once, from the Hugging Face hub; nothing else ever downloads. Run it on a login node."""
+    from analysis.evals.lmeval.fetch import data_sets, fetch, missing
+
+    names = data_sets(named(tasks, "--tasks") or None)
+    if dry_run:
+        todo = missing(folder, names)
+        return print_json(todo) if as_json else print(f"would fetch {len(todo)} of {len(names)}: {', '.join(todo)}")
+    results = fetch(folder, names, tell if as_json else print)
+    failed = [result for result in results if result.state == "failed"]
+    if as_json:
+        print_json([vars(result) for result in results])
+    if failed:
+        names = [result.name for result in failed]
+        tell(f"error: {len(failed)} of {len(results)} data sets were not fetched: {', '.join(names)}")
+        raise typer.Exit(1)

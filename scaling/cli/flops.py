@@ -1,0 +1,264 @@
+"""`flops study`: what a study costs on a machine, before anything runs. Imports no torch.
+
+This module adds the command to those of the flops package, which may not know of studies, and is the console script.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
+from flops.cli import AsJson, Convention, Form, app, convention_named
+from flops.console import run_app
+from flops.hardware import DEVICES, FILLED, Device, device_of
+from flops.pace import MFU, START_S, makespan
+from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
+from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
+
+from ..rundir.worklist import pace_of
+
+if TYPE_CHECKING:
+    from ..study.spec import RunSpec, StudySpec
+
+COUNTED = ("n_tokens", "n_steps", "n_checkpoints")
+SUMMED = ("flops", "device_hours", "wall_seconds", "artifact_bytes", "state_bytes")
+
+
+@app.command()
+def study(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")],
+    device: Annotated[str, typer.Option(help=f"One of {', '.join(DEVICES)} (one core).")] = "h100",
+    mfu: Annotated[
+        str | None, typer.Option(help="Share of the peak that matrix products reach; default: 0.4, cpu: as measured.")
+    ] = None,
+    gpus: Annotated[
+        str,
+        typer.Option(help="Devices (cpu: cores) at work, on jobs.parallel runs at once, default one after the other."),
+    ] = "1",
+    convention: Convention = "exact",
+    only: Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0.")] = None,
+    sets: Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3.")] = None,
+    form: Form = "table",
+    as_json: AsJson = False,
+) -> None:
+    """What a study costs: FLOP, device hours, wall time and disk, of each run and in total."""
+    form = format_of(form, as_json)
+    convention = convention_named(convention)
+    chosen, share = device_of(device), None if mfu is None else quantity(mfu, "--mfu", 1.0)
+    count = whole(gpus, "--gpus", MOST_GPUS)
+
+    from ..study.spec import load_study
+
+    spec = load_study(name, sets or [], only=only)
+    found = cost(spec, spec.runs(only), chosen, share, count, convention)
+    emit(*view(found), form)
+    warn(found["warnings"], form)
+
+
+def cost(
+    spec: StudySpec, runs: Sequence[RunSpec], device: Device, mfu: float | None, gpus: int, convention: str
+) -> dict[str, Any]:
+    """{"study", "device", .., "runs": [row], "totals", "warnings"}; the `gpus` devices (cpu: cores) work on
+    `runs_at_once` runs, one where the study does not name more, each on an equal share of them.
+
+    flops: training FLOP under `convention`; wall_seconds: the start of the process and all steps at the pace of
+    flops.pace, `pace` saying how that is known; device_hours: those of the run's devices; memory_bytes: on each device
+    (None where the architecture's costs do not tell); artifact_bytes: all checkpoints; state_bytes: the states kept for
+    resuming. Totals are sums, but wall_seconds: until the last run ends. Raises InputError where the convention does
+    not cover an architecture.
+    """
+    at_once = min(spec.jobs.parallel or 1, gpus)
+    units = {run.run_id: _units(run, device, gpus // at_once, spec.jobs.processes) for run in runs}
+    rows = [run_cost(run, device, mfu, units[run.run_id], convention) for run in runs]
+    totals: dict[str, Any] = {"n_runs": len(rows)} | {key: sum(row[key] for row in rows) for key in COUNTED}
+    totals |= {key: math.fsum(row[key] for row in rows) for key in SUMMED}
+    totals["wall_seconds"] = makespan((row["wall_seconds"] for row in rows), at_once)
+    totals["pf_days"] = totals["flops"] / PF_DAY
+    return {
+        "study": spec.name,
+        "device": device.name,
+        "device_unit": device.unit,
+        "peak_flops_per_s": device.peak_flops_per_s,
+        "peak_precision": device.precision,
+        "peak_source": device.source,
+        "mfu": mfu,
+        "gpus": gpus,
+        "runs_at_once": at_once,
+        "convention": convention,
+        "runs": rows,
+        "totals": totals,
+        "warnings": [*_uneven(runs, device, gpus // at_once), *_idle(rows, device), *_too_large(rows, device)],
+    }
+
+
+def _units(run: RunSpec, device: Device, share: int, processes: int) -> int:
+    """Devices at work on the run; of cores no more than its processes have threads for."""
+    return share if device.unit == "GPU" else min(share, processes * run.training.threads)
+
+
+def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, convention: str) -> dict[str, Any]:
+    """One run's row, of `units` devices."""
+    cfg, training = run.config, run.training
+    flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
+    step = pace_of(run, device, units, mfu, convention)
+    seconds = START_S[device.unit] + run.n_steps * step.step_seconds
+    checkpoints = len(run.checkpoint_steps)
+    processes = units if device.unit == "GPU" else max(1, units // training.threads)
+    return {
+        "run_id": run.run_id,
+        "arch": run.arch,
+        "size": run.size,
+        "seed": run.seed,
+        "n_params_non_embedding": count_params(cfg).non_embedding,
+        "n_tokens": run.n_tokens,
+        "n_steps": run.n_steps,
+        "flops": flops,
+        "devices": units,
+        "device_hours": seconds * units / 3600,
+        "wall_seconds": seconds,
+        "pace": step.basis,
+        "host_bound": step.host_bound,
+        "memory_bytes": _memory(run, processes, device.unit == "GPU"),
+        "n_checkpoints": checkpoints,
+        "artifact_bytes": checkpoints * artifact_bytes(cfg, training.artifact_dtype),
+        "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
+    }
+
+
+def states_kept(run: RunSpec) -> int:
+    """States on disk after the run, the newest training.keep_states: one is saved every training.state_every_tokens,
+    by default at each checkpoint, and one after the last step."""
+    training = run.training
+    if training.state_every_tokens is None:
+        return min(training.keep_states, len(run.checkpoint_steps))
+    earlier = (run.n_tokens - training.batch_tokens) // training.state_every_tokens
+    return min(training.keep_states, 1 + min(run.n_steps - 1, earlier))
+
+
+def _memory(run: RunSpec, gpus: int, kernels: bool) -> float | None:
+    """Bytes on each of `gpus` devices, whose share of a batch is rounded up to whole sequences; kernels: they take the
+    Triton kernels, as GPUs do."""
+    training, context = run.training, run.context_length
+    share = -(-training.batch_tokens // context // gpus)
+    micro = min(share, (training.micro_batch_tokens or training.batch_tokens) // context)
+    try:
+        lines = training_memory(
+            run.config,
+            micro_batch_tokens=micro * context,
+            zero_stage=training.zero_stage,
+            world_size=gpus,
+            precision=training.precision,
+            recompute=run.recompute,
+            accumulate=share > micro,
+            kernels=kernels,
+        )
+    except InputError:  # a plugin's architecture without activations
+        return None
+    return lines["total"]
+
+
+def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
+    """A line for each size of batch that does not split over the GPUs, naming the numbers around that it does."""
+    found: list[str] = []
+    if device.unit != "GPU":
+        return found
+    for rows in sorted({run.training.batch_tokens // run.context_length for run in runs}):
+        if rows % gpus:
+            whole_shares = [n for n in range(1, rows + 1) if rows % n == 0]
+            fewer = [str(n) for n in whole_shares if n < gpus][-1:]
+            more = [str(n) for n in whole_shares if n > gpus][:1]
+            found.append(
+                f"a batch of {rows} sequences does not split over {gpus:,} {device.unit}s: {' or '.join(fewer + more)} "
+                f"would do"
+            )
+    return found
+
+
+def _idle(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
+    """A line where several GPUs wait for one run's host."""
+    bound = [row for row in rows if row["host_bound"] and row["devices"] > 1]
+    if device.unit != "GPU" or not bound:
+        return []
+    return [
+        f"{len(bound)} of {len(rows)} runs are bound by the host, which more GPUs for one run do not help: several "
+        f"runs at once do (jobs.parallel)"
+    ]
+
+
+def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
+    if device.memory_bytes is None:
+        return []
+    room = FILLED * device.memory_bytes
+    large = [r for r in rows if r["memory_bytes"] is not None and r["memory_bytes"] > room]
+    if not large:
+        return []
+    most = max(large, key=lambda row: float(row["memory_bytes"]))
+    return [
+        f"{len(large)} of {len(rows)} runs need more than {FILLED:.0%} of the {device.memory_bytes / 1e9:,.0f} GB of "
+        f"{device.name}, up to {most['memory_bytes'] / 1e9:,.0f} GB ({most['run_id']}): lower "
+        f"training.micro_batch_tokens, set jobs.recompute, or take more"
+    ]
+
+
+def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
+    """The table, and `found` itself for JSON."""
+    unit, totals = found["device_unit"], found["totals"]
+    columns = [
+        Column("run_id", "run", text=True),
+        Column("arch", csv_only=True),
+        Column("size", csv_only=True),
+        Column("seed", csv_only=True),
+        Column("n_params_non_embedding", "N\nnon-emb.", short),
+        Column("n_tokens", "tokens", short),
+        Column("n_steps", "steps", csv_only=True),
+        Column("flops", f"FLOP\n{found['convention']}", digits),
+        Column("device_hours", f"{unit}-hours", digits),
+        Column("devices", csv_only=True),
+        Column("wall_seconds", "wall time", duration),
+        Column("pace", csv_only=True),
+        Column("memory_bytes", f"bytes a\n{unit}", si),
+        Column("n_checkpoints", csv_only=True),
+        Column("artifact_bytes", "check-\npoints", si),
+        Column("state_bytes", "states", si),
+    ]
+    number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"
+    at_once = found["runs_at_once"]
+    title = f"{found['study']}: {totals['n_runs']} runs on {number} ({found['device']}), " + (
+        f"{at_once} at once" if at_once > 1 else "one after the other"
+    )
+    notes = [
+        f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
+        f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
+        f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
+        f"restarts; {START_S[unit]:g} s from the start of a process to its first step.",
+        *_bases(found),
+    ]
+    rows = [*found["runs"], {"run_id": "total"} | totals]
+    return Table(title, columns, rows, notes, last=1), found
+
+
+def _bases(found: dict[str, Any]) -> list[str]:
+    """How the times are known, with the number of runs: a line for each way."""
+    runs = found["runs"]
+    if found["device_unit"] == "core":
+        return [f"Times: {basis}, of {number} runs." for basis, number in Counter(row["pace"] for row in runs).items()]
+    bound = Counter(row["pace"] for row in runs if row["host_bound"])
+    lines = [f"Times of {number} runs: {basis}." for basis, number in bound.items()]
+    if free := len(runs) - sum(bound.values()):
+        lines.append(f"Times of {free} runs: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")
+    return lines
+
+
+def main() -> None:
+    """Console script."""
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""The commands of `scaling` that have to do with a cluster: submit, status, cancel, and the end of a submission."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of
+
+if TYPE_CHECKING:
+    from jobs.records import Submission
+    from jobs.render import Setting
+
+    from ..rundir.directory import RunDir
+    from ..stages.pipeline import Request
+    from ..stages.submission import Draft
+
+
+LOCAL = "these jobs run on this machine"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to those of `scaling`."""
+    app.command()(status)
+    app.command()(submit)
+    app.command()(cancel)
+    app.command(hidden=True)(finish)
+
+
+def _show_example(wanted: bool) -> None:
+    if wanted:
+        from jobs.profile import EXAMPLE
+
+        print(EXAMPLE, end="")
+        raise typer.Exit
+
+
+def submit(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Work through the jobs on this machine.")] = False,
+    new: Annotated[bool, typer.Option("--new", help="Although the study changed since it was last submitted.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="The runs too that failed: their loss was no number.")
+    ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Tell why each request is what it is.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    example_profile: Annotated[
+        bool,
+        typer.Option("--example-profile", is_eager=True, callback=_show_example, help="Print a cluster profile."),
+    ] = False,
+) -> None:
+    """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
+    from jobs import records, slurm
+    from jobs.profile import load_profile
+    from jobs.submit import check, prepare, send, setting_of, settle
+
+    from ..rundir.lock import study_lock
+    from ..stages.corpus import check_corpus
+    from ..stages.evaluation import check as check_evaluations
+    from ..stages.submission import draft, settings_hash, spec_hashes
+    from ..study.plan import confounded
+
+    if local and cluster is not None:
+        raise InputError("--local and --cluster: give one of them")
+    request = request_of(study, only, sets, out, as_json)
+    check_evaluations(request)
+    _warn(check_corpus(request))
+    if not (local or dry_run):
+        slurm.require()
+    profile = None if local else load_profile(cluster, request.study.jobs.cluster)  # before SLURM is waited for
+    unheard = _unheard(patient=not (local or dry_run))
+    if unheard and not (local or dry_run):
+        raise InputError(f"{unheard}: is this a login node of the cluster? --dry-run shows the scripts all the same")
+    asked = slurm.available() if local and not dry_run else not unheard
+    with contextlib.nullcontext() if dry_run else study_lock(records.folder(request.study.directory)):
+        if slurm.available() and not dry_run:
+            settle(records.submissions(request.study.directory))
+        made = draft(request, profile=profile, new=new, retry=retry_failed, slurm_asked=asked)
+        _warn(confounded(request.runs))
+        path = records.next_path(request.study.directory).absolute()
+        setting = setting_of(made.study, path, made.profile, only, retry_failed)
+        if dry_run:
+            return _dry_run(made, setting, explain, as_json, LOCAL if local else unheard)
+        request.say(_describe(made, explain))
+        if not made.plan.jobs:
+            return print_json(_result(made)) if as_json else None
+        backend = "local" if local else "slurm"
+        hashes, settings = spec_hashes(request), settings_hash(made.study)
+        if not local:
+            _warn(check(made.plan, setting))
+        submission = prepare(made.study, made.plan, setting, hashes, settings, backend)
+        if local:
+            return _run_here(request, made, submission, setting, as_json)
+        send(submission, made.plan, setting, made.state.waits())
+    if as_json:
+        return print_json(_result(made, submission))
+    print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
+    told = [*(word for change in sets or () for word in ("--set", change)), *(("--out", str(out)) if out else ())]
+    print(f"scripts and logs: {submission.path}; progress: scaling status {shlex.join([study, *told])}")
+
+
+def status(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again and again, until nothing waits or runs.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two looks of --watch.")] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
+    from ..stages.evaluation import task_names
+    from ..stages.status import show_jobs, show_status, status_rows
+    from ..stages.submission import seen
+
+    request = request_of(study, only, sets, out, as_json)
+    tasks = task_names(request)
+    while True:
+        found = seen(request, status_rows(request.study, request.runs, tasks))
+        _warn([found.warning] if found.warning else [])
+        if as_json:
+            told = {"study": request.study.name, "directory": str(request.study.directory)}
+            print_json(told | {"runs": found.runs, "jobs": found.jobs})
+        else:
+            clear = "\x1b[H\x1b[2J" if watch and sys.stdout.isatty() else ""
+            print(f"{clear}{show_status(found.runs)}{show_jobs(found.jobs)}", flush=True)
+        going = any(row["state"] in ("queued", "requeued", "running") for row in found.runs)
+        if not watch or not (going or any({"PENDING", "RUNNING"} & set(row["states"]) for row in found.jobs)):
+            return
+        time.sleep(every)
+
+
+def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = False) -> None:
+    """Cancel what waits or runs of a study on the cluster. What is saved stays: submit again to continue."""
+    from jobs import records, slurm
+    from jobs.submit import settle
+
+    from ..rundir.lock import study_lock
+    from ..stages.submission import cancel as cancel_jobs
+
+    slurm.require()
+    request = request_of(study, only, None, out, as_json)
+    with study_lock(records.folder(request.study.directory)):
+        settle(records.submissions(request.study.directory))
+        cancelled = cancel_jobs(request)
+    if as_json:
+        return print_json({"cancelled": cancelled})
+    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing waits or runs")
+
+
+def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+    """The last job of a submission: tell what is missing, then laws and report of what is there."""
+    from ..stages import pipeline as commands
+    from ..stages.evaluation import show_results
+    from ..stages.submission import incomplete
+
+    request = request_of(study, None, sets, out, as_json)
+    missing = incomplete(request)
+    for run_id, what in missing.items():
+        print(f"missing: {run_id}: {what}", file=sys.stderr)
+    with request.writing():
+        show_results(request)
+        commands.fit_stage(request)
+        report = commands.report_stage(request)
+    if as_json:
+        print_json({"report": str(report), "missing": missing})
+    if missing:
+        print(f"error: {len(missing)} of {len(request.runs)} runs are not complete; submit again", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _run_here(request: Request, made: Draft, submission: Submission, setting: Setting, as_json: bool) -> None:
+    """The local backend, while this process holds the study's submissions."""
+    from jobs import local_submit
+    from jobs.local import at_once, describe_use
+
+    from ..stages.pipeline import train_argv
+
+    processes, asked = request.study.jobs.processes, request.study.jobs.parallel
+    if told := describe_use(asked, processes):
+        request.say(told)
+    parallel = at_once(asked, processes)
+    threads = max(run.training.threads for run in request.runs)
+
+    def train(rundir: RunDir, retry: bool) -> list[str]:
+        return train_argv(rundir, processes) + (["--retry"] if retry else [])
+
+    failed = local_submit.run(submission, made.plan, setting, parallel, train, threads, request.say)
+    if as_json:
+        print_json(_result(made, submission) | {"failed": failed})
+    close(request, {"failed": failed})
+
+
+def _unheard(patient: bool) -> str | None:
+    """Why SLURM cannot be asked; None where it can. A controller that restarts is waited for where `patient`."""
+    from jobs import slurm
+
+    if not slurm.available():
+        return "no SLURM here"
+    why = slurm.silent(patient)
+    return why and f"no controller of SLURM answers ({why})"
+
+
+def _dry_run(made: Draft, setting: Setting, explain: bool, as_json: bool, unjudged: str | None) -> None:
+    """Every script and the graph; SLURM judges each, but where `unjudged` says why it does not."""
+    from jobs import records
+    from jobs.plan import MAX_ARRAY_SIZE
+    from jobs.render import render
+    from jobs.submit import check
+
+    scripts = {job.name: render(setting, job) for job in made.plan.jobs}
+    if as_json:
+        warnings = [] if unjudged else check(made.plan, setting)
+        told = {"scripts": scripts, "validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
+        return print_json(_result(made) | told)
+    for name, text in scripts.items():
+        print(f"# ----- {name}.sbatch -----\n{text}")
+    print(_describe(made, explain), flush=True)
+    if unjudged is None:
+        _warn(check(made.plan, setting))
+        validated = "SLURM accepts every script"
+    else:
+        validated = f"not validated: {unjudged}"
+        if made.profile.max_array_size is None and unjudged != LOCAL:
+            validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
+        if records.job_ids(made.state.found):
+            validated += "; what waits or runs on the cluster counts as missing"
+    print(f"{validated} (dry run: nothing was written or submitted)")
+
+
+def _warn(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"warning: {line}", file=sys.stderr)
+
+
+def _describe(made: Draft, explain: bool) -> str:
+    """The plan for reading: what is left out, the graph of jobs, and their reasons."""
+    from flops.tables import duration
+    from jobs.plan import explain as reasons
+
+    from ..study.plan import text_table
+
+    left_out = [f"{number} {why}" for why, number in made.state.skipped.items()]
+    training = sum(need.train for need in made.state.needs)
+    checkpoints = sum(len(need.steps) for need in made.state.needs)
+    lines = [
+        f"{made.study.name}: {training} run(s) to train, {checkpoints} checkpoint(s) of trained runs to evaluate"
+        + (f"; left out: {', '.join(left_out)}" if left_out else "")
+    ]
+    rows = []
+    for job in made.plan.jobs:
+        asked = job.resources
+        size = f"{asked.nodes} x {asked.tasks_per_node}" + (" GPU" if asked.gpus_per_node else "")
+        memory = "-" if asked.memory_mb is None else f"{asked.memory_mb / 1024:,.0f} GiB"
+        waits = ", ".join(f"{kind} {name}" for name, kind in job.after) or "-"
+        waits = waits if job.kind != "finish" else "afterany all"
+        items = str(sum(map(len, job.elements)) or 1)
+        limit = f"{asked.minutes // 60}:{asked.minutes % 60:02d}"
+        elements = f"{len(job.elements)}" + (f" (%{job.throttle})" if job.throttle else "")
+        expected = duration(job.longest_s) if job.longest_s else "-"
+        rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, expected, limit, waits))
+    if rows:
+        heads = ("job", "elements", "runs", "nodes x tasks", "cores", "memory", "expected", "limit", "after")
+        lines.append(text_table(heads, rows))
+        lines.append(_expected(made))
+    else:
+        lines.append("nothing to submit")
+    return "\n".join([*lines, *(reasons(made.plan) if explain else [])])
+
+
+def _expected(made: Draft) -> str:
+    """What the elements take together; the column of the table is of the longest element."""
+    on_gpus = made.profile.gpus_per_node > 0
+    told = []
+    for kind, what in (("train", "training"), ("eval", "evaluations")):
+        jobs = [job for job in made.plan.jobs if job.kind == kind]
+        per_task = [1 if on_gpus else job.resources.cpus_per_task for job in jobs]
+        hours = sum(job.total_s * job.resources.world_size * n / 3600 for job, n in zip(jobs, per_task, strict=True))
+        if jobs:
+            told.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
+    return (
+        f"expected, above of an array's longest element: {', '.join(told) or 'minutes'} in all; --explain says by what"
+    )
+
+
+def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]:
+    return {
+        "study": made.study.name,
+        "submission": None if submission is None else str(submission.path),
+        "jobs": {} if submission is None else submission.ids,
+        "plan": made.plan.to_dict(),
+        "skipped": made.state.skipped,
+    }

@@ -1,0 +1,298 @@
+"""The `scaling` command. Typer alone is imported before a command runs, so that --help is at once there."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+from flops.console import HELP_BY, add_version, run_app
+
+from . import evaluate as cli_eval
+from . import jobs as cli_jobs
+from . import recall as cli_recall
+from .options import AsJson, CheckpointPath, DryRun, Only, Out, Plugin, Sets, Study, close, print_json, request_of, tell
+
+if TYPE_CHECKING:
+    from ..stages.pipeline import Request
+    from ..study.spec import StudySpec
+
+Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings=HELP_BY,
+    help="A scaling study from one YAML file: corpus, runs, evaluations, fits and report. Everything can be resumed.",
+)
+add_version(app)
+cli_jobs.register(app)
+
+
+@app.command()
+def run(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """The whole study here: plan, data, train, eval, fit, report. A re-run does only what is missing."""
+    from ..stages import pipeline as commands
+
+    request = request_of(study, only, sets, out, as_json)
+    if dry_run:
+        return _dry_run(request, as_json)
+    request.say(commands.headline(request))
+    result = commands.run_study(request)
+    if as_json:
+        print_json(result)
+    elif result["fits"]:
+        print(f"\n{commands.show_laws(result['fits'])}\n\nreport: {result['report']}")
+    close(request, result)
+
+
+@app.command()
+def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+    """What the study will cost: parameters, tokens, steps and FLOP of every run, and its time on this machine."""
+    from ..stages import pipeline as commands
+    from ..stages.corpus import check_corpus
+    from ..stages.plan_notes import notes_of
+    from ..study.plan import show_plan
+
+    request = request_of(study, only, sets, out, as_json)
+    later = _check_tasks(request.study, only, data_later=True)
+    table = commands.timed_plan(request) | notes_of(request)
+    table["warnings"] += later + check_corpus(request, data_later=True)
+    if as_json:
+        print_json(table)
+    else:
+        print(show_plan(table))
+
+
+@app.command()
+def data(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
+    """Prepare the corpus."""
+    from ..stages.corpus import data_stage
+
+    request = request_of(study, only, sets, out, as_json)
+    with request.writing():
+        corpus = data_stage(request)
+    if as_json:
+        print_json(corpus.manifest)
+
+
+@app.command()
+def train(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Write corpus and run directories and print each run's command.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train the runs that are not done yet."""
+    import shlex
+
+    from ..stages import pipeline as commands
+    from ..stages.corpus import data_stage
+
+    request = request_of(study, only, sets, out, as_json)
+    if dry_run:
+        return _dry_run(request, as_json)
+    _check_tasks(request.study, only)
+    result: dict[str, Any]
+    with request.writing():
+        corpus = data_stage(request)
+        _check_tasks(request.study, only)  # what they read of the corpus too
+        if prepare:
+            dirs = commands.prepare_runs(request, corpus)
+            tasks = [
+                commands.train_task(*pair, request.study.jobs.processes)
+                for pair in zip(request.runs, dirs, strict=True)
+            ]
+            result = {"commands": [shlex.join(task.argv) for task in tasks]}
+            request.say("\n".join(result["commands"]))
+        else:
+            trained, failed = commands.train_stage(request, corpus)
+            result = {"trained": trained, "failed": failed}
+    if as_json:
+        print_json(result)
+    close(request, result)
+
+
+app.add_typer(cli_eval.app, name="eval")
+app.command()(cli_recall.recall)
+
+
+@app.command()
+def fit(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
+    """Fit the power laws to the runs that are done and print them.
+
+    With --set of fit or grid the results go into a folder of their own beside the study's.
+    """
+    from ..stages import pipeline as commands
+
+    request = request_of(study, None, sets, out, as_json)
+    commands.check_results(request)
+    with request.writing():
+        fits = commands.fit_stage(request, force)
+    if as_json:
+        print_json(fits)
+    else:
+        print(commands.show_laws(fits))
+
+
+@app.command()
+def report(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
+    """Draw the report from the fitted laws and the tables."""
+    from ..stages import pipeline as commands
+
+    request = request_of(study, None, sets, out, as_json)
+    commands.check_results(request)
+    with request.writing():
+        path = commands.report_stage(request, force)
+    if as_json:
+        print_json({"report": str(path)})
+    else:
+        print(f"report: {path}")
+
+
+@app.command()
+def generate(
+    checkpoint: CheckpointPath,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help='Text to continue; "-" reads standard input.')],
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many new tokens; end-of-text ends it earlier.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0, help="0 always takes the likeliest token.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest tokens; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the likeliest tokens that reach this probability.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
+    dtype: Annotated[str, typer.Option(help="Precision of the weights: fp32 or bf16.")] = "fp32",
+    stats: Annotated[bool, typer.Option("--stats", help="Speed, state bytes and parameters, on stderr.")] = False,
+    plugin: Plugin = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one object at the end: text, ids, statistics.")
+    ] = False,
+) -> None:
+    """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
+    from ..rundir.checkpoint import find_checkpoint
+
+    found = find_checkpoint(checkpoint, tell, plugin)
+    from ..checkpoints.generate import Choice, describe, open_model, read_prompt
+    from ..checkpoints.generate import generate as write_on
+
+    text = read_prompt(prompt)
+    model, tokenizer = open_model(found.path, dtype), found.tokenizer()
+    choice = Choice(tokens, temperature, top_k, top_p, seed)
+    try:
+        result = write_on(model, tokenizer, text, choice, None if as_json else sys.stdout)
+    except BrokenPipeError:  # whoever read has read enough
+        raise typer.Exit(128 + signal.SIGPIPE) from None
+    if as_json:
+        print_json({"checkpoint": str(found.path)} | result)
+    if stats:
+        tell(describe(result["stats"]))
+
+
+@app.command()
+def inspect(
+    checkpoint: CheckpointPath,
+    text: Annotated[
+        Path | None, typer.Option(help="Read this text; default: held-out text of the study's corpus.")
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=2, help="Read about so many tokens.")] = 16_384,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for gates.json, index.html and pictures; default: inspect-RUN-STEP.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
+    from ..rundir.checkpoint import find_checkpoint
+
+    found = find_checkpoint(checkpoint, tell, plugin)
+    from analysis.inspection.gates import inspect_checkpoint
+    from analysis.inspection.page import gates_table, write_inspection
+
+    result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
+    pages = write_inspection(result, out or Path(f"inspect-{found.name}"))
+    if as_json:
+        return print_json(result.to_dict() | pages)
+    print(f"{gates_table(result)}\n\npage: {pages['page']}")
+    if pages["no_pictures"]:
+        print(f"no PNGs ({pages['no_pictures']})")
+
+
+@app.command()
+def export(
+    checkpoint: CheckpointPath,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write; must not exist, or be empty.")],
+    hf: Annotated[bool, typer.Option("--hf", help="As a folder that transformers opens by itself.")] = False,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the weights: fp32 or bf16; default: the checkpoint's.")
+    ] = None,
+    plugin: Plugin = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint for other tools: weights, tokenizer, model card and code, for trust_remote_code=True."""
+    if not hf:
+        raise InputError("export: say in which form; --hf is the one there is")
+    from ..checkpoints.export import export_hf
+    from ..rundir.checkpoint import find_checkpoint
+
+    result = export_hf(find_checkpoint(checkpoint, tell, plugin).path, directory, dtype)
+    if as_json:
+        return print_json(result)
+    print(
+        f"{directory}: {result['n_params']:,} parameters, {result['bytes']:,} bytes, {len(result['files'])} files; "
+        f"AutoModelForCausalLM.from_pretrained opens it with trust_remote_code=True"
+    )
+
+
+def _dry_run(request: Request, as_json: bool) -> None:
+    from ..stages import pipeline as commands
+    from ..stages.corpus import check_corpus
+    from ..stages.plan_notes import notes_of
+    from ..study.plan import show_plan
+
+    _check_tasks(request.study, request.only)
+    table = commands.timed_plan(request) | notes_of(request) | {"todo": commands.outstanding(request)}
+    table["warnings"] += check_corpus(request)
+    if as_json:
+        return print_json(table)
+    print(show_plan(table))
+    print(f"would train {len(table['todo'])} of {len(request.runs)} runs (dry run: nothing was written)")
+
+
+def _check_tasks(study: StudySpec, only: str | None, data_later: bool = False) -> list[str]:
+    """A wrong evaluation is told before anything is trained. A study that names none is right, and imports no more."""
+    if not (study.evaluation.tasks or study.evaluation.settings or study.evaluation.data):
+        return []
+    from ..stages.evaluation import check
+    from ..stages.pipeline import Request
+
+    return check(Request(study, only), data_later)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    """Console script."""
+    signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
+    run_app(app)
+
+
+if __name__ == "__main__":
+    main()

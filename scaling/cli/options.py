@@ -1,0 +1,75 @@
+"""What the commands share: their common arguments and options, and how one ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from ..stages.pipeline import Request
+
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
+Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
+Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+CheckpointPath = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
+]
+Plugin = Annotated[
+    list[str] | None, typer.Option("--plugin", help="Module that registers the model's architecture; repeatable.")
+]
+
+
+def request_of(study: str, only: str | None, sets: list[str] | None, out: Path | None, as_json: bool) -> Request:
+    """What was asked for; raises InputError for anything wrong in the study file or the options."""
+    from ..stages.pipeline import Request
+    from ..study.spec import load_study
+
+    request = Request(load_study(study, sets or [], out, only), only, sys.stderr if as_json else sys.stdout)
+    request.study.runs(only)
+    _check_place(request.study.directory)
+    return request
+
+
+def _check_place(directory: Path) -> None:
+    """Raise InputError where no directory can be at that path: what is above it is none, or cannot be looked into."""
+    try:
+        there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
+    if not there.is_dir():
+        raise InputError(f"{directory}: cannot be written ({there} is no directory): give another --out")
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=1))
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def close(request: Request, result: dict[str, Any]) -> None:
+    """Tell what went wrong in training (`failed`) and evaluation (`evaluations`); leave with 1 where something did."""
+    evaluations = result.get("evaluations", {})
+    for line in evaluations.get("warnings", []):
+        tell(f"warning: {line}")
+    for reason, names in evaluations.get("failed", {}).items():
+        tell(f"failed: {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}")
+    failed = result.get("failed", {})
+    for run_id, reason in failed.items():
+        tell(f"failed: {run_id}: {reason}")
+    told = [f"{len(failed)} of {len(request.runs)} runs are not done"] if failed else []
+    if n_failed := evaluations.get("n_failed"):
+        told.append(f"{n_failed} of {evaluations['pairs']} evaluations are not done")
+    if told:
+        tell(f"error: {', '.join(told)}")
+        raise typer.Exit(1)

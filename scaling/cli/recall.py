@@ -1,0 +1,112 @@
+"""`scaling recall SWEEP`: multi-query associative recall, who solves it at which width."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+from ..rundir.worklist import thread_environment
+from .options import AsJson, DryRun, print_json, tell
+
+TICK_S = 2.0
+
+
+def recall(
+    sweep: Annotated[str, typer.Argument(metavar="SWEEP", help="A sweep file, or small or figure3, the package's.")],
+    out: Annotated[Path, typer.Option(help="Directory; the sweep's name is made below it.")] = Path("out"),
+    workers: Annotated[int, typer.Option(min=1, help="Trainings at once, one process each.")] = 1,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    worker: Annotated[
+        bool, typer.Option("--worker", help="Train beside other workers, here or on another node.")
+    ] = False,
+) -> None:
+    """Train every architecture on associative recall and draw accuracy against width, as HGRN2's figure 3.
+
+    A re-run does what is missing. What was tried and the rule that chose of it stand above the table and in it.
+    """
+    from analysis.recall.recipe import read_sweep
+    from analysis.recall.sweep import outcomes
+
+    chosen = read_sweep(sweep)
+    directory = out / chosen.name
+    if worker:
+        return _work(chosen, directory)
+    found = outcomes(chosen, directory)
+    todo = [unit.name for unit, outcome in found.items() if outcome is None]
+    if dry_run:
+        if as_json:
+            tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "told": chosen.told()}
+            return print_json({"units": len(found), "todo": todo, **tried, "steps": chosen.steps})
+        if not todo:
+            return print(f"nothing to do: all {len(found)} units are trained")
+        print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
+        return print("\n".join(chosen.told()))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
+    stream = sys.stderr if as_json else sys.stdout
+    if todo:
+        _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)
+        found = outcomes(chosen, directory)
+    from analysis.recall.figure import HEADINGS, table, write
+
+    from ..study.plan import text_table
+
+    result = write(chosen, found, directory)
+    if as_json:
+        print_json(result)
+    else:
+        print("\n".join([*result["told"], "", text_table(HEADINGS, table(result["rows"]))]))
+        print(f"\npage: {result['page']}")
+        if result["no_pictures"]:
+            print(f"no PNG ({result['no_pictures']})")
+    if result["missing"]:
+        tell(f"error: {len(result['missing'])} of {len(found)} units are not done; see {directory}/recall.log")
+        raise typer.Exit(1)
+
+
+def _work(chosen: Any, directory: Path) -> None:
+    import torch
+
+    from analysis.recall.sweep import work
+
+    torch.set_num_threads(1)  # the models are too small for more
+    for _ in work(
+        chosen, directory, "cuda" if torch.cuda.is_available() else "cpu", lambda line: print(line, flush=True)
+    ):
+        pass
+
+
+def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, stream: Any) -> None:
+    """Start the workers and show what is done, and about how long the rest takes."""
+    from analysis.recall.sweep import outcomes
+    from jobs.local import Task, run_tasks
+
+    from ..stages.progress import clock
+
+    command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
+    tasks = [
+        Task(f"recall {number}", command, directory / "recall.log", thread_environment(1)) for number in range(workers)
+    ]
+    begun = shown = time.monotonic()
+    before = sum(outcome is not None for outcome in outcomes(chosen, directory).values())
+    with closing(run_tasks(tasks, workers)) as events:
+        for event in events:
+            now = time.monotonic()
+            if event.kind == "tick" and now - shown >= (TICK_S if stream.isatty() else 10.0):
+                shown, states = now, outcomes(chosen, directory)
+                done = sum(outcome is not None for outcome in states.values())
+                rest = (
+                    f", {clock((now - begun) * (len(states) - done) / (done - before))} left" if done > before else ""
+                )
+                end = "\r" if stream.isatty() else "\n"
+                print(f"recall: {done}/{len(states)} units{rest}", end=end, file=stream, flush=True)

@@ -1,0 +1,83 @@
+"""Artifact checkpoints: the weights, in the precision the study asks for, and the tokenizer, guarded by a probe loss.
+
+Every artifact is read back before it counts, and the loss of the reloaded model on a fixed batch of held-out text goes
+into its manifest: whoever evaluates it later can tell that the file still holds the model that was trained.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from arch.model.lm import load_model
+from data.files import disk_full_named, new_directory, read_manifest
+from data.hf_tokenizer import tokenizer_files
+
+if TYPE_CHECKING:
+    from arch.model.lm import LanguageModel
+
+PROBE_ROWS = 8
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.artifact_dtype
+
+
+class ProbeError(RuntimeError):
+    """The reloaded model's probe loss is not a finite number."""
+
+
+def probe_rows(validation: Any, context_length: int) -> np.ndarray:
+    """The first windows of the validation split, at most 8, int64 [rows, context_length + 1].
+
+    A split shorter than one window gives one shorter row.
+    """
+    rows = min(PROBE_ROWS, (len(validation) - 1) // context_length)
+    if rows < 1:
+        return np.asarray(validation[:], dtype=np.int64)[None]
+    return np.stack([validation[i * context_length : (i + 1) * context_length + 1] for i in range(rows)]).astype(
+        np.int64
+    )
+
+
+def probe_loss(model: LanguageModel, rows: np.ndarray, device: torch.device) -> float:
+    """Mean loss in nats per token over `rows`, one row at a time, in the model's own precision."""
+    model.to(device).eval()
+    tokens = torch.from_numpy(rows).to(device)
+    with torch.no_grad():
+        losses = [model(input_ids=row[None, :-1], targets=row[None, 1:]).loss for row in tokens]
+    return float(torch.stack(losses).double().mean())
+
+
+def write_artifact(
+    path: Path,
+    model: LanguageModel,
+    dtype: str,
+    probe: np.ndarray,
+    device: torch.device,
+    manifest: dict[str, Any],
+    tokenizer: str,
+) -> float:
+    """Write `model` and the files of `tokenizer` to `path` with `manifest` (step, n_tokens, run_id, spec_hash).
+
+    Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
+    """
+    content = {"schema": 1, "dtype": dtype} | manifest
+    with disk_full_named(path.parent), new_directory(path, content, kind="artifact") as temporary:
+        model.save_pretrained(temporary, DTYPES[dtype])
+        for name, file_content in tokenizer_files(tokenizer).items():
+            (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
+        for file in temporary.iterdir():
+            file.chmod(0o644)  # safetensors keeps its files to their owner
+        loss = probe_loss(load_model(temporary), probe, device)
+        if not math.isfinite(loss):
+            raise ProbeError(f"the probe loss is {loss}")
+        content["probe_loss"], content["probe_rows"] = loss, list(probe.shape)
+    return loss
+
+
+def valid_artifact(path: Path, *hashes: str) -> bool:
+    """Whether `path` holds an intact artifact of the spec that has these hashes."""
+    manifest = read_manifest(path)
+    return manifest is not None and manifest.get("spec_hash") in hashes

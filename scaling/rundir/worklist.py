@@ -1,0 +1,64 @@
+"""Which runs are left to train, in what order, and why one ended: what the stages ask about a run's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.files import read_manifest
+from flops import cost_table
+from flops.hardware import DEVICES, Device
+from flops.pace import Pace, pace
+
+from ..study.spec import RunSpec
+from .directory import RunDir
+
+EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
+VERIFIED_PARAMS = 100_000_000  # artifacts are checksummed again before they are relied on up to this size
+
+
+def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
+    """Of the run's steps on `units` devices: as many processes, or on cores as many as its threads fill."""
+    processes = units if device.unit == "GPU" else max(1, units // run.training.threads)
+    share = -(-(run.training.batch_tokens // run.context_length) // processes)
+    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
+    return pace(run.config, run.training.batch_tokens, device, units, -(-share // micro), mfu, convention)
+
+
+def expected_work(run: RunSpec) -> float:
+    """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
+    return run.n_steps * pace_of(run, DEVICES["cpu"]).step_seconds
+
+
+def is_small(run: RunSpec) -> bool:
+    """Whether checksums of all the run's artifacts take no time worth mentioning."""
+    return bool(cost_table(run.config)["n_params"] <= VERIFIED_PARAMS)
+
+
+def is_trained(run: RunSpec, rundir: RunDir) -> bool:
+    """Whether the run is done and its last artifact, written before it counts as done, is there."""
+    if rundir.status()["state"] != "done":
+        return False
+    manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run))
+    found = None if manifest is None else manifest.get("spec_hash")
+    return found is not None and (found == run.spec_hash or found in rundir.hashes(run))
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+
+
+def reason_of(exit_code: int, path: Path) -> str | None:
+    """Why a run's process ended other than well; None where it is done."""
+    if exit_code == 0:
+        return None
+    rundir = RunDir(path)
+    status = rundir.status()
+    if status["state"] == "failed":  # under torchrun the exit code is torchrun's own
+        return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
+    if exit_code == EXIT_STOPPED:
+        return str(status["reason"])
+    lines = [line for line in rundir.log.read_text(errors="replace").splitlines() if line.strip()]
+    if exit_code == EXIT_INPUT and lines:
+        return lines[-1].removeprefix("error: ")
+    how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
+    return f"its process {how}; run it again to continue, see {rundir.log}"

@@ -1,0 +1,148 @@
+"""The first stage of a study: its corpus, made where it is missing, and large enough for what is asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from arch.errors import InputError
+
+from ..study.plan import short
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+    from data.settings import CorpusSettings
+
+    from ..study.spec import StudySpec
+    from .pipeline import Request
+
+FEW_DOCUMENTS = 5  # held out: fewer say little about other text
+
+
+def data_stage(request: Request) -> Corpus:
+    """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
+    from data.corpus import prepare
+
+    wanted = request.study.corpus
+    shown = time.monotonic()
+
+    def progress(done: int, total: int | None, message: str) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
+            shown = time.monotonic()
+            share = f"{done / total:.0%}" if total else short(done, "B")
+            request.line(f"corpus: {share} read, {message}", True)
+
+    try:
+        corpus = prepare(settings_of(request.study), request.corpus_directory, progress)
+        _require_enough(request, corpus)
+    except InputError as error:
+        raise InputError(f"{request.study.origin}: {error}") from None
+    request.line(describe_corpus(corpus), False)
+    if (made_of := corpus.manifest["settings"]["source"]) != wanted.source:
+        request.say(f"corpus: made of {', '.join(made_of)}; {', '.join(wanted.source)} holds the same text")
+    for line in [*corpus.warnings, *_too_few(request.study, corpus)]:
+        request.say(f"warning: {line}")
+    return corpus
+
+
+def settings_of(study: StudySpec) -> CorpusSettings:
+    """The study's corpus as the data package takes it."""
+    from data.settings import CorpusSettings
+
+    wanted = study.corpus
+    source = wanted.source[0] if len(wanted.source) == 1 else tuple(wanted.source)
+    return CorpusSettings(source=source, **wanted.model_dump(exclude={"source", "epochs"}))
+
+
+def _require_enough(request: Request, corpus: Corpus) -> None:
+    """Raise InputError where the corpus is too small for one of the runs or its held-out loss."""
+    from analysis.evals.windows import window_starts
+    from data.corpus import require_tokens
+
+    for run in request.runs:
+        rows = run.training.batch_tokens // run.context_length
+        require_tokens(corpus, run.n_tokens, request.study.corpus.epochs, run.context_length, rows)
+        window_starts(len(corpus.validation), run.context_length, request.study.evaluation.validation_tokens)
+
+
+def check_corpus(request: Request, data_later: bool = False) -> list[str]:
+    """Raise InputError where `data_stage` would refuse, as far as that is known quickly and without writing: of a
+    corpus that is there its size, of one that is not its text, its tokenizer and what its files can hold at most.
+
+    data_later: that is no error, as of a study that is only planned. Returns lines about what is wrong, or may be.
+    """
+    try:
+        return _foreseen(request, data_later)
+    except InputError as error:
+        told = f"{request.study.origin}: {error}"
+        if not data_later:
+            raise InputError(told) from None
+        return [f"no run can begin: {told}"]
+
+
+def _foreseen(request: Request, data_later: bool) -> list[str]:
+    from data.foreseen import check_text, check_tokenizer, existing_corpus
+
+    settings = settings_of(request.study)
+    if (corpus := existing_corpus(settings, request.corpus_directory)) is not None:
+        _require_enough(request, corpus)
+        return []
+    lines = check_text(settings) + check_tokenizer(settings.tokenizer, fetch=not data_later)
+    return lines + _too_little_text(request, settings)
+
+
+def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
+    """A line where the text is likely too small for the runs. Raises InputError where it certainly is."""
+    from data.corpus import missing_windows
+    from data.foreseen import size_of
+
+    size, wanted = size_of(settings), request.study.corpus
+    if size is None:
+        return []
+    held_out = (size.about or 0) * (wanted.validation_fraction or 0) + (wanted.validation_tokens or 0)
+    likely = size.most if size.about is None else round(size.about - held_out)
+    lines = list[str]()
+    for run in request.runs:
+        shape = (run.n_tokens, wanted.epochs, run.context_length, run.training.batch_tokens // run.context_length)
+        asked = f"{run.run_id} plans {run.n_tokens:,} tokens of {wanted.epochs:g} epochs"
+        remedy = "give more text, plan fewer tokens, or raise corpus.epochs"
+        if missing_windows(size.most, *shape)[0] > 0:
+            shown = ", ".join(wanted.source)
+            raise InputError(f"corpus.source: {asked}, {shown} holds at most {size.most:,}: {remedy}")
+        if missing_windows(likely, *shape)[0] > 0 and not lines:
+            lines.append(f"corpus.source: {asked}, about {likely:,} are expected to be there to train on: {remedy}")
+    return lines
+
+
+def _too_few(study: StudySpec, corpus: Corpus) -> list[str]:
+    """A line where the study file asks for more held-out tokens than there are."""
+    wanted, there = study.evaluation.validation_tokens, len(corpus.validation)
+    if wanted <= there or "validation_tokens" not in study.evaluation.model_fields_set:
+        return []
+    return [f"evaluation.validation_tokens asks for {wanted:,}, {there:,} tokens are held out: all are evaluated"]
+
+
+def describe_corpus(corpus: Corpus) -> str:
+    """One line: sizes, what was left out, and the fingerprint."""
+    splits, counts = corpus.manifest["splits"], corpus.manifest["counts"]
+    left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name != "documents"]
+    if (shared := corpus.manifest.get("shared", {})) and shared["tokens"]:
+        left_out.append(f"{shared['tokens']:,} held-out tokens that training text holds too")
+    return (
+        f"corpus: {counts['documents']:,} documents, {splits['train']['tokens']:,} tokens to train on, "
+        f"{splits['validation']['tokens']:,} held out"
+        + (f" (left out: {', '.join(left_out)})" if left_out else "")
+        + f"; {corpus.fingerprint[:16]}"
+        + _few_documents(splits["validation"]["documents"])
+    )
+
+
+def _few_documents(n_held_out: int) -> str:
+    if n_held_out >= FEW_DOCUMENTS:
+        return ""
+    one = n_held_out == 1
+    told = (
+        "1 document: its loss is that of one text" if one else f"{n_held_out} documents: its loss is that of few texts"
+    )
+    return f"; held-out text is {told}"

@@ -1,0 +1,84 @@
+"""What `scaling eval --dry-run` tells: what is missing of the matrix checkpoints x tasks, and how long it will take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flops.tables import duration
+
+from ..study.plan import short, text_table
+from .evaluation import Choice, eval_matrix
+
+if TYPE_CHECKING:
+    from analysis.evals.matrix import Pair
+
+    from .pipeline import Request
+
+
+def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
+    """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why},
+    "n_refused", "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
+    from analysis.evals import forecast, planning
+    from flops.hardware import DEVICES
+    from jobs.local import at_once, visible_gpus
+
+    request.check_runs()
+    matrix = eval_matrix(request, choice)
+    todo: dict[str, list[Pair]] = {pair.task.name: [] for pair in matrix.pairs}
+    for pair in matrix.pairs:
+        if pair.stored() is None:
+            todo[pair.task.name].append(pair)
+    kind = "cuda" if visible_gpus() else "cpu"
+    device = DEVICES["h100" if kind == "cuda" else "cpu"]
+    known = forecast.timed(request.study.directory / "runs", request.runs, device, kind)
+    readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
+    told = []
+    for name, pairs in todo.items():
+        runs = {pair.checkpoint.run.run_id: pair.checkpoint.run for pair in pairs}
+        plans = {run_id: planning.planned([pairs[0].task], readers[run_id]).get(name) for run_id in runs}
+        reads = [(pair.checkpoint.run, plans[pair.checkpoint.run.run_id]) for pair in pairs]
+        if reads:
+            told.append(forecast.forecast(name, reads, known, device).to_dict())
+    return {
+        "pairs": len(matrix.pairs) + matrix.n_refused,
+        "missing": {name: [pair.checkpoint.name for pair in pairs] for name, pairs in todo.items()},
+        "refused": matrix.refused,
+        "n_refused": matrix.n_refused,
+        "forecast": told,
+        "workers": choice.workers or at_once(request.study.jobs.parallel, 1),
+    }
+
+
+def show_missing(todo: dict[str, Any]) -> str:
+    """missing_evaluations for people."""
+    rows, notes = [], list[str]()
+    for one in todo["forecast"]:
+        tokens, seconds, examples = one["forward_tokens"], one["seconds"], one["examples"]
+        each = "-" if examples is None else f"{examples:,} {one['kind']}"
+        about = "about " if one["estimate"] else ""
+        rows.append(
+            (
+                one["task"],
+                f"{one['checkpoints']:,}",
+                each,
+                "-" if tokens is None else f"{about}{short(tokens)}",
+                "-" if seconds is None else duration(seconds),
+            )
+        )
+        notes += [f"{one['task']}: tokens estimated ({one['estimate']})"] if one["estimate"] else []
+    heads = ("task", "checkpoints", "each", "forward tokens in all", "expected time")
+    lines = [text_table(heads, rows), *notes] if rows else []
+    for basis in dict.fromkeys(one["basis"] for one in todo["forecast"] if one["basis"]):
+        names = [one["task"] for one in todo["forecast"] if one["basis"] == basis]
+        lines.append(f"time of {', '.join(names)}: {basis}")
+    lines += [f"{name}: cannot be evaluated: {why}" for name, why in todo["refused"].items()]
+    n_missing = sum(map(len, todo["missing"].values()))
+    in_all = sum(one["seconds"] or 0.0 for one in todo["forecast"])
+    workers = min(todo["workers"], max(1, n_missing))
+    lines.append(
+        f"{n_missing:,} of {todo['pairs']:,} evaluations to do"
+        + (f", about {duration(in_all / workers)} with {workers} worker(s)" if in_all else "")
+        + (f", {todo['n_refused']:,} cannot be done" if todo["n_refused"] else "")
+        + " (dry run: nothing was written)"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,314 @@
+"""The stages of a study, in the order in which `scaling run` takes them. Each does only what is missing.
+
+Heavy imports happen inside the stages that need them: a study where all is done never loads torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from arch.errors import FULL, InputError
+from flops import cost_table
+
+from ..rundir.directory import RunDir, check_run, package_versions, prepare_run, sweep
+from ..rundir.lock import study_lock
+from ..rundir.worklist import EXIT_INPUT, expected_work, is_trained, reason_of, thread_environment
+from ..study.plan import plan, short, text_table
+from ..study.spec import RunSpec, StudySpec
+from .corpus import data_stage
+from .progress import Progress, Watched
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+    from jobs.local import Task
+
+REMEDIES = {
+    **dict.fromkeys(FULL, "free some space"),
+    errno.EACCES: "make it yours to write, or give another --out",
+    errno.EROFS: "give another --out",
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line: the study, the runs of it, and where lines for people go."""
+
+    study: StudySpec
+    only: str | None = None
+    stream: TextIO = sys.stdout
+
+    @cached_property
+    def runs(self) -> list[RunSpec]:
+        return self.study.runs(self.only)
+
+    @property
+    def corpus_directory(self) -> Path:
+        return self.study.directory / "corpus"
+
+    def say(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+    def line(self, text: str, passing: bool) -> None:
+        """A line that the next one replaces on a terminal while it is `passing`."""
+        on_terminal = self.stream.isatty()
+        text = f"\r\x1b[K{text}" if on_terminal else text
+        print(text, end="" if on_terminal and passing else "\n", file=self.stream, flush=True)
+
+    def rundir(self, run: RunSpec) -> RunDir:
+        return RunDir(self.study.run_directory(run))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Alone in the study's directory, and only where no run of another spec is in the way.
+
+        What a kill left unfinished there is removed first.
+        """
+        self.check_runs()
+        with study_lock(self.study.directory):
+            try:
+                sweep(self.study.directory)
+                yield
+            except OSError as error:
+                remedy = REMEDIES.get(error.errno or 0)
+                if remedy is None:
+                    raise
+                raise InputError(
+                    f"{error.filename or self.study.directory}: {error.strerror}: {remedy} and run it again "
+                    f"(what was whole is kept, the write that failed left nothing)"
+                ) from None
+
+    def check_runs(self) -> None:
+        """Raise InputError where a run's directory was written for another spec."""
+        for run in self.runs:
+            check_run(self.rundir(run), run)
+
+
+def run_study(request: Request) -> dict[str, Any]:
+    """Everything that is missing, stage by stage.
+
+    Returns {"trained": run ids, "failed": {run id: reason}, "evaluations": of eval_stage, "fits", "report": path}; fits
+    and report are None for variants made with --set, which lie beside the study's own runs and are not among them.
+    """
+    from .evaluation import check, eval_stage
+
+    check(request)  # a wrong evaluation is told before anything is trained
+    with request.writing():
+        corpus = data_stage(request)
+        check(request)  # what it reads of the corpus too
+        trained, failed = train_stage(request, corpus)
+        result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
+        if request.study.is_variant:
+            request.say("fit, report: left alone (they are of the study's own runs, not of --set variants)")
+            return result | {"fits": None, "report": None}
+        fits = fit_stage(request)
+        return result | {"fits": fits, "report": str(report_stage(request))}
+
+
+def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
+    """Every run's directory with its run.json."""
+    versions = package_versions()
+    return [
+        prepare_run(
+            request.study.run_directory(run),
+            run,
+            cost_table(run.config),
+            corpus.fingerprint,
+            versions,
+            corpus.is_known_as,
+        )
+        for run in request.runs
+    ]
+
+
+def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
+    """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
+
+    A run that fails does not stop the others. One that failed before (its loss is no number) is not tried again: the
+    same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
+    """
+    from jobs.local import at_once, describe_use, run_tasks
+
+    _refuse_queued(request)
+    failed: dict[str, str] = {}
+    refused: list[str] = []
+    todo: list[Watched] = []
+    for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
+        status = rundir.status()
+        if status["state"] == "failed":
+            failed[run.run_id] = f"{status['reason']} (earlier; remove {rundir.path} to try again)"
+        elif not is_trained(run, rundir):
+            todo.append(Watched(run, rundir, expected_work(run)))
+    done = len(request.runs) - len(todo) - len(failed)
+    request.say(f"train: {len(todo)} of {len(request.runs)} runs to do, {done} done, {len(failed)} failed before")
+    todo.sort(key=lambda item: -item.weight)
+    tasks = [train_task(item.run, item.rundir, request.study.jobs.processes) for item in todo]
+    if tasks:
+        jobs = request.study.jobs
+        if told := describe_use(jobs.parallel, jobs.processes):
+            request.say(f"train: {told}")
+        parallel = at_once(jobs.parallel, jobs.processes)
+        with Progress(todo, request.stream) as progress, closing(run_tasks(tasks, parallel)) as events:
+            for event in events:
+                if event.task is None:
+                    progress.tick()
+                elif event.kind == "started":
+                    progress.started(event.task.name)
+                else:
+                    reason = reason_of(event.exit_code or 0, request.study.directory / "runs" / event.task.name)
+                    if reason:
+                        failed[event.task.name] = reason
+                        refused += [reason] if event.exit_code == EXIT_INPUT else []
+                    progress.finished(event.task.name, "failed" if reason else "done", reason)
+    if refused:
+        raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
+    return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
+
+
+def _refuse_queued(request: Request) -> None:
+    """Raise InputError where jobs of a cluster wait for the chosen runs or train them: these would be taken from it."""
+    from jobs import records, slurm
+    from jobs.status import active_items, active_jobs
+
+    found = [one for one in records.submissions(request.study.directory) if one.ids]
+    if not found or not slurm.available() or slurm.silent(patient=False):
+        return  # nobody to ask: who trains a run at last takes it over
+    elements = slurm.queue(records.job_ids(found))
+    queued = active_items(found, elements, "train") & {run.run_id for run in request.runs}
+    if queued:
+        jobs = ", ".join(active_jobs(found, elements, "train"))
+        raise InputError(
+            f"{request.study.directory}: {len(queued)} of these runs wait or train on the cluster (jobs {jobs}): "
+            f"`scaling cancel` them first, or choose others with --only"
+        )
+
+
+def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
+    """The task that trains a prepared run."""
+    from jobs.local import Task
+
+    return Task(run.run_id, train_argv(rundir, processes), rundir.log, thread_environment(run.training.threads))
+
+
+def train_argv(rundir: RunDir, processes: int) -> list[str]:
+    """The command that trains a prepared run: one process, or `processes` of them under torchrun."""
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return [*launcher, "-m", "scaling.trainer.process", str(rundir.path)]
+
+
+def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
+    """The laws of the whole study, from the runs that are done. Raises InputError for variants made with --set, and
+    where nothing has trained."""
+    from analysis.stage import fit
+
+    check_results(request)
+    result = fit(request.study, request.study.runs(), force)
+    request.say(("fit: done" if result.fresh else "fit: nothing to do") + _beside(request, request.study.results))
+    return result.fits
+
+
+def report_stage(request: Request, force: bool = False) -> Path:
+    """report/index.html of the whole study. Raises InputError as fit_stage does."""
+    from analysis.stage import report
+
+    check_results(request)
+    result = report(request.study, request.study.runs(), force)
+    request.say(("report: drawn" if result.fresh else "report: nothing to do") + _beside(request, request.study.report))
+    if result.no_pictures:
+        request.say(f"report: no PNGs ({result.no_pictures})")
+    return result.path
+
+
+def _beside(request: Request, directory: Path) -> str:
+    """Where results of a changed fit or grid go; "" for the study's own."""
+    if not request.study.set_results:
+        return ""
+    return f" (--set changes it: in {directory}/, beside the study's own)"
+
+
+def check_results(request: Request) -> None:
+    """Raise InputError where fit and report are not of the runs asked for, or no run of the study has trained."""
+    if request.study.is_variant:
+        raise InputError(
+            f"{request.study.origin}: fit and report are of the study's own runs, not of variants: leave out --set of "
+            f"training and model, or write a study file of its own name"
+        )
+    for run in request.study.runs():
+        rundir = request.rundir(run)
+        if rundir.status()["state"] != "waiting" or rundir.last_row() is not None:
+            return
+    raise InputError(
+        f"{request.study.directory}: no run has trained, so there is nothing to fit or to report: "
+        f"`scaling train {request.study.path}` first"
+    )
+
+
+def show_laws(fits: dict[str, Any]) -> str:
+    """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    from analysis.report.notes import law_notes
+    from analysis.report.tables import short_laws_table
+    from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+
+    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+    def wrapped(lines: Sequence[str]) -> list[str]:
+        return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
+
+    parts = ["\n".join(wrapped(verdict_text(fits)))]
+    parts += [_table_of(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
+    named = fits["conventions"]
+    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
+    parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
+    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + _table_of(short_laws_table(fits))]
+    parts += ["\n".join(wrapped(law_notes(fits)))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table_of(rows: Sequence[dict[str, str]]) -> str:
+    return text_table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
+
+
+def outstanding(request: Request) -> list[str]:
+    """The ids of the runs that `scaling train` would train now. Raises InputError where it would refuse."""
+    request.check_runs()
+    todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
+    return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
+
+
+def timed_plan(request: Request) -> dict[str, Any]:
+    """The plan, with the time that the training of what is missing is expected to take here: {"expected": {"seconds",
+    "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
+    from jobs.expected import here
+
+    todo: list[tuple[RunSpec, RunDir]] = []
+    done: list[tuple[RunSpec, RunDir]] = []
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if is_trained(run, rundir):
+            done.append((run, rundir))
+        elif rundir.status()["state"] != "failed":
+            todo.append((run, rundir))
+    found = here(request.study, todo, done)
+    return plan(request.study, request.runs) | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
+
+
+def headline(request: Request) -> str:
+    """What is to be done and how long that takes, and a line for each warning of the plan."""
+    made = timed_plan(request)
+    table = made["totals"]
+    return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
+        f"{request.study.name}: {table['n_runs']} runs, {short(table['n_tokens'])} tokens, "
+        f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/\n"
+        f"{made['expected']['text']}"
+    )

@@ -1,0 +1,125 @@
+"""How far the runs of a study are, as a table."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from arch.errors import InputError
+
+from ..rundir.directory import RunDir
+from ..rundir.lock import is_locked
+from ..rundir.owner import last_host, tokens
+from ..study.plan import short, text_table
+from ..study.spec import RunSpec, StudySpec
+from .progress import clock
+
+VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
+CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
+
+
+def status_rows(
+    study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
+) -> list[dict[str, Any]]:
+    """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
+    told: `to_evaluate`, the pairs of a planned checkpoint and a task, is None then, and `evaluated` counts what there
+    is of any task.
+
+    A run that says it is running while no process trains it was interrupted; it resumes when it is run again.
+    `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
+    looked at, because the study is large.
+    """
+    rows = []
+    to_check = CHECKED_BYTES
+    for run in runs:
+        rundir = RunDir(study.run_directory(run))
+        status, last = rundir.status(), rundir.last_row() or {}
+        to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
+        rows.append(
+            {
+                "run_id": run.run_id,
+                "state": "interrupted"
+                if status["state"] == "running" and not is_locked(rundir.path)
+                else status["state"],
+                "step": last.get("step", 0),
+                "n_steps": run.n_steps,
+                "n_tokens": last.get("n_tokens", 0),
+                "loss": last.get("loss"),
+                "tokens_per_s": last.get("tokens_per_s"),
+                "checkpoints": len(rundir.checkpoints(verify=False)),
+                "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
+                "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
+                "seconds_left": _seconds_left(run, last) if status["state"] not in ("done", "failed") else None,
+                "restarts": max(0, len(tokens(rundir.path)) - 1),
+                "node": last_host(rundir.path),
+                "reason": status.get("reason"),
+                "rows_left_out": None if to_check < 0 else _left_out(rundir),
+            }
+        )
+    return rows
+
+
+def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
+    """Results of the files `names` (None: of all tasks), whatever they are worth today: `scaling eval` judges them."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for folder in os.scandir(rundir.path / "evals"):
+            if folder.name[:1].isdigit():
+                found = {name for name in os.listdir(folder) if name.endswith(".json")}
+                count += len(found if names is None else found & names)
+    return count
+
+
+def _left_out(rundir: RunDir) -> str:
+    try:
+        return rundir.checked_rows().why if rundir.run_json.exists() else ""
+    except InputError as error:
+        return f"all: {error}"
+
+
+def _seconds_left(run: RunSpec, last: dict[str, Any]) -> float | None:
+    """Of the run's training at its speed so far; None before there is one."""
+    speed = last.get("tokens_per_s")
+    return (run.n_tokens - last["n_tokens"]) / speed if speed else None
+
+
+def show_status(rows: Sequence[dict[str, Any]]) -> str:
+    """The status rows as a table for reading; columns of the queue only where a run has been in one."""
+    queue = any(row.get("job") for row in rows)
+    heads = ["run", "state", "steps", "tokens", "loss", "tokens/s", "left", "checkpoints", "evaluated", "restarts"]
+    heads += ["job", "node"] * queue
+    lines = []
+    for row in rows:
+        loss, speed = row["loss"], row["tokens_per_s"]
+        line = [
+            row["run_id"],
+            row["state"],
+            f"{row['step']:,}/{row['n_steps']:,}",
+            short(row["n_tokens"]),
+            f"{loss:.3f}" if loss is not None else "-",
+            short(speed) if speed else "-",
+            clock(row["seconds_left"]) if row["seconds_left"] is not None else "-",
+            str(row["checkpoints"]),
+            f"{row['evaluated']}/{'?' if row['to_evaluate'] is None else row['to_evaluate']}",
+            str(row["restarts"]),
+        ]
+        line += [row["job"] or "-", row["node"] or "-"] if queue else []
+        lines.append([*line, row["reason"] or ""])
+    told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
+    if unread := sum(row["rows_left_out"] is None for row in rows):
+        told.append(f"the rows of {unread} runs were not looked at, they are many: `scaling fit` checks them")
+    return "\n".join([text_table([*heads, "reason"], lines), *told])
+
+
+def show_jobs(rows: Sequence[dict[str, Any]]) -> str:
+    """What the newest submission's jobs do, a line each under the table; "" without any."""
+    lines = []
+    for row in rows:
+        states = ", ".join(f"{number} {state.lower()}" for state, number in row["states"].items())
+        reasons = f" ({', '.join(row['reasons'])})" if row["reasons"] else ""
+        logs = row["logs"]
+        log = f"; see {logs[0]}{f' and {len(logs) - 1} more' if len(logs) > 1 else ''}" if logs else ""
+        lines.append(f"{row['job']}, job {row['id']}: {states}{reasons}{log}")
+    return "\n\n" + "\n".join(lines) if lines else ""

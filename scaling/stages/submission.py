@@ -1,0 +1,201 @@
+"""What is missing of a study, as a plan of jobs for a cluster or this machine; cli_jobs.py talks to the user."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from jobs import records, slurm, status
+from jobs.local_submit import this_machine
+from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
+from jobs.resources import Reckoner
+from jobs.speed import measured
+
+from ..rundir.directory import check_run
+from ..rundir.worklist import is_trained
+from ..study.spec import RunSpec, StudySpec
+from .evaluation import Choice, eval_tasks, planned_tokens, steps_to_evaluate
+
+if TYPE_CHECKING:
+    from jobs.model import JobPlan
+    from jobs.slurm import Element
+
+    from ..study.schema import Cluster
+    from .pipeline import Request
+
+
+@dataclass
+class State:
+    """A study as it stands: what was submitted, what is in the queue, what is missing, and the count of the rest."""
+
+    found: list[records.Submission]
+    elements: list[Element]
+    needs: list[Need] = field(default_factory=list)
+    unprepared: bool = False  # a run without its directory: the corpus job makes them
+    done: list[RunSpec] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, why: str) -> None:
+        self.skipped[why] = self.skipped.get(why, 0) + 1
+
+    def queued(self) -> bool:
+        return any(place.element.active for place in records.places(self.found, self.elements))
+
+    def waits(self) -> dict[str, list[str]]:
+        """Jobs of earlier submissions that write the whole study, one at a time."""
+        whole = [job for kind in ("corpus", "finish") for job in status.active_jobs(self.found, self.elements, kind)]
+        return {"corpus": whole, "finish": whole} if whole else {}
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan to be submitted, the study it is of (with local resources where it is a local one), and its cluster."""
+
+    plan: JobPlan
+    study: StudySpec
+    profile: Cluster
+    state: State
+
+
+def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, slurm_asked: bool = True) -> Draft:
+    """The jobs of what is missing, neither done nor in the queue; without a profile this machine's. Raises InputError,
+    and has written nothing, where the profile, the study or the cluster do not go together."""
+    local, study = profile is None, request.study
+    if profile is None:
+        study, profile = this_machine(study)
+    request.check_runs()
+    found = records.submissions(study.directory)
+    elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
+    active = {place.submission.number for place in records.places(found, elements) if place.element.active}
+    earlier = {run.run_id: run.earlier_hash for run in request.runs}
+    records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new, earlier)
+    state = look(request, found, elements, retry)
+    factors = measured(((run, request.rundir(run)) for run in state.done), profile)
+    most = profile.max_array_size
+    if most is None and not local and slurm_asked:
+        most = slurm.max_array_size()
+    reported = (study.directory / "report" / "index.html").is_file() or state.queued()
+    finish = not study.is_variant and (bool(state.needs) or not reported)
+    plan = make_plan(
+        study,
+        state.needs,
+        Reckoner(profile, factors),
+        corpus=state.unprepared,
+        finish=finish,
+        max_array_size=most or MAX_ARRAY_SIZE,
+        tokens=lambda run: _tokens(request, run),
+    )
+    return Draft(plan, study, profile, state)
+
+
+def look(request: Request, found: list[records.Submission], elements: list[Element], retry: bool) -> State:
+    """What is missing of the request's runs."""
+    state = State(found, elements)
+    training = status.active_items(found, elements, "train")
+    evaluating = status.active_items(found, elements, "eval")
+    missing = _steps_to_evaluate(request)
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if run.run_id in training:
+            state.skip("in the queue")
+        elif is_trained(run, rundir):
+            state.done.append(run)
+            pending = missing.get(run.run_id, []) if run.run_id not in evaluating else []
+            steps = tuple(step for step in pending if f"{run.run_id}/{step}" not in evaluating)
+            if steps:
+                state.needs.append(Need(run, False, steps))
+            else:
+                state.skip("evaluations in the queue" if run.run_id in evaluating else "done")
+        elif rundir.status()["state"] == "failed" and not retry:
+            state.skip("failed before (--retry-failed tries again)")
+        else:
+            state.needs.append(Need(run, True))
+            state.unprepared = state.unprepared or not check_run(rundir, run)
+    return state
+
+
+def incomplete(request: Request) -> dict[str, str]:
+    """{run id: what is missing} of the study's runs that are not trained and evaluated."""
+    pending, missing = _steps_to_evaluate(request), dict[str, str]()
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if not is_trained(run, rundir):
+            told = rundir.status()
+            missing[run.run_id] = f"not trained: {told['reason'] or told['state']}"
+        elif steps := pending.get(run.run_id):
+            missing[run.run_id] = f"not evaluated: {len(steps)} checkpoint(s)"
+    return missing
+
+
+def spec_hashes(request: Request) -> dict[str, str]:
+    return {run.run_id: run.spec_hash for run in request.runs}
+
+
+def settings_hash(study: StudySpec) -> str:
+    """16 hex digits over what evaluations and fits depend on beside the runs."""
+    parts: dict[str, Any] = {name: getattr(study, name).model_dump(mode="json") for name in ("evaluation", "fit")}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def cancel(request: Request) -> list[str]:
+    """End the jobs of the study that wait or run, or those elements that hold chosen runs alone; returns what was
+    cancelled, as "17" or "17_3". Raises InputError where an element also holds other runs."""
+    found = records.submissions(request.study.directory)
+    elements = slurm.queue(records.job_ids(found))
+    here = [place for place in records.places(found, elements) if place.element.active]
+    chosen = {run.run_id for run in request.runs}
+    targets: list[str] = []
+    for place in here:
+        element = place.element
+        if request.only is None:
+            targets.append(element.job_id)
+            continue
+        runs = {item.partition("/")[0] for item in records.items(place)}
+        if not runs & chosen:
+            continue
+        if others := sorted(runs - chosen):
+            raise InputError(
+                f"--only {request.only}: element {element.job_id}_{element.index} also works on {others[0]}"
+                + (f" and {len(others) - 1} more" if len(others) > 1 else "")
+                + ": choose these too, or cancel all"
+            )
+        targets.append(f"{element.job_id}_{element.index}")
+    targets = list(dict.fromkeys(targets))
+    slurm.cancel(targets)
+    return targets
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The rows of `scaling status`: of runs, and of the newest submission's jobs; and why SLURM was not heard."""
+
+    runs: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
+    warning: str | None = None
+
+
+def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
+    """The rows of scaling.stages.status with what SLURM says, where it is installed and something was submitted."""
+    found = [one for one in records.submissions(request.study.directory) if one.ids]
+    if not found or not slurm.available():
+        return Seen(status.merge(rows, [], []), [])
+    try:
+        elements = status.look(found)
+    except InputError as error:
+        return Seen(status.merge(rows, [], []), [], f"{error}; shown is what the run directories say")
+    return Seen(status.merge(rows, found, elements), status.job_rows(found, elements))
+
+
+def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
+    """Of one checkpoint's evaluation, by task; None for one from outside that cannot tell."""
+    known = planned_tokens(request, run)
+    return {task.name: known.get(task.name) for task in eval_tasks(request, Choice())}
+
+
+def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:
+    """As evaluation's; nothing where there is no corpus yet, and so nothing trained."""
+    return steps_to_evaluate(request) if (request.corpus_directory / "manifest.json").is_file() else {}

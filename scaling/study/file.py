@@ -1,0 +1,273 @@
+"""Reading a study file, with the changes of --set: every mistake becomes one line with file, key and remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from arch.config import KNOWN
+from arch.earlier import instead_of
+from arch.errors import InputError, nearest, shown
+
+from .schema import KINDS, ModelChanges, StudyFile, Training
+from .types import as_integer
+
+PACKAGED = Path(__file__).parents[1] / "studies"
+SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key given twice is an error, not the last one silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if not isinstance(key, str):
+                raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key!r} is given twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(text: str, where: str) -> Any:
+    """The value of YAML `text`; raises InputError, one line that begins with `where`."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        line = f" line {error.problem_mark.line + 1}:" if error.problem_mark else ""
+        raise InputError(f"{where}:{line} {error.problem}; correct the YAML") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{where}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise InputError(f"{where}: is nested too deeply to be read; correct the YAML") from None
+
+
+def read_mapping(path: Path, kind: str, hint: str) -> dict[str, Any]:
+    """The keys and values of a YAML file. Raises InputError, one line that begins with its path: it cannot be read, is
+    no YAML, gives a key twice, or holds something else than the `kind` of thing expected; `hint` says what to write."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+    raw = _parse(text, str(path))
+    if not isinstance(raw, dict):
+        raise InputError(f"{path}: holds no {kind}: write keys and values ({hint})")
+    return raw
+
+
+def find_study(name: str | Path) -> Path:
+    """The path of a study file; a bare name that is no file here is one that comes with the package."""
+    path = Path(name)
+    try:
+        if path.is_file():
+            return path
+    except OSError as error:
+        raise InputError(f"{path.name[:40]}...: no such study file ({error.strerror})") from None
+    packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
+    if path.name in packaged and str(path) == path.name:
+        return PACKAGED / f"{path.name}.yaml"
+    if path.is_dir():
+        raise InputError(f"{path}: is a directory, not a study file")
+    raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")
+
+
+def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str, Any]:
+    """The fields of a StudySpec: those of the file with `sets` and `out`, and what came from the command line.
+
+    Raises InputError, one line, for anything wrong in the file or the changes.
+    """
+    raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
+    in_file = {key: _names(raw, key) for key in ("archs", "sizes")}
+    changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
+    results: dict[str, Any] = {}
+    stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
+    for change in sets:
+        keys, value = _parse_set(change)
+        if keys[0] in changes:
+            changes[keys[0]][keys[1]] = value
+        else:
+            _assign(raw, keys, value, change)
+        if keys[0] in ("fit", "grid"):
+            results[".".join(keys[1:])] = value
+    _keep_range(raw, stated, results)
+    if out is not None:
+        raw["out"] = str(out)
+    checked = validate(StudyFile, raw, str(file), sets)
+    # what --set takes out of the grid may still be named by the file
+    known = {key: list(dict.fromkeys([*getattr(checked.grid, key), *names])) for key, names in in_file.items()}
+    one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
+    for keys in strangers(checked, known["archs"], known["sizes"], one_range):
+        raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
+    return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
+        "path": str(file),
+        "file_archs": tuple(known["archs"]),
+        "sets": tuple(sets),
+        "set_results": results,
+        "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
+        "set_training": validate(Training, changes["training"], "--set", sets, "training."),
+    }
+
+
+def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> None:
+    """Where `changes` of the command line count FLOP otherwise, a range of the file stays one of the convention
+    `stated` there. Raises InputError where a part of it would be of one convention and the rest of another."""
+    if "flops" not in changes or "range" in changes or "range_flops" in changes:
+        return
+    if part := next((key for key in changes if key.startswith("range.")), None):
+        raise InputError(
+            f"--set fit.flops and --set fit.{part}: say what FLOP the range is in, with --set fit.range_flops, which "
+            f"holds for all architectures"
+        )
+    raw["fit"].setdefault("range_flops", stated)
+
+
+def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "") -> Any:
+    """`raw` as a `schema`; raises InputError, one line that names `where`, or --set."""
+    try:
+        return schema.model_validate(raw)
+    except ValidationError as error:
+        # a misspelt key first: it is why another is missing
+        found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        key = ".".join(str(part) for part in _location(found[0]["loc"]))
+        raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, found[0], prefix)}{more}") from None
+
+
+def _origin(key: str, where: str, sets: list[str]) -> str:
+    """`where`, but for a value that came from the command line."""
+    given = any(f"{key}.".startswith(change.partition("=")[0].strip() + ".") for change in sets)
+    return "--set" if given else where
+
+
+def _names(raw: dict[str, Any], key: str) -> list[str]:
+    """The architectures or sizes of a file's grid, as far as they are names."""
+    grid = raw.get("grid")
+    found = grid.get(key) if isinstance(grid, dict) else None
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
+    """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
+    named = [(("overrides", by), table) for by, table in study.overrides]
+    named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
+    named += [] if one_range else [(("fit", "range"), study.fit.range)]
+    for place, table in named:
+        for key in table:
+            arch, slash, size = key.partition("/")
+            there = arch in archs and size in sizes if slash else key in (*archs, *sizes, *KINDS)
+            if not there:
+                yield [*place, key]
+
+
+def _told(keys: list[str], known: dict[str, list[str]]) -> str:
+    key, alike = keys[-1], known["archs"] if keys[-1] in KNOWN else known["sizes"]
+    if "/" in key:
+        alike = [f"{arch}/{size}" for arch in known["archs"] for size in known["sizes"]]
+    return f"{'.'.join(keys)}: this study has no run of {key}{nearest(key, alike)}: correct the key, or leave it out"
+
+
+def _location(loc: tuple[int | str, ...]) -> list[int | str]:
+    return [part for part in loc if part not in ("[key]", "[profile]", "[name]")]
+
+
+def _tell(schema: Any, error: Any, prefix: str) -> str:
+    """One of pydantic's findings in this project's words."""
+    loc = _location(error["loc"])
+    key = prefix + ".".join(str(part) for part in loc)
+    if error["type"] == "extra_forbidden":
+        if key.split(".")[-2:-1] == ["model"] and (told := instead_of(str(loc[-1]))):
+            return f"{key} {told}"
+        valid = _keys_at(schema, loc[:-1])
+        return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
+    if error["type"] == "missing":
+        return f"key {key!r} is missing: add it"
+    if error["type"] == "value_error":
+        message = str(error["ctx"]["error"])
+        return f"{key}: {message}" if key else message
+    message = error["msg"].replace("Input should be", "must be")
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        message = "must be keys and values"
+    value = error["input"]
+    if error["type"] == "string_pattern_mismatch":
+        allowed = error["ctx"]["pattern"].removeprefix("^").removesuffix("$")
+        return f"{key}: {shown(value)} holds a character that cannot stand there: allowed are {allowed}"
+    if value is None:
+        return f"{key}: {message}, but nothing is given"
+    remedy = ""
+    if error["type"] == "literal_error" and isinstance(value, str):
+        remedy = nearest(value, re.findall(r"'([^']+)'", message))
+        remedy = remedy if "did you mean" in remedy else ""
+    return f"{key}: {message}, not {shown(value)}{remedy}"
+
+
+def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:
+    """The keys that `schema` allows at a location in it."""
+    for part in loc:
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            schema = schema.model_fields[str(part)].annotation
+        else:
+            schema = typing.get_args(schema)[-1]
+        schema = _model_in(schema)
+    return list(schema.model_fields) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+
+
+def _model_in(schema: Any) -> Any:
+    """The section among the types of an annotation, else the annotation without what is said about it."""
+    while typing.get_origin(schema) is typing.Annotated:
+        schema = typing.get_args(schema)[0]
+    if typing.get_origin(schema) in (typing.Union, types.UnionType):
+        found = [_model_in(one) for one in typing.get_args(schema)]
+        return next((one for one in found if isinstance(one, type) and issubclass(one, BaseModel)), schema)
+    return schema
+
+
+def _parse_set(change: str) -> tuple[list[str], Any]:
+    """(keys, value) of "training.lr=1e-3". Raises InputError for a path that is no field of a study file."""
+    path, equals, text = change.partition("=")
+    keys = path.strip().split(".")
+    if not equals:
+        raise InputError(f"--set {change}: write it as section.key=value, for example training.lr=1e-3")
+    if keys[0] not in SETTABLE:
+        raise InputError(f"--set {change}: unknown section {keys[0]!r}{nearest(keys[0], list(SETTABLE))}")
+    section = StudyFile.model_fields[keys[0]].annotation
+    assert isinstance(section, type) and issubclass(section, BaseModel)
+    if len(keys) < 2 or keys[1] not in section.model_fields:
+        name = keys[1] if len(keys) > 1 else ""
+        if keys[0] == "model" and (told := instead_of(name)):
+            raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
+        raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, list(section.model_fields))}")
+    nested = (("grid", "extra_seeds"), ("fit", "range"))
+    if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
+        raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
+    return keys, _parse(text, f"--set {change}")
+
+
+def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:
+    for key in keys[:-1]:
+        raw = raw.setdefault(key, {})
+        if not isinstance(raw, dict):
+            raise InputError(f"--set {change}: {key} holds no keys in the study file: give the whole value")
+    raw[keys[-1]] = value
+
+
+def suffix_of(changes: dict[str, Any]) -> str:
+    """Readable and safe in file names: -lr0.001-n_tokens20000. context_length is part of every run_id already."""
+    parts = []
+    for key, value in sorted(changes.items()):
+        if key == "context_length":
+            continue
+        text = re.sub(r"[^A-Za-z0-9.+]+", "_", str(as_integer(value))).strip("_")
+        if len(text) > 24:
+            text = hashlib.sha256(text.encode()).hexdigest()[:8]
+        parts.append(f"-{key}{text}")
+    return "".join(parts)

@@ -1,0 +1,117 @@
+"""What a study will cost before anything runs: parameters, tokens, steps and FLOP of every run. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arch.architectures.tnl.decays import drift
+from flops import cost_table
+
+from .spec import RunSpec, StudySpec
+
+PF_DAY = 8.64e19  # FLOP; the unit of the paper's laws
+ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, for the reader's sense of proportion
+
+
+def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+    """{"study", "directory", "sets", "runs": [row], "totals", "warnings": [line]}; every FLOP key names its convention.
+    A row has no key for a convention that does not cover its architecture, and then neither have the totals.
+
+    `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch.
+    """
+    rows = [plan_row(run) for run in runs]
+    totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in ("n_tokens", "n_steps", "n_checkpoints")}
+    for convention in ("exact", "paper", "6nd"):
+        key = f"flops_{convention}"
+        if all(key in row for row in rows):
+            totals[key] = sum(row[key] for row in rows)
+    for row in rows:
+        row["share"] = row["flops_exact"] / totals["flops_exact"]
+    totals["artifact_bytes"] = sum(row["artifact_bytes"] for row in rows)
+    totals["pf_days_exact"] = totals["flops_exact"] / PF_DAY
+    totals["h200_days_at_40_percent"] = totals["flops_exact"] / ADVISED_FLOPS / 86_400
+    return {
+        "study": study.name,
+        "directory": str(study.directory),
+        "sets": list(study.sets),
+        "runs": rows,
+        "totals": totals | {"n_runs": len(rows)},
+        "warnings": confounded(runs),
+    }
+
+
+def confounded(runs: Sequence[RunSpec]) -> list[str]:
+    """A line for each reason why a law of these runs would be one of more than size and tokens."""
+    told = drift((run.size, run.config) for run in runs)
+    return [told] if told else []
+
+
+def plan_row(run: RunSpec) -> dict[str, Any]:
+    cost = cost_table(run.config)
+    checkpoints = len(run.checkpoint_steps)
+    row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
+    row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
+    row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
+    row |= {"lr": run.training.lr, "n_checkpoints": checkpoints, "spec_hash": run.spec_hash}
+    row["flops_per_token_train"] = cost["flops_per_token_train"]
+    for convention, per_token in cost["flops_per_token_train"].items():
+        row[f"flops_{convention}"] = float(per_token) * run.n_tokens
+    row["artifact_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.artifact_dtype == "bf16" else 4)
+    return row
+
+
+def short(value: float, unit: str = "") -> str:
+    """1234567 as "1.23 M": three digits and a decimal prefix."""
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
+
+
+def show_plan(table: dict[str, Any]) -> str:
+    """The plan as a table for reading."""
+    heads = ("run", "N non-emb.", "N total", "tokens", "steps", "lr", "C exact", "C paper", "share")
+    lines = []
+    for row in table["runs"]:
+        lines.append(
+            (
+                row["run_id"],
+                short(row["n_params_non_embedding"]),
+                short(row["n_params"]),
+                short(row["n_tokens"]),
+                f"{row['n_steps']:,}",
+                f"{row['lr']:g}",
+                f"{row['flops_exact']:.3g}",
+                f"{row['flops_paper']:.3g}" if "flops_paper" in row else "-",
+                f"{row['share']:.1%}",
+            )
+        )
+    totals = table["totals"]
+    closing = (
+        f"{totals['n_runs']} runs, {short(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
+        f"({short(totals['artifact_bytes'], 'B')})\n"
+        f"C = {totals['flops_exact']:.4g} FLOP exact ({totals['pf_days_exact']:.3g} PF-days), "
+        + (f"{totals['flops_paper']:.4g} paper, " if "flops_paper" in totals else "")
+        + f"{totals['flops_6nd']:.4g} 6nd\n"
+    )
+    if totals["h200_days_at_40_percent"] >= 0.01:
+        closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"
+    closing += f"{table['expected']['text']}\n" if "expected" in table else ""
+    closing += f"{table['evaluations']['text']}\n" if "evaluations" in table else ""
+    closing += f"{table['fits']}\n" if "fits" in table else ""
+    closing += "".join(f"warning: {line}\n" for line in table["warnings"])
+    return f"{text_table(heads, lines)}\n{closing}everything goes to {table['directory']}/"
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their widest cell: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
+    lines = []
+    for row in (heads, *rows):
+        cells = [
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)

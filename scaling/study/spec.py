@@ -1,0 +1,314 @@
+"""StudySpec and RunSpec: what a study file may say, and the runs that follow from it.
+
+Every key is checked: an unknown one, a wrong type or an impossible size is an error that names file, key and remedy
+(study_file.py turns pydantic's findings into that one line). A RunSpec holds everything that decides a run's numbers,
+resolved, and its hash; where results go and how many runs go at once is not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from arch.config import ONLY_FOR, ModelConfig, reads
+from arch.errors import InputError, nearest
+from arch.presets import preset
+from arch.registry import plugin_of
+
+from .file import find_study, read_study, suffix_of
+from .schema import VOCABULARY, Cell, Corpus, ModelChanges, Section, StudyFile, Training
+from .types import Arch, Plugins, Seed, Size
+
+CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
+
+
+class RunSpec(Section):
+    """One run, resolved: everything that decides its numbers."""
+
+    plugins: Plugins = []  # noqa: RUF012 (the one that has the architecture; first, since arch is judged after it)
+    study: str
+    run_id: str
+    arch: Arch
+    size: Size
+    seed: Seed
+    model: dict[str, Any]  # ModelConfig.to_dict()
+    corpus: Corpus
+    training: Training
+    recompute: bool = False  # jobs.recompute: decides no number
+    sets: list[str] = []  # noqa: RUF012 (the --set changes that made this variant, for the reader)
+
+    @property
+    def spec_hash(self) -> str:
+        """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. The text itself counts
+        by the corpus' fingerprint, wherever it lies."""
+        return self._hash({"source"})
+
+    @property
+    def earlier_hash(self) -> str:
+        """The hash by which earlier versions knew this run: over the corpus' source too."""
+        return self._hash(set())
+
+    def _hash(self, left_out: set[str]) -> str:
+        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
+        if parts["corpus"]["validation_tokens"] is None:  # so are the hashes of what was before it
+            left_out = left_out | {"validation_tokens"}
+        parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
+        parts["model"] = self.config.identity()
+        if self.plugins:
+            parts["plugins"] = self.plugins
+        canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The hash of today and the earlier one: what this run left carries either."""
+        return self.spec_hash, self.earlier_hash
+
+    @property
+    def config(self) -> ModelConfig:
+        return ModelConfig.from_dict(self.model)
+
+    @property
+    def context_length(self) -> int:
+        return int(self.model["context_length"])
+
+    @property
+    def n_steps(self) -> int:
+        """Optimizer steps: the planned tokens rounded up to whole batches, fewer under max_steps."""
+        assert self.training.n_tokens is not None
+        steps = math.ceil(self.training.n_tokens / self.training.batch_tokens)
+        return min(steps, self.training.max_steps or steps)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens this run trains on: n_steps whole batches."""
+        return self.n_steps * self.training.batch_tokens
+
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """1-based steps after which an artifact is written, ascending; the last step is always one of them."""
+        assert self.training.checkpoint_tokens is not None
+        steps = {math.ceil(tokens / self.training.batch_tokens) for tokens in self.training.checkpoint_tokens}
+        return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
+
+
+def _checked(training: Training, context_length: int, processes: int, where: str) -> Training:
+    """`training` with its checkpoint token counts filled in. Raises InputError where sizes do not go together."""
+    if training.n_tokens is None:
+        raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
+    if training.batch_tokens % context_length:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is not a multiple of "
+            f"model.context_length={context_length}: a batch holds whole sequences"
+        )
+    micro = training.micro_batch_tokens or training.batch_tokens
+    if training.batch_tokens % micro or micro % context_length:
+        raise InputError(
+            f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
+            f"a multiple of model.context_length={context_length}"
+        )
+    rows, share = training.batch_tokens // context_length, training.batch_tokens // context_length // processes
+    if not share or rows % (processes * min(share, micro // context_length)):
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
+            f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
+        )
+    if training.batch_tokens > training.n_tokens:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={training.n_tokens}: one "
+            f"step would train on more tokens than are planned; lower the one or raise the other"
+        )
+    if training.warmup_tokens >= training.n_tokens:
+        raise InputError(
+            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
+            f"the run would end before it reaches its learning rate; lower the one or raise the other (max_steps ends "
+            f"a trial early)"
+        )
+    tokens = training.checkpoint_tokens
+    if tokens is None:
+        count, end = training.n_checkpoints, training.n_tokens
+        wanted = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
+        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*wanted, end]})
+    elif tokens[-1] > training.n_tokens:
+        raise InputError(
+            f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "
+            f"n_tokens={training.n_tokens}: remove it or train longer"
+        )
+    return training.model_copy(update={"checkpoint_tokens": tokens})
+
+
+class StudySpec(StudyFile):
+    """A study file with the changes of the command line. Made by load_study."""
+
+    path: str
+    file_archs: tuple[str, ...] = ()  # the grid's, and those that --set took out of it
+    sets: tuple[str, ...] = ()
+    set_results: dict[str, Any] = {}  # noqa: RUF012 (of fit and grid: what results follow from)
+    set_model: ModelChanges = ModelChanges()
+    set_training: Training = Training()
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.out).expanduser() / self.name
+
+    @property
+    def results(self) -> Path:
+        """Where fits and tables go; those of a fit or grid that --set changed lie beside the study's own."""
+        return self.directory / f"results{suffix_of(self.set_results)}"
+
+    @property
+    def report(self) -> Path:
+        """Where the report goes, as `results`."""
+        return self.directory / f"report{suffix_of(self.set_results)}"
+
+    @property
+    def origin(self) -> str:
+        """Where the settings come from, for messages: the file, and the changes of the command line."""
+        return " --set ".join((self.path, *self.sets))
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether a change of --set made a run another than the file's, or cannot be made to every run of the grid."""
+        try:
+            return bool(self.sets) and any(run.sets for run in self.runs())
+        except InputError:
+            return True
+
+    def run_directory(self, run: RunSpec) -> Path:
+        return self.directory / "runs" / run.run_id
+
+    def runs(self, only: str | None = None) -> list[RunSpec]:
+        """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
+
+        Raises InputError where nothing matches, where the settings of a run that is kept do not go together, or where a
+        change of the model means nothing to any of the architectures that it is for.
+        """
+        cells = list(self.grid.cells())
+        if only is not None:
+            for key, names in parse_only(only, cells).items():
+                cells = [cell for cell in cells if str(getattr(cell, key)) in names]
+            if not cells:
+                raise InputError(f"--only {only}: no run of {self.path} has all of these")
+        for where, archs, fields in self._model_changes(list(dict.fromkeys(cell.arch for cell in cells))):
+            for field in fields:
+                if not any(reads(arch, field) for arch in archs):
+                    raise InputError(
+                        f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
+                        f"{', '.join(ONLY_FOR[field])}: leave it out"
+                    )
+        return [self._run(*cell) for cell in cells]
+
+    def _model_changes(self, chosen: list[str]) -> Iterator[tuple[str, list[str], Iterable[str]]]:
+        """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
+        are for the `chosen` ones."""
+        of_file = list(self.file_archs)
+        yield "model", of_file, _given(self.model)
+        yield "model", chosen, _given(self.set_model)
+        for by, table in self.overrides:
+            for key, change in table.items():
+                archs = of_file if by == "by_size" else [key.partition("/")[0]]
+                yield f"overrides.{by}.{key}.model", archs, _given(change.model)
+
+    def _run(self, arch: str, size: str, seed: int) -> RunSpec:
+        training, file = _given(self.training), _given(self.model)
+        for change in self.overrides.of(arch, size):
+            found = _given(change)
+            file |= found.pop("model", {})
+            training |= found
+        set_training, told = _given(self.set_training), Training(**training)
+        training |= set_training
+        vocabulary = VOCABULARY[self.corpus.tokenizer]
+        # a change reaches the architectures that it means something to; the others' runs stay what they are
+        own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
+        file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
+        changes = file | own
+        plugin = plugin_of(arch)
+        try:
+            if changes["vocab_size"] < vocabulary:
+                raise InputError(
+                    f"model.vocab_size={changes['vocab_size']} is smaller than the {vocabulary} tokens of "
+                    f"{self.corpus.tokenizer}: leave it out"
+                )
+            config = preset(arch, size, **changes)
+        except InputError as error:
+            raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
+        try:
+            resolved = _checked(Training(**training), config.context_length, self.jobs.processes, f"{arch}/{size}")
+        except InputError as error:
+            raise InputError(f"{self.origin}: {error}") from None
+        # what the file says already makes no other run
+        own = _differing(own, config, _config(arch, size, file)) if own else {}
+        set_training = _differing(set_training, Training(**training), told)
+        new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
+        return RunSpec(
+            plugins=[plugin] if plugin else [],
+            study=self.name,
+            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(set_training | own)}",
+            arch=arch,
+            size=size,
+            seed=seed,
+            model=config.to_dict(),
+            corpus=self.corpus,
+            training=resolved,
+            recompute=self.jobs.recompute,
+            sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
+        )
+
+
+def _given(section: Section) -> dict[str, Any]:
+    """What a section says, without its defaults."""
+    return section.model_dump(exclude_unset=True)
+
+
+def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
+    """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
+    return {
+        field: value for field, value in changes.items() if not other or getattr(one, field) != getattr(other, field)
+    }
+
+
+def _config(arch: str, size: str, changes: dict[str, Any]) -> ModelConfig | None:
+    """None where the file alone cannot be, and --set mends it."""
+    try:
+        return preset(arch, size, **changes)
+    except InputError:
+        return None
+
+
+def parse_only(text: str, runs: Sequence[Cell | RunSpec]) -> dict[str, list[str]]:
+    """{"arch": ["hgrn2", "tnl"], ...} of "arch=hgrn2|tnl,...". Raises InputError naming what exists."""
+    wanted: dict[str, list[str]] = {}
+    for part in text.split(","):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
+        if key not in ("arch", "size", "seed"):
+            raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
+        if key in wanted:
+            raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")
+        existing = list(dict.fromkeys(str(getattr(run, key)) for run in runs))
+        wanted[key] = [name.strip() for name in value.split("|")]
+        for name in wanted[key]:
+            if name not in existing:
+                raise InputError(f"--only {text}: no run with {key}={name} (this study has {', '.join(existing)})")
+    return wanted
+
+
+def load_study(
+    path: str | Path, sets: list[str] | None = None, out: str | Path | None = None, only: str | None = None
+) -> StudySpec:
+    """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`.
+
+    `only`: the runs that the changes are for, as of StudySpec.runs; they may be such as suit no other.
+
+    Changes of training and model come after all overrides and name their runs (`-lr0.001`); changes of corpus,
+    evaluation, fit, grid and jobs replace what the file says. Raises InputError, one line, for anything wrong,
+    including settings of single runs that do not go together.
+    """
+    study = StudySpec.model_construct(**read_study(find_study(path), list(sets or []), out))
+    study.runs(only if sets else None)
+    return study

@@ -1,0 +1,235 @@
+"""The DeepSpeed engine of a run: process group, parameter groups, precision, one optimizer step.
+
+DeepSpeed is used as a library: the process group is made here from the environment of torchrun or jobs.task (or for
+one process alone), never by its launcher or its MPI discovery, and the optimizer is PyTorch's own AdamW.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from arch.model.lm import LanguageModel
+
+    from ..study.schema import Training
+
+BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
+TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint
+TAG = "deepspeed"  # the one folder of a saved state
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Where this process stands among those of its run."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+
+
+def ranks_from_environment(env: Mapping[str, str]) -> Ranks:
+    """From the variables that torchrun and jobs.task set, or one process alone.
+
+    Raises InputError where they are incomplete, and in an srun step of several tasks that has none of them.
+    """
+    if "RANK" in env or "WORLD_SIZE" in env:
+        missing = [name for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in env]
+        if missing:
+            raise InputError(
+                f"environment: {', '.join(missing)} missing beside RANK or WORLD_SIZE; start with torchrun"
+            )
+        return Ranks(int(env["RANK"]), int(env["WORLD_SIZE"]), int(env.get("LOCAL_RANK", "0")))
+    # A batch script outside srun has SLURM_PROCID too, but no step.
+    if int(env.get("SLURM_STEP_NUM_TASKS", "1")) > 1 and "SLURM_PROCID" in env:
+        raise InputError("environment: a task of several of one srun step; start it as jobs.task, which joins them")
+    return Ranks()
+
+
+def start_distributed(device_type: str) -> Ranks:
+    """Join the run's process group: NCCL on CUDA, gloo elsewhere. One process alone needs no address and no port."""
+    if dist.is_initialized():
+        return Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]))
+    ranks = ranks_from_environment(os.environ)
+    os.environ["LOCAL_RANK"] = str(ranks.local)  # DeepSpeed asks for it
+    backend = "nccl" if device_type == "cuda" else "gloo"
+    options: dict[str, Any] = {}
+    if device_type == "cuda":
+        torch.cuda.set_device(ranks.local)
+        options["device_id"] = torch.device("cuda", ranks.local)
+    if ranks.world == 1:
+        options["store"] = dist.HashStore()
+    elif _on_one_host(ranks.world) and "lo" in dict(socket.if_nameindex()).values():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # host names need not resolve
+    dist.init_process_group(backend, rank=ranks.rank, world_size=ranks.world, timeout=TIMEOUT, **options)
+    return ranks
+
+
+def _on_one_host(world: int) -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") == str(world)
+
+
+def load_deepspeed(device_type: str) -> Any:
+    """Import DeepSpeed for this device: no compilation of its CPU communication, no chatter below warnings."""
+    os.environ.setdefault("DS_ACCELERATOR", device_type)
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+    # PyTorch's advice to DeepSpeed, not to the user
+    warnings.filterwarnings("ignore", "`torch.distributed.*` is deprecated", FutureWarning)
+    import deepspeed
+    import deepspeed.ops
+
+    deepspeed.utils.logger.setLevel(logging.WARNING)
+    if device_type == "cpu":
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a 30 s build at the first initialize
+    return deepspeed
+
+
+def parameter_groups(model: LanguageModel, weight_decay: float) -> list[dict[str, Any]]:
+    """Two AdamW groups: decayed, and those of model.no_weight_decay()."""
+    exempt = model.no_weight_decay()
+    named = list(model.named_parameters())
+    groups = [
+        {"params": [p for name, p in named if name not in exempt], "weight_decay": weight_decay},
+        {"params": [p for name, p in named if name in exempt], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+class Engine:
+    """A model under DeepSpeed: `step` on this rank's rows of the global batch, `save` and `load` of the full state."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        training: Training,
+        batch_rows: int,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """`batch_rows` is the global batch in sequences.
+
+        Raises InputError where it does not split over ranks and micro-batches.
+        """
+        self.ranks = ranks or Ranks()
+        self.device = device
+        self.model = model
+        self.stage = training.zero_stage
+        self.grad_clip = training.grad_clip
+        context = model.model_config.context_length
+        local = batch_rows // self.ranks.world
+        micro = min(local, training.micro_batch_tokens // context) if training.micro_batch_tokens else local
+        if not local or not micro or batch_rows % (self.ranks.world * micro):
+            raise InputError(
+                f"training.batch_tokens: {batch_rows} sequences do not split over {self.ranks.world} processes and "
+                f"micro-batches of {max(micro, 1)}; change batch_tokens, micro_batch_tokens or the number of processes"
+            )
+        self.micro_rows, self.accumulate = micro, local // micro
+        self.rows = slice(self.ranks.rank * local, (self.ranks.rank + 1) * local)
+
+        deepspeed = load_deepspeed(device.type)
+        model.to(device).train()
+        optimizer = torch.optim.AdamW(
+            parameter_groups(model, training.weight_decay),
+            lr=training.lr,
+            betas=(training.betas[0], training.betas[1]),
+            eps=training.eps,
+            fused=True,  # the fastest on both devices, and deterministic
+        )
+        self.deepspeed_engine = deepspeed.initialize(
+            model=model, optimizer=optimizer, config=self._config(batch_rows, training), dist_init_required=False
+        )[0]
+        if self.ranks.world == 1 and not self.stage:
+            self.deepspeed_engine.enable_backward_allreduce = False  # gloo takes 1-2 ms to average over one process
+        self._groups = self.deepspeed_engine.optimizer.param_groups
+        self._parameters = list(model.parameters())
+
+    def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
+        bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
+        config: dict[str, Any] = {
+            "train_batch_size": batch_rows,
+            "train_micro_batch_size_per_gpu": self.micro_rows,
+            "gradient_accumulation_steps": self.accumulate,
+            # Stage 0 has no gradient norm to show: `step` clips there, in the same pass that measures it.
+            "gradient_clipping": self.grad_clip if self.stage else 0.0,
+            "zero_optimization": {
+                "stage": self.stage,
+                "reduce_bucket_size": bucket,
+                "allgather_bucket_size": bucket,
+                "overlap_comm": False,
+            },
+            "steps_per_print": None,
+            "timers": {"throughput": {"enabled": False}},  # it would synchronise the device every step
+        }
+        if training.precision == "bf16":
+            # An empty list: gradients of Linear layers would be reduced in bf16 otherwise.
+            config["torch_autocast"] = {"enabled": True, "dtype": "bfloat16", "lower_precision_safe_modules": []}
+        return config
+
+    def step(self, tokens: torch.Tensor, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """One optimizer step on this rank's rows, int64 [local rows, context + 1].
+
+        Returns this rank's mean loss (nats per token) and the global gradient norm before clipping, both scalars on
+        the device, not yet waited for.
+        """
+        for group in self._groups:
+            group["lr"] = lr
+        engine, total = self.deepspeed_engine, None
+        tokens = tokens.to(self.device, non_blocking=True)
+        for micro in tokens.split(self.micro_rows):
+            loss = engine(input_ids=micro[:, :-1], targets=micro[:, 1:], loss_only=True).loss
+            engine.backward(loss)
+            total = loss.detach() if total is None else total + loss.detach()
+            if engine.is_gradient_accumulation_boundary() and not self.stage:
+                norm = self._clip()
+            engine.step()
+        assert total is not None
+        return total / self.accumulate, norm if not self.stage else engine.get_global_grad_norm()
+
+    def _clip(self) -> torch.Tensor:
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.grad_clip:
+            torch.nn.utils.clip_grads_with_norm_(self._parameters, self.grad_clip, norm)
+        return norm
+
+    def average(self, values: torch.Tensor) -> list[float]:
+        """The mean over ranks of a small vector, as Python numbers; waits for the device."""
+        if self.ranks.world > 1:
+            dist.all_reduce(values)
+            values = values / self.ranks.world
+        return [float(value) for value in values.tolist()]
+
+    def from_first_rank(self, value: Any) -> Any:
+        """Rank 0's `value` on every rank; also a barrier."""
+        if self.ranks.world == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=self.device)
+        return values[0]
+
+    def barrier(self) -> None:
+        if self.ranks.world > 1:
+            dist.barrier()
+
+    def save(self, directory: Path) -> None:
+        """Write parameters, optimizer and counters below `directory`; every rank must call it."""
+        self.deepspeed_engine.save_checkpoint(str(directory), tag=TAG, save_latest=False)
+
+    def load(self, directory: Path) -> None:
+        """Continue from what `save` wrote at the same stage and world size. Raises InputError where nothing loads."""
+        path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
+        if path is None:
+            raise InputError(f"{directory}: DeepSpeed finds no state there; remove this directory and start again")
+        self._groups = self.deepspeed_engine.optimizer.param_groups

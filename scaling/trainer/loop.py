@@ -1,0 +1,262 @@
+"""One run, from its run.json to its last checkpoint: resume, train, record, checkpoint.
+
+Whatever the process does is a function of the run's spec and the step: batches and learning rate are pure functions of
+the step, and a state holds the rest. So a run that was killed anywhere continues to the same numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import platform
+import sys
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import torch
+
+from arch.config import ModelConfig
+from arch.errors import InputError
+from arch.model.lm import build_model
+from data.corpus import open_corpus, require_tokens
+from data.files import guarded, remove_unfinished, write_json
+from data.loader import Loader
+
+from ..rundir import artifacts, metrics
+from ..rundir.directory import RunDir
+from ..rundir.lock import run_lock
+from ..rundir.metrics import MetricsWriter
+from ..rundir.owner import Claim, claim_by_hand
+from ..rundir.worklist import is_small
+from . import state
+from .engine import Engine, start_distributed
+from .stop import StopRequest
+
+if TYPE_CHECKING:
+    from ..study.schema import Training
+
+DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
+
+
+def learning_rate(step: int, training: Training) -> float:
+    """The rate of `step` (1-based): linear over the first warmup_tokens tokens, then constant."""
+    if not training.warmup_tokens:
+        return training.lr
+    return training.lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
+
+
+def _hardware(device: torch.device) -> str:
+    """What the run trains on, by its maker's name."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    try:
+        with open("/proc/cpuinfo") as handle:
+            return next(line.partition(":")[2].strip() for line in handle if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+class Trainer:
+    """The run at `rundir` on `device`; `started` is time.perf_counter() at the start of the process.
+
+    `claim` is what a scheduler's process registered; without one the run is claimed by hand, once its lock is held.
+    Raises InputError where corpus, spec, processes or saved state do not go together.
+    """
+
+    def __init__(
+        self,
+        rundir: RunDir,
+        device: torch.device,
+        started: float,
+        stop: StopRequest | None = None,
+        claim: Claim | None = None,
+    ) -> None:
+        self.rundir, self.started, self.stop, self.claim = rundir, started, stop or StopRequest(), claim
+        self.run = run = rundir.spec()
+        self.training = run.training
+        config = ModelConfig.from_dict(run.model)
+        batch_rows = self.training.batch_tokens // config.context_length
+        corpus = open_corpus(rundir.study / "corpus")
+        planned = rundir.record()["corpus_fingerprint"]
+        if not corpus.is_known_as(planned, run.corpus.source):
+            raise InputError(
+                f"{rundir.study / 'corpus'} has fingerprint {corpus.fingerprint}, this run was planned with {planned}: "
+                f"restore that corpus or use another --out"
+            )
+        require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
+        self.loader = Loader(corpus.train, config.context_length, batch_rows, run.seed, run.corpus.epochs)
+        self.probe = artifacts.probe_rows(corpus.validation, config.context_length)
+        self.tokenizer = corpus.tokenizer.name  # a missing rank file is told here, not at the first checkpoint
+        self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
+        ranks = start_distributed(device.type)
+        self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device
+        self.first_rank = ranks.rank == 0
+        model = build_model(config, run.seed)
+        model.decoder.gradient_checkpointing = run.recompute
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
+        self.last_checkpoint: str | None = None
+
+    def train(self) -> int:
+        """Train what is missing; returns the exit code of the process.
+
+        Raises InputError where another process is training this run, Superseded where a newer one has taken it over.
+        """
+        with ExitStack() as held:
+            if self.first_rank:
+                held.enter_context(run_lock(self.rundir.path, self.claim))
+                claim = self.claim or claim_by_hand(self.rundir.path)
+                held.enter_context(guarded(claim.check))
+                claim.record(hardware=_hardware(self.device), processes=self.engine.ranks.world)
+            first = self._resume()
+            rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
+            try:
+                return self._train(first, rows)
+            finally:
+                if rows is not None:
+                    rows.close()
+
+    def _train(self, first: int, rows: MetricsWriter | None) -> int:
+        training, n_steps = self.training, self.run.n_steps
+        gc.freeze()  # what the imports made need not be walked again
+        begin = time.perf_counter()
+        warm_step, warm = first, begin  # tokens_per_s counts from the end of the first step, which is slower
+        for step in range(first + 1, n_steps + 1):
+            tokens = torch.from_numpy(self.loader.batch(step - 1, self.engine.rows))
+            lr = learning_rate(step, training)
+            loss, norm = self.engine.step(tokens, lr)
+            save_state = self._state_due(step)
+            if step % training.log_every == 0 or save_state or step in self.due:
+                stop = torch.full_like(loss, float(self.stop.name is not None))
+                mean_loss, grad_norm, stopping = self.engine.average(torch.stack([loss, norm.to(loss), stop]))
+                now = time.perf_counter()
+                for name, value in (("loss", mean_loss), ("grad_norm", grad_norm)):
+                    if not math.isfinite(value):
+                        if rows is not None:
+                            rows.flush()
+                        return self._fail(step, f"{name} is {value}")
+                if rows is not None:
+                    row = {"step": step, "n_tokens": step * training.batch_tokens, "loss": mean_loss}
+                    row |= {"grad_norm": grad_norm, "lr": lr, "time_s": round(now - begin, 4)}
+                    speed = (step - warm_step) * training.batch_tokens / (now - warm)
+                    rows.append(row | {"tokens_per_s": round(speed, 1)})
+                stopping = bool(stopping) and step < n_steps
+                if (save_state or stopping or step in self.due) and rows is not None:
+                    rows.flush()
+                if step in self.due and not self._write_artifact(step):
+                    return self._fail(step, "the probe loss of the checkpoint is not finite")
+                if save_state or stopping:
+                    self._save_state(step)
+                if stopping:
+                    return self._stopped(step)
+            if step == first + 1:
+                warm_step, warm = step, time.perf_counter()
+                self._say(f"first step {warm - self.started:.1f} s after the start of the process")
+        self._status("done", n_steps)
+        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - begin:.1f} s")
+        return DONE
+
+    def _state_due(self, step: int) -> bool:
+        every, batch = self.training.state_every_tokens, self.training.batch_tokens
+        if step == self.run.n_steps or every is None:
+            return step in self.due
+        return step * batch // every > (step - 1) * batch // every
+
+    def _resume(self) -> int:
+        """Continue from the newest intact state; returns its step, 0 where there is none."""
+        self.due = set(self.run.checkpoint_steps)
+        folder, step, warnings = self.rundir.path / "state", 0, list[str]()
+        if self.first_rank:
+            step, warnings = state.newest_state(folder, *self.run.hashes)
+            while step and metrics.last_step(self.rundir.metrics, step) != step:
+                warnings.append(
+                    f"warning: {self.rundir.metrics} lacks rows before step {step}, whose state is not used"
+                )
+                state.remove_after(folder, step - 1)
+                step, more = state.newest_state(folder, *self.run.hashes)
+                warnings += more
+            reached = metrics.last_step(self.rundir.metrics, self.run.n_steps)
+            if not step and any(self._state_due(earlier) for earlier in range(1, reached)):
+                warnings.append(f"warning: {folder} holds no usable state: step {reached} was reached, starting again")
+            state.remove_after(folder, step)
+            remove_unfinished(self.rundir.path, self.rundir.path / "checkpoints")
+            metrics.cut(self.rundir.metrics, step)
+        step = self.engine.from_first_rank(step)
+        if step:
+            state.load_state(self.engine, folder, step)
+        if self.first_rank:
+            warnings += self._look_at_checkpoints(step)
+            for warning in warnings:
+                print(warning, file=sys.stderr, flush=True)
+        self._status("running", step)
+        self._say(f"step {step} of {self.run.n_steps}, {self.engine.ranks.world} process(es), {self.device.type}")
+        if step in self.due:  # damaged since; the state still has it
+            self._write_artifact(step)
+        return step
+
+    def _look_at_checkpoints(self, step: int) -> list[str]:
+        """Find the last good checkpoint up to `step`; a warning for each earlier one that is lost."""
+        warnings = []
+        found = self.rundir.checkpoints(verify=is_small(self.run))
+        intact = {c.step for c in found if c.manifest.get("spec_hash") in self.run.hashes}
+        for due in sorted(self.due):
+            path = self.rundir.checkpoint(due)
+            if due in intact and due <= step:
+                self.last_checkpoint = f"checkpoints/{path.name}"
+            elif due < step:
+                warnings.append(f"warning: {path} is missing or damaged and lies before step {step}: not written again")
+        return warnings
+
+    def _write_artifact(self, step: int) -> bool:
+        """Write the artifact after `step` unless it is there; False where its probe loss is not finite."""
+        path, good = self.rundir.checkpoint(step), True
+        if self.first_rank and not artifacts.valid_artifact(path, *self.run.hashes):
+            manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
+            try:
+                loss = artifacts.write_artifact(
+                    path,
+                    self.engine.model,
+                    self.training.artifact_dtype,
+                    self.probe,
+                    self.device,
+                    manifest,
+                    self.tokenizer,
+                )
+                self._say(f"step {step}: checkpoint, probe loss {loss:.4f}")
+            except artifacts.ProbeError:
+                good = False
+        good = self.engine.from_first_rank(good)
+        if good:
+            self.last_checkpoint = f"checkpoints/{path.name}"
+            self._status("running", step)
+        return good
+
+    def _save_state(self, step: int) -> None:
+        manifest = self.identity | {"n_tokens": step * self.training.batch_tokens}
+        state.save_state(self.engine, self.rundir.path / "state", step, manifest, self.training.keep_states)
+
+    def _fail(self, step: int, what: str) -> int:
+        reason = f"{what} at step {step}"
+        self._status("failed", step, reason)
+        last = self.last_checkpoint or "none"
+        self._say(f"failed: {reason} (last good checkpoint: {last}); lower training.lr or change the model")
+        return FAILED
+
+    def _stopped(self, step: int) -> int:
+        reason = f"stopped by {self.stop.name or 'another process'} after step {step}, to be continued"
+        self._status("running", step, reason)
+        self._say(reason)
+        return STOPPED
+
+    def _status(self, name: str, step: int, reason: str | None = None) -> None:
+        if self.first_rank:
+            status = {"state": name, "step": step, "n_tokens": step * self.training.batch_tokens}
+            write_json(
+                self.rundir.status_json,
+                status | {"reason": reason, "last_checkpoint": self.last_checkpoint},
+                kind="status",
+            )
+
+    def _say(self, line: str) -> None:
+        if self.first_rank:
+            print(f"{self.run.run_id}: {line}", flush=True)

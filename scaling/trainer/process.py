@@ -1,0 +1,112 @@
+"""The process that trains one run: `python -m scaling.trainer.process RUN_DIR`, alone or under torchrun.
+
+Exit codes: 0 done, 2 bad input (one line on stderr), 3 the run failed (its loss or gradient is no number), 75 stopped
+by a signal after saving its state, 76 a newer process has taken the run over. A finished run is recognised before
+anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from arch.arguments import Parser
+from arch.errors import FULL, InputError
+
+from ..rundir.directory import RunDir
+from ..rundir.owner import SUPERSEDED, Claim, Superseded
+from ..rundir.worklist import is_trained
+from .stop import StopRequest
+
+STARTED = time.perf_counter()
+BAD_INPUT, FAILED = 2, 3
+PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: StopRequest | None = None) -> int:
+    """Train the run of the command line; returns the exit code.
+
+    `claim` and `stop` are those of a process that has claimed the run and listened to signals before it came here.
+    """
+    parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
+    parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
+    options = parser.parse_args(arguments)
+    try:
+        return _train(RunDir(options.run_dir), options.device, options.retry, claim, stop or StopRequest())
+    except Superseded as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return SUPERSEDED
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        print(f"error: {options.run_dir}: {error.strerror}; free some space and run again to continue", file=sys.stderr)
+        return BAD_INPUT
+
+
+def _train(rundir: RunDir, device: str, retry: bool, claim: Claim | None, stop: StopRequest) -> int:
+    run, recorded = rundir.spec(), rundir.record()["spec_hash"]
+    if recorded not in run.hashes:
+        raise InputError(
+            f"{rundir.run_json}: spec_hash {recorded} is not that of its spec, {run.spec_hash}: "
+            f"the file was changed; remove the run directory and plan it again"
+        )
+    status = rundir.status()
+    if status["state"] == "failed" and not retry:
+        last = status["last_checkpoint"] or "none"
+        print(f"{run.run_id}: failed before: {status['reason']} (last good checkpoint: {last})", flush=True)
+        return FAILED
+    if is_trained(run, rundir):
+        return 0
+    _die_with_torchrun()
+    _set_threads(run.training.threads)
+    import torch
+
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
+    _set_numerics(device, run.training.threads)
+    from .loop import Trainer
+
+    stop.listen()
+    try:
+        return Trainer(rundir, torch.device(device), STARTED, stop, claim).train()
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _die_with_torchrun() -> None:
+    """torchrun gives its workers sessions of their own: a kill -9 of its process group would leave them training."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _set_threads(threads: int) -> None:
+    """Before torch is imported: the run's own number of threads, since it changes bits."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+
+
+def _set_numerics(device: str, threads: int) -> None:
+    """The same bits from the same spec on the same machine, where that costs nothing."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if device == "cpu":
+        torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
+    else:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Models for the tests of retrieval: some that know what to do, through the interface of a language model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from analysis.evals.task import Loaded
+from arch.model.lm import Output, build_model
+from arch.model.state import DecodeState
+from arch.presets import preset
+from data.tokenizer import Tokenizer, get_tokenizer
+
+FACT = re.compile(r"The magic number of the (\w+) is #(\d+)\.")
+MARKS = (b"Answer:", "答案：".encode())
+ASKS = re.compile(b"|".join(MARKS))
+ASKED = re.compile(r"What is the magic number of the (\w+)\?\nAnswer:$")
+
+
+class Reader:
+    """Remembers every byte and, once asked, spells what `answer(text so far)` gives, then a line's end.
+
+    Its state is a DecodeState that holds the tokens themselves.
+    """
+
+    def __init__(self, config, tokenizer, answer):
+        self.model_config, self.tokenizer, self.answer = config, tokenizer, answer
+        self.n_tokens = 0
+
+    def __call__(self, ids, state=None, keep_state=True, logits_to_keep=1, attention_mask=None, form=None):
+        self.n_tokens += ids.numel()
+        read = ids if state is None else torch.cat([state.layers[0]["tokens"], ids], 1)
+        logits = torch.zeros(len(ids), 1, self.model_config.vocab_size)
+        for row, tokens in enumerate(read.tolist()):
+            logits[row, 0, self._next(tokens)] = 1.0
+        seen = torch.full((len(ids),), read.shape[1])
+        return Output(logits, state=DecodeState(self.model_config, seen, [{"tokens": read}], {}, read.shape[1]))
+
+    def _next(self, tokens):
+        read = self.tokenizer.decode_bytes(tokens)
+        asked = max(read.rfind(mark) + len(mark) for mark in MARKS if mark in read) if ASKS.search(read) else len(read)
+        wanted = self.answer(read[:asked].decode(errors="replace")).encode() + b"\n"
+        return wanted[min(len(read) - asked, len(wanted) - 1)]
+
+
+def copies_the_fact(text):
+    """The number of the word asked for, from the text in front of the question; "nothing" where it is not there."""
+    asked = ASKED.search(text)
+    if asked is None:
+        return ""
+    known = dict(FACT.findall(text[: asked.start()]))
+    return " " + known.get(asked[1], "nothing")
+
+
+def loaded(model, config, tokenizer: Tokenizer | None = None) -> Loaded:
+    return Loaded(
+        model=model,
+        config=config,
+        tokenizer=tokenizer or get_tokenizer("bytes"),
+        device="cpu",
+        autocast=False,
+        context_length=config.context_length,
+        checkpoint=Path("nowhere"),
+    )
+
+
+def reader(answer, context_length=2048) -> Loaded:
+    config = preset("tnl", "6k", context_length=context_length)
+    return loaded(Reader(config, get_tokenizer("bytes"), answer), config)
+
+
+def untrained(arch, context_length=2048) -> Loaded:
+    config = preset(arch, "14k", context_length=context_length, init_std=0.4)
+    return loaded(build_model(config, seed=1).double().eval(), config)

@@ -1,0 +1,231 @@
+"""The whole task: prompts as they should be, the shared reading equal to each prompt read whole, models that know."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from analysis.evals.niah.haystack import read_haystack
+from analysis.evals.niah.prompts import question_text
+from analysis.evals.niah.retrieve import batches, generate_answers, read_up_to_question
+from analysis.evals.niah.settings import VARIANTS
+from analysis.evals.niah.task import make
+from analysis.evals.task import Place
+from arch.errors import InputError
+from arch.model.decode import generate_tokens
+from arch.registry import KNOWN
+from data.tokenizer import get_tokenizer
+
+from .oracle import copies_the_fact, reader, untrained
+
+BYTES = get_tokenizer("bytes")
+SMALL = {"first_length": 500, "last_length": 1100, "n_lengths": 3, "n_depths": 5, "max_new_tokens": 16}
+ESSAYS = Path(__file__).resolve().parents[5] / "shared/data"
+HAYSTACKS = {"needle": "The cat sat on mat {} and 3.14 was not a number. ", "needle-zh": "猫坐在垫子上。{}"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    data = tmp_path_factory.mktemp("data")
+    for name, sentence in HAYSTACKS.items():
+        (data / name).mkdir()
+        for part in range(3):
+            text = "".join(sentence.format(part * 100 + i) for i in range(60))
+            (data / name / f"{part}.txt").write_text(text, encoding="utf-8")
+    (data / "needle" / "LICENSE.txt").write_text("Not a part of the text.")
+    return Place(data / "no-corpus", data, {name: SMALL for name in VARIANTS})
+
+
+def quiet(share, text):
+    assert 0 <= share <= 1
+
+
+def run(task, model):
+    return task.evaluate(model, task.prepare(model.tokenizer), quiet)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_prompts_are_as_long_as_asked_and_hold_everything(name, place):
+    task = make(name, place)
+    assert task.name == name
+    prompts = task.prepare(BYTES)
+    assert [column.length for column in prompts.columns] == [500, 800, 1100]
+    for column in prompts.columns:
+        assert [cell.depth_percent for cell in column.cells] == [0, 25, 50, 75, 100]
+        for cell in column.cells:
+            ids = prompts.ids(cell)
+            assert len(ids) + 16 == column.length and ids[0] == BYTES.eot_id
+            text = BYTES.decode(ids[1:])
+            assert text.count(cell.needle.statement) == 1
+            asked = question_text(cell.needle, task.variant.language)
+            assert text.endswith(asked)
+            assert text.count(cell.needle.question) == (2 if task.variant.mode == "easy" else 1)
+            before = text[: text.index(cell.needle.statement)].removesuffix("\n")
+            if task.variant.mode == "standard" and 0 < cell.depth_percent < 100:
+                assert before.rstrip()[-1] in ".。" and not before.endswith("3.")
+                place_of_it = cell.insert_at / cell.n_haystack * 100
+                assert cell.depth_percent - 20 < place_of_it <= cell.depth_percent
+        assert column.cells[0].insert_at == 0 and column.cells[-1].insert_at == column.cells[-1].n_haystack
+
+
+def test_classic_needle_and_facts(place):
+    classic, facts = (make(name, place).prepare(BYTES) for name in ("niah-easy", "niah-easy-facts"))
+    assert len({cell.needle for column in classic.columns for cell in column.cells}) == 1
+    assert len({cell.needle.answer for column in facts.columns for cell in column.cells}) == 15
+
+
+@pytest.mark.parametrize("mode", ["easy", "standard"])
+def test_a_model_that_copies_the_needle_scores_100(mode, place):
+    values = run(make(f"niah-{mode}-facts", place), reader(copies_the_fact))
+    assert values["acc_avg"] == values["weighted_avg_acc"] == values["niah_score"] == 100.0
+    assert values["acc_shuffled"] == 0.0
+    assert values["scores"] == [[10] * 5] * 3
+    json.dumps(values, allow_nan=False)
+
+
+def test_a_model_that_says_one_thing_scores_0(place):
+    for name in ("niah-easy", "niah-standard-facts", "niah-easy-zh"):
+        values = run(make(name, place), reader(lambda text: " nothing at all"))
+        assert values["acc_avg"] == values["weighted_avg_acc"] == values["niah_score"] == 0.0
+        assert values["answers"][2][4] == "nothing at all"
+
+
+def test_classic_answers_of_a_model_that_knows_them(place):
+    for name, answer in (("niah-standard", " eat a sandwich in Dolores Park"), ("niah-easy-zh", "吃三明治")):
+        values = run(make(name, place_with(place, name, max_new_tokens=64)), reader(lambda text, answer=answer: answer))
+        assert 0 < values["acc_avg"] < 100
+        assert "acc_shuffled" not in values
+
+
+def place_with(place, name, **changes):
+    return Place(place.corpus, place.data, {name: SMALL | changes})
+
+
+def test_lengths_beyond_the_context_are_flagged_and_llama_warns(place):
+    task = make("niah-easy-facts", place)
+    inside = run(task, reader(copies_the_fact, context_length=1100))
+    assert inside["extrapolated"] is False and inside["acc_extrapolated"] is None and inside["acc_trained"] == 100.0
+    beyond = run(task, reader(copies_the_fact, context_length=800))
+    assert beyond["extrapolated"] is True and beyond["acc_extrapolated"] == beyond["acc_trained"] == 100.0
+    assert inside["warnings"] == beyond["warnings"] == []
+    (warning,) = run(task, untrained("llama", context_length=800))["warnings"]
+    assert "800" in warning and "1,100" in warning
+
+
+@pytest.mark.parametrize("arch", KNOWN)
+def test_shared_reading_is_reading_each_prompt_whole(arch, place):
+    """Every cell's answer, and the state in front of its question, against the whole prompt in one pass (float64)."""
+    model = untrained(arch)
+    prompts = make("niah-easy-facts", place).prepare(BYTES)
+    column = prompts.columns[0]
+    answers = generate_answers(model, prompts, column.cells, 12)
+    with model.reading():
+        for cell, answer in zip(column.cells, answers, strict=True):
+            ids = torch.from_numpy(prompts.ids(cell))[None]
+            steps = torch.stack(list(generate_tokens(model.model, ids, 12, eos_id=BYTES.eot_id)), 1)[0].tolist()
+            whole = BYTES.decode(steps).split("<|endoftext|>")[0].lstrip().partition("\n")[0].strip()
+            assert answer == whole
+        state = read_up_to_question(model, prompts, column.cells)
+        for row, cell in enumerate(column.cells):
+            ids = torch.from_numpy(prompts.ids(cell)[: -len(cell.question_ids)])[None]
+            expected = model.model(ids, keep_state=True).state
+            for found, wanted in zip(state.tensors(), expected.tensors(), strict=True):
+                torch.testing.assert_close(found[row : row + 1], wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_what_precedes_the_needle_is_read_once(place):
+    """Tokens through the model: start, haystack, then for each cell needle, what follows it, question and answer."""
+    model = reader(copies_the_fact)
+    prompts = make("niah-easy-facts", place).prepare(BYTES)
+    column = prompts.columns[2]
+    generate_answers(model, prompts, column.cells, 16)
+    n_steps = 1 + 7 + 1 - 1  # a blank, the digits and the line's end, of which the last is never read
+    own = [len(c.needle_ids) + c.n_haystack - c.insert_at + len(c.question_ids) + n_steps for c in column.cells]
+    assert model.model.n_tokens == 1 + column.cells[-1].n_haystack + sum(own)
+    assert model.model.n_tokens < 0.8 * sum(len(prompts.ids(cell)) for cell in column.cells)
+
+
+def test_needles_of_other_lengths_make_other_batches(place):
+    """Facts whose words have two or three Chinese characters, and rows beyond what fits."""
+    prompts = make("niah-easy-facts-zh", place).prepare(BYTES)
+    cells = [cell for column in prompts.columns for cell in column.cells]
+    groups = list(batches(cells, 2))
+    assert sorted(i for group in groups for i in group) == list(range(15))
+    assert all(len(group) <= 2 and len({len(cells[i].needle_ids) for i in group}) == 1 for group in groups)
+    model = untrained("hgrn2")
+    column = prompts.columns[1]
+    together = generate_answers(model, prompts, column.cells, 8)
+    assert together == [generate_answers(model, prompts, [cell], 8)[0] for cell in column.cells]
+
+
+def test_settings_and_data_decide_the_key(place, tmp_path):
+    task = make("niah-easy", place)
+    assert task.settings()["n_depths"] == 5 and json.dumps(task.settings())
+    assert task.data_hash() == make("niah-standard", place).data_hash() != make("niah-easy-zh", place).data_hash()
+    (tmp_path / "needle").mkdir()
+    for path in sorted((place.data / "needle").glob("[0-9].txt")):
+        (tmp_path / "needle" / path.name).write_bytes(path.read_bytes())
+    elsewhere = {"niah-easy": SMALL | {"haystack": str(tmp_path / "needle")}}
+    assert make("niah-easy", Place(place.corpus, None, elsewhere)).data_hash() == task.data_hash()
+    moved = Place(place.corpus, tmp_path, place.settings)
+    assert make("niah-easy", moved).data_hash() == task.data_hash()
+    (tmp_path / "needle/0.txt").write_text("Other text.")
+    assert make("niah-easy", moved).data_hash() != task.data_hash()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"last_length": 99_000}, "89,[0-9]{3} are missing"),
+        ({"first_length": 100}, "leaves no room"),
+        ({"haystack": "nowhere"}, "nowhere is no folder"),
+        ({"n_depth": 3}, "did you mean 'n_depths'"),
+        ({"threshold": 1}, "threshold"),
+    ],
+)
+def test_bad_settings_are_one_line(changes, told, place):
+    with pytest.raises(InputError, match=told) as error:
+        make("niah-easy-facts", place_with(place, "niah-easy-facts", **changes)).prepare(BYTES)
+    assert "\n" not in str(error.value) and "niah-easy-facts" in str(error.value)
+
+
+def test_a_missing_or_empty_haystack(place, tmp_path):
+    with pytest.raises(InputError, match="needle-zh is no folder; put text into it"):
+        make("niah-easy-zh", Place(tmp_path, tmp_path)).data_hash()
+    with pytest.raises(InputError, match="is no folder; put text into it"):
+        make("niah-easy", Place(tmp_path, tmp_path)).data_hash()
+    (tmp_path / "needle").mkdir()
+    with pytest.raises(InputError, match=r"holds no \.txt file"):
+        make("niah-easy", Place(tmp_path, tmp_path)).data_hash()
+    (tmp_path / "needle/a.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(InputError, match=r"a\.txt is no UTF-8"):
+        make("niah-easy", Place(tmp_path, tmp_path)).prepare(BYTES)
+
+
+def test_sentences_end_where_tokens_do(place):
+    haystack = read_haystack(place.data / "needle", BYTES)
+    text = BYTES.decode(haystack.ids)
+    ends = np.flatnonzero(haystack.ends)
+    assert all(i == 0 or (text[:i].rstrip().endswith(".") and not text[i : i + 1].isdigit()) for i in ends.tolist())
+    assert haystack.insert_at(1000, 50) == max(i for i in ends if i <= 500)
+    assert "Not a part" not in text
+
+
+@pytest.mark.parametrize("name", ["niah-easy", "niah-standard-facts"])
+def test_the_papers_grid_on_essays(name):
+    """All 1,225 prompts: each of its length, none cut short, needles where they should be."""
+    if not (ESSAYS / "needle").is_dir():
+        pytest.skip(f"{ESSAYS}/needle is not there")
+    prompts = make(name, Place(ESSAYS, ESSAYS)).prepare(BYTES)
+    assert [len(column.cells) for column in prompts.columns] == [35] * 35
+    assert len(prompts.haystack) < 16_000
+    for column in prompts.columns:
+        places = [cell.insert_at for cell in column.cells]
+        assert places == sorted(places)
+        for cell in column.cells:
+            n_tokens = 1 + cell.n_haystack + len(cell.needle_ids) + len(cell.question_ids)
+            assert n_tokens + 50 == column.length
+            share = 100 * cell.insert_at / cell.n_haystack
+            assert share <= cell.depth_percent + 1e-9 and cell.n_haystack * (cell.depth_percent - share) / 100 < 700

@@ -1,0 +1,49 @@
+"""The control variate: known expectation, the right batch for the right row, less noise."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.fits.difficulty import add_difficulty, batch_difficulty
+from data.bigram import bigram_loss, fit_bigram
+from data.corpus import Corpus, prepare
+from data.loader import Loader
+from data.settings import CorpusSettings
+from scaling.study.spec import load_study
+
+STUDY = """
+name: control
+corpus: {source: "synthetic:0:300000"}
+grid: {archs: [tnl], sizes: [6k, 14k], seeds: [0, 1]}
+model: {context_length: 64}
+training: {batch_tokens: 512}
+overrides: {by_size: {6k: {n_tokens: 20_000}, 14k: {n_tokens: 40_000}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return prepare(CorpusSettings(source="synthetic:0:300000"), tmp_path_factory.mktemp("study") / "corpus")
+
+
+def test_each_row_gets_its_own_batch(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "control.yaml").write_text(STUDY)
+    runs = load_study(str(tmp_path / "control.yaml")).runs(None)
+    steps = [(run.run_id, step) for run in runs for step in (1, 7, run.n_steps)]
+    curves = add_difficulty(pd.DataFrame(steps, columns=["run_id", "step"]), runs, corpus)
+    mean = fit_bigram(corpus.train, 257).mean_nats()
+    for row in curves.itertuples():
+        seed = int(str(row.run_id)[-1])
+        batch = Loader(corpus.train, 64, 8, seed).batch(row.step - 1)
+        assert row.difficulty == pytest.approx(bigram_loss(corpus.train, batch, 257) - mean, abs=1e-9)
+
+
+def test_difficulty_averages_to_nothing_over_the_split(corpus: Corpus) -> None:
+    loader = Loader(corpus.train, 64, 8, 0)
+    model = fit_bigram(corpus.train, 257)
+    difficulty = batch_difficulty(model, loader, loader.steps_available)
+    assert difficulty.std() > 0.005
+    assert abs(difficulty.mean()) < 1e-3
+    assert model.mean_nats() == pytest.approx(bigram_loss(corpus.train, np.asarray(corpus.train[:]), 257), rel=1e-9)

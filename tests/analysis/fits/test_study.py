@@ -1,0 +1,323 @@
+"""Fits of whole studies on disk: exponents of a known world, refusals with their reason, and what a result says."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.figures.axes import power_of_ten
+from analysis.fits.laws import CURVED, ENVELOPE
+from analysis.fits.powerlaw import fit_power_law
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
+from analysis.report.notes import extrapolation_text, notes
+from analysis.report.tables import conventions_table, curvature_table, diagnostics_table, laws_table, optimum_table
+from analysis.runs import load_tables
+
+from .synthetic import BATCH, SIZES, power_world, write_evals, write_run, write_study
+
+RANGE = (5e10, 5e12)
+BUDGETS = {size: int(min(6e6, 7e12 / 6 / n)) for size, n in SIZES.items()}
+
+
+def settings(**changes: object) -> FitSettings:
+    fields = {"range": {"llama": RANGE, "tnl": RANGE}, "n_replicates": 200, "smoothing_tokens": 20_000}
+    return FitSettings(**(fields | changes))  # type: ignore[arg-type]
+
+
+def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
+    """L = (N/N0)^-0.3 + (D/D0)^-0.3: alpha -0.15, a = b = 0.5; a and b from five crossings."""
+    runs = write_study(tmp_path, tokens=BUDGETS, seed_noise=0.001)
+    fits = fit_study(load_tables(tmp_path, runs), settings(), {runs[0]: "abc"})
+    for arch in ("llama", "tnl"):
+        one = fits["archs"][arch]
+        laws = one["laws"]
+        assert laws["loss"]["exponent"] == pytest.approx(-0.15, abs=0.003)
+        assert laws["loss"]["r2"] > 0.999
+        assert laws["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.01)
+        assert laws["n_opt"]["exponent"] + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
+        assert one["beside"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
+        assert one["diagnostics"]["compute_identity"] == pytest.approx([1, 1])
+        assert abs(one["diagnostics"]["cost_identity"]) < 1e-9
+        assert not laws["loss"]["curvature"]["found"] and laws["loss"]["curvature"]["power_half"] > 0.9
+        assert one["diagnostics"]["falling_decades"] == pytest.approx(2)
+        low, high = laws["loss"]["interval"]["exponent"]
+        assert low < laws["loss"]["exponent"] < high
+    assert fits["interval"]["seed_noise"]["df"] == 4
+    assert fits["inputs"] == {runs[0]: "abc"}
+    json.dumps(fits, allow_nan=False)
+
+
+def test_envelope_points_are_the_minima_of_the_curves(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    points = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["envelope"]
+    for c, loss, size, n_tokens in zip(points["c"], points["loss"], points["size"], points["n_tokens"], strict=True):
+        reach = {s: c / 6 / n for s, n in SIZES.items() if 40_000 < c / 6 / n < BUDGETS[s] - 20_000}
+        best = min(reach, key=lambda s: float(power_world(SIZES[s], np.array(reach[s]))))
+        assert power_world(SIZES[size], np.array(n_tokens)) == pytest.approx(loss, rel=2e-3)
+        assert loss == pytest.approx(float(power_world(SIZES[best], np.array(reach[best]))), rel=2e-3)
+
+
+def test_cost_that_grows_faster_than_parameters(tmp_path: Path) -> None:
+    """fpt ~ N^1.1: a 1.1 + b = 1, so a + b falls short of 1."""
+    runs = []
+    for size, n in SIZES.items():
+        cost = 6 * 50_000 * (n / 50_000) ** 1.1
+        runs.append(write_run(tmp_path, "tnl", size, int(min(6e6, 7e12 / cost)), per_token=cost))
+    found = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]
+    laws = found["laws"]
+    assert laws["n_opt"]["exponent"] * 1.1 + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
+    assert abs(found["diagnostics"]["cost_identity"]) < 1e-9
+    assert found["diagnostics"]["a_plus_b"] < 0.97
+
+
+def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
+    budgets = {size: BUDGETS[size] for size in ("14k", "25k", "55k")} | {"393k": 400_000}
+    runs = write_study(tmp_path, archs=("tnl",), tokens=budgets)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    one = fits["archs"]["tnl"]
+    assert one["laws"]["loss"]["identified"]
+    for laws, reason in (
+        (one["laws"], "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
+        (one["beside"], "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
+    ):
+        for name in ("n_opt", "d_opt"):
+            assert laws[name]["exponent"] is None and laws[name]["coef"] is None and laws[name]["interval"] is None
+            assert reason in laws[name]["reason"]
+    row = laws_table(fits)[0]
+    assert row["a"] == row["b"] == "not identified"
+    assert any("a, b not identified: 2 pairs cross" in line for line in notes(fits))
+    assert any("whether L(C) is a power law was not tested" in line for line in notes(fits))
+    assert {entry["a"] for entry in conventions_table(fits)} == {"not identified"}
+
+
+def test_the_papers_way(tmp_path: Path) -> None:
+    """fit: {optimum: envelope, censor: off}: lines through all points of the envelope, the crossings' beside them."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
+    tables = load_tables(tmp_path, runs)
+    wide = {"range": {"tnl": (2.5e10, 6e12)}}  # with points that the smallest size owns
+    ours = fit_study(tables, settings(**wide))["archs"]["tnl"]
+    papers = fit_study(tables, settings(optimum="envelope", censor=False, **wide))
+    found = papers["archs"]["tnl"]
+    assert {found["laws"]["n_opt"]["method"], ours["beside"]["n_opt"]["method"]} == {ENVELOPE}
+    assert found["beside"]["n_opt"]["exponent"] == ours["laws"]["n_opt"]["exponent"]
+    points = found["envelope"]
+    assert "owned by the smallest size" in points["censored"]  # used, and still told
+    assert found["diagnostics"]["fraction_censored"] == ours["diagnostics"]["fraction_censored"] > 0
+    beside = papers["by_convention"]["6nd"]["tnl"]["beside"]["n_opt"]
+    assert beside["exponent"] == pytest.approx(found["beside"]["n_opt"]["exponent"], abs=0.05)
+    every = fit_power_law(np.array(points["c"]), np.array(points["n_params"]))
+    assert found["laws"]["n_opt"]["exponent"] == pytest.approx(every.exponent)
+    assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["beside"]["n_opt"]["n_points"]
+    assert found["laws"]["loss"]["steps"] == 0 and ours["laws"]["loss"]["steps"] > 0
+    row = optimum_table(papers)[0]
+    assert conventions_table(papers)[0]["a, crossings"] != "not identified"
+    assert row["a, envelope points"] == laws_table(papers)[0]["a"] != row["a, crossings"]
+
+
+def test_without_seeds_nothing_is_tested_and_no_interval_is_named(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    told = "\n".join(notes(fits))
+    assert "whether L(C) is a power law was not tested: there are no replicate seeds" in told
+    assert "Fieller" not in told
+    assert curvature_table(fits)[0]["a pure power law"].startswith("not tested")
+
+
+def test_a_lean_that_all_architectures_share_is_told(tmp_path: Path) -> None:
+    """Curves that bend by less than shows in one of them."""
+
+    def irreducible(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return 0.25 + power_world(n_params, n_tokens)
+
+    runs = write_study(tmp_path, archs=("tnl", "llama", "hgrn2"), tokens=BUDGETS, seed_noise=0.004, world=irreducible)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    losses = [one["laws"]["loss"] for one in fits["archs"].values()]
+    for loss, p in zip(losses, (0.06, 0.08, 0.1), strict=True):
+        loss["curvature"] |= {"tested": True, "found": False, "shape": None, "p_value": p}
+    assert any(line.startswith("the curves of all 3 architectures lean convex") for line in notes(fits))
+    losses[0]["curvature"]["p_value"] = 0.94  # one leans the other way
+    assert not any("lean convex" in line for line in notes(fits))
+
+
+def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None:
+    def irreducible(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return 0.8 + power_world(n_params, n_tokens)
+
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001, world=irreducible)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert loss["curvature"]["shape"] == "convex" and loss["curvature"]["reason"] == CURVED
+    assert loss["interval"] is None and loss["band"] is None
+    assert laws_table(fits)[0]["alpha"].endswith(f"({CURVED})")
+    assert curvature_table(fits)[0]["a pure power law"] == "does not describe this curve (convex)"
+    assert any(f"TNL: {CURVED}: it is convex" in line for line in notes(fits))
+    assert all(row["alpha"].endswith(f"({CURVED})") for row in conventions_table(fits))
+    assert fits["archs"]["tnl"]["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_all_ranges_that_are_told_are_those_of_the_laws(tmp_path: Path) -> None:
+    """Without a stated range its first point, at the end of the warm-up, counts; the loss falls over no more decades
+    than its law rests on."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.001)
+    for changes in ({"range": {}}, {"range": {"tnl": (5e10, 9e13)}}, {}):
+        fits = fit_study(load_tables(tmp_path, runs), settings(**changes))
+        one = fits["archs"]["tnl"]
+        low, high = one["laws"]["loss"]["range"]
+        if not changes.get("range", True):
+            assert "inside warm-up" not in one["envelope"]["censored"]
+        told = f"{power_of_ten(low)} – {power_of_ten(high)}"
+        found = diagnostics_table(fits)[0]
+        assert found["range of L (FLOP)"] == told
+        assert conventions_table(fits)[0]["range of L (FLOP)"] == told
+        assert f"rest on {told.replace(' – ', ' to ')} FLOP" in extrapolation_text(fits)
+        assert float(found["loss falls over"].split()[0]) <= float(laws_table(fits)[0]["decades"])
+        assert fits["by_convention"]["exact"]["tnl"]["range"][0] == one["range"][0]
+
+
+def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, seed_noise=0.05)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert loss["level_bias"] < -0.001
+    assert any(f"level of L is off by TNL {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
+
+
+def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert fits["interval"]["method"] == "none: no replicate seeds"
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert loss["interval"] is None and loss["level_bias"] is None
+    assert not any("level of L" in line for line in notes(fits))
+    assert "[" not in laws_table(fits)[0]["alpha"]
+
+
+def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
+    runs.append(write_run(tmp_path, "tnl", "393k", BUDGETS["393k"], state="failed", reason="loss is nan at step 9"))
+    only = write_run(tmp_path, "hgrn2", "14k", BUDGETS["14k"], state="failed", reason="loss is nan at step 2")
+    fits = fit_study(load_tables(tmp_path, [*runs, only, "llama-14k-c256-s0"]), settings())
+    one = fits["archs"]["tnl"]
+    assert [entry["size"] for entry in one["sizes"]] == list(SIZES)[:-1]
+    assert one["left_out"] == [{"run_id": runs[-1], "state": "failed", "reason": "loss is nan at step 9"}]
+    for arch in ("hgrn2", "llama"):
+        assert not fits["archs"][arch]["fitted"]
+        assert "no usable run" in fits["archs"][arch]["reason"]
+    told = "\n".join(notes(fits))
+    assert f"{runs[-1]}: left out, failed: loss is nan at step 9" in told
+    assert "HGRN2: not fitted: no usable run" in told
+    assert laws_table(fits)[-1]["alpha"] == "not fitted"
+
+
+def test_a_range_that_no_curve_reaches_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    fits = fit_study(load_tables(tmp_path, runs), settings(range={"tnl": (1e20, 1e21)}))
+    loss = fits["archs"]["tnl"]["laws"]["loss"]
+    assert not loss["identified"]
+    assert "0 points of the range lie on a curve" in loss["reason"]
+    json.dumps(fits, allow_nan=False)
+    assert diagnostics_table(fits)[0]["censored"] == ""
+
+
+def test_every_convention_fits_the_same_stretch_of_the_same_runs(tmp_path: Path) -> None:
+    """Here paper = 7/6 of exact: exponents agree, ranges differ by 7/6."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS)
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    exact, paper = fits["by_convention"]["exact"]["tnl"], fits["by_convention"]["paper"]["tnl"]
+    assert np.array(paper["range"]) == pytest.approx(np.array(exact["range"]) * 7 / 6)
+    assert paper["n_opt"]["exponent"] == pytest.approx(exact["n_opt"]["exponent"])
+    assert fits["conventions"]["C"] == "exact"
+    assert fits["conventions"]["N"] == "non-embedding parameters"
+    assert "20,000 tokens" in fits["conventions"]["L"]
+    assert [row["C"] for row in conventions_table(fits)] == ["exact", "paper", "6nd"]
+    assert "5·10¹⁰ to 5·10¹²" in extrapolation_text(fits)
+
+
+def test_a_convention_that_does_not_cover_an_architecture_is_left_out(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, tokens=BUDGETS, extra_seeds=())
+    for run in (tmp_path / "runs" / run_id / "run.json" for run_id in runs if run_id.startswith("tnl")):
+        record = json.loads(run.read_text())
+        del record["cost"]["flops_per_token_train"]["paper"]
+        run.write_text(json.dumps(record))
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert {name: set(archs) for name, archs in fits["by_convention"].items()} == {
+        "exact": {"llama", "tnl"},
+        "paper": {"llama"},
+        "6nd": {"llama", "tnl"},
+    }
+    json.dumps(fits, allow_nan=False)
+    fits = fit_study(load_tables(tmp_path, runs), settings(flops="paper"))
+    assert fits["archs"]["llama"]["fitted"]
+    assert "fit.flops = paper has no formula for it" in fits["archs"]["tnl"]["reason"]
+    json.dumps(fits, allow_nan=False)
+
+
+def test_held_out_loss_instead_of_training_loss(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    for run in runs:
+        size = run.split("-")[1]
+        steps = np.unique(np.geomspace(10, BUDGETS[size] // BATCH, 12).astype(int)).tolist()
+        write_evals(tmp_path, run, steps, (1.1 * power_world(SIZES[size], np.array(steps) * float(BATCH))).tolist())
+    fits = fit_study(load_tables(tmp_path, runs), settings(loss="validation"))
+    law = fits["archs"]["tnl"]["laws"]["loss"]
+    assert law["exponent"] == pytest.approx(-0.15, abs=0.005)
+    assert fits["archs"]["tnl"]["envelope"]["loss"][0] > 1.05 * float(power_world(25_000, np.array(5e10 / 6 / 25_000)))
+    assert "held-out" in fits["conventions"]["L"]
+
+
+def test_no_loss_of_warm_up_enters_a_law(tmp_path: Path) -> None:
+    """Losses halved in warm-up win the envelope there, are marked, and move neither other points nor L(C)."""
+
+    def spiked(n_params: float, n_tokens: np.ndarray) -> np.ndarray:
+        return power_world(n_params, n_tokens) * np.where(n_tokens <= 400_000, 0.5, 1.0)
+
+    told = []
+    for name, world in (("plain", power_world), ("spiked", spiked)):
+        runs = write_study(tmp_path / name, archs=("tnl",), tokens=BUDGETS, world=world, warmup_tokens=400_000)
+        chosen = settings(range={}, smoothing_tokens=100_000)
+        told.append(fit_study(load_tables(tmp_path / name, runs), chosen)["archs"]["tnl"])
+    plain, spiked_one = told
+    assert plain["range"][0] == pytest.approx(6 * 14_000 * 450_000)  # the whole window lies after warm-up
+    after = [why != "inside warm-up" for why in spiked_one["envelope"]["censored"]]
+    assert 10 < sum(after) < len(after)
+    losses = [np.array(one["envelope"]["loss"]) for one in told]
+    assert losses[1][after] == pytest.approx(losses[0][after], rel=1e-9)
+    assert spiked_one["laws"]["loss"]["n_points"] == sum(after)
+    assert spiked_one["laws"]["loss"]["exponent"] == pytest.approx(-0.15, abs=0.01)
+
+
+def test_what_counts_as_settled() -> None:
+    assert FitSettings(smoothing_tokens=100).settled_after(900) == 950
+    assert FitSettings(smoothing_tokens=100, smoothing_fraction=0.5).settled_after(900) == 1200
+    assert FitSettings(loss="validation").settled_after(900) == 900
+
+
+def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
+    runs = write_study(tmp_path, archs=("tnl",), tokens={s: BUDGETS[s] for s in list(SIZES)[:-1]}, extra_seeds=())
+    runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
+    fits = fit_study(load_tables(tmp_path, runs), settings())
+    assert fits["archs"]["tnl"]["n_runs"] == 5
+    assert f"{runs[-1]}: left out, done: it lacks more tokens than fit.smoothing_tokens" in notes(fits)
+
+
+def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:
+    """It is fitted while every token is seen once; the held-out loss is the one to fit otherwise."""
+    runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
+    corpus = {"splits": {"train": {"tokens": 4_000_000}}, "files": {}}
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    tables = load_tables(tmp_path, runs)
+    assert tables.runs["epochs"].max() == pytest.approx(1.5, rel=1e-2)
+    fits = fit_study(tables, settings())
+    assert not fits["archs"]["tnl"]["fitted"] and fits["by_convention"]["exact"] == {}
+    assert any("saw text more than once" in line and "set fit.loss to validation" in line for line in notes(fits))
+    assert laws_table(fits)[0]["alpha"] == "not fitted"
+    for run in runs:
+        write_evals(tmp_path, run, [100, 200, 400], [3.0, 2.0, 1.5])
+    assert fit_study(load_tables(tmp_path, runs), settings(loss="validation"))["archs"]["tnl"]["fitted"]
+    corpus["splits"]["train"]["tokens"] = 6_000_000
+    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(corpus))
+    assert fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["fitted"]

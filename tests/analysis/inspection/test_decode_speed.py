@@ -1,0 +1,60 @@
+"""The decode benchmark: constant states stay constant, LLaMA's cache grows with what was read."""
+
+import pytest
+import torch
+
+from analysis.inspection import decode_speed
+from analysis.inspection.decode_speed import decode_steps, figure
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import build_model
+from arch.presets import preset
+from flops.state import decode_state
+
+LENGTHS = (16, 1100)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_rows_tell_the_state_that_the_counts_tell(arch):
+    config = preset(arch, "6k", context_length=LENGTHS[-1])
+    rows = list(decode_steps(build_model(config).eval(), LENGTHS, batch=2))
+    assert [row["n_tokens"] for row in rows] == list(LENGTHS) and all(row["step_ms"] > 0 for row in rows)
+    for row in rows:
+        assert row["state_bytes"] == decode_state(config, row["n_tokens"])["bytes"]
+    assert (rows[0]["state_bytes"] == rows[1]["state_bytes"]) is (arch != "llama")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: CUDA graphs")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_step_can_be_recorded(arch):
+    model = build_model(preset(arch, "6k", context_length=LENGTHS[-1])).cuda().eval()
+    plain, recorded = (list(decode_steps(model, LENGTHS, 2, graph=graph)) for graph in (False, True))
+    assert [row["state_bytes"] for row in recorded] == [row["state_bytes"] for row in plain]
+    assert all(row["step_ms"] > 0 for row in recorded)
+
+
+def test_figure_has_a_line_for_each():
+    rows = [{"n_tokens": n, "step_ms": 1.0 + n, "state_bytes": 10} for n in (1024, 65536)]
+    drawn = figure({"llama": rows, "tnl": rows}, "title")
+    assert [trace.name for trace in drawn.data] == ["LLaMA", "TNL"]
+    assert list(drawn.layout.xaxis.ticktext) == ["1k", "64k"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lengths", "16,x"], "--lengths 16,x: write whole numbers, 1 or more"),
+        (["--lengths", "0"], "--lengths 0: write whole numbers, 1 or more"),
+        (["--batch", "0"], "--batch: must be 1 or more, not 0"),
+        (["--device", "moon"], "--device moon: this PyTorch finds no such device"),
+        (["--graph"], "--graph: cpu has no CUDA graphs"),
+        (["--archs", "llama,hgrn9"], "did you mean 'hgrn2'"),
+        (["--out", "file"], "--out file: cannot be made"),
+    ],
+)
+def test_bad_arguments_are_told_before_anything_is_measured(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(decode_speed, "measure", lambda *_: pytest.fail("it goes on to measure"))
+    with pytest.raises(InputError, match=message):
+        decode_speed.main(arguments)

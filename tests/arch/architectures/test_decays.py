@@ -1,0 +1,149 @@
+"""TNL's decays: the two rules of slopes, half-lives, which sizes have which rule, and the warning about drift."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from arch.architectures.tnl import decays
+from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes, log_decays, paper_slopes
+from arch.config import CHOICES, ModelConfig
+from arch.errors import InputError
+from arch.model.lm import build_model, load_model
+from arch.presets import PAPER, SIZES, TINY, preset
+from flops import count_params, train_flops_per_token
+from flops.cli import app
+from flops.shapes import free_shape
+
+# ln 2 over the fastest slope of ALiBi for 4, 6, 8, 12, 20 and 32 heads, in tokens
+PAPERS_HALF_LIVES = {"70m": 2.8, "160m": 1.4, "410m": 1.4, "1b": 1.0, "3b": 0.8, "7b": 0.8}
+
+
+def test_paper_slopes():
+    assert paper_slopes(4) == [0.25, 0.0625, 0.015625, 0.00390625]
+    assert paper_slopes(6) == [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125]
+    assert paper_slopes(12)[8:] == pytest.approx([0.7071, 0.3536, 0.1768, 0.0884], abs=1e-4)
+
+
+def test_the_papers_sizes_drift():
+    """With its own slopes the fastest half-life falls from 2.8 tokens to 0.8 as heads are added."""
+    assert tuple(PAPERS_HALF_LIVES) == tuple(PAPER)
+    found = {size: fastest_half_life(preset("tnl", size)) for size in PAPER}
+    assert {size: round(life, 1) for size, life in found.items()} == PAPERS_HALF_LIVES
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 12, 32])
+def test_fixed_slopes_begin_at_one_end_for_every_number_of_heads(heads):
+    slopes = fixed_slopes(heads)
+    assert len(slopes) == heads and slopes[0] == 2**-0.5
+    assert slopes == sorted(slopes, reverse=True) and slopes[-1] == pytest.approx(2 ** -(8 - 7.5 / heads))
+    for earlier, later in pairwise(slopes):
+        assert earlier / later == pytest.approx(2 ** (7.5 / heads))
+
+
+def test_the_range_is_tuned_in_one_place(monkeypatch):
+    monkeypatch.setattr(decays, "FASTEST_EXPONENT", 1.0)
+    monkeypatch.setattr(decays, "SLOWEST_EXPONENT", 3.0)
+    assert fixed_slopes(2) == [0.5, 0.25] and fixed_slopes(1) == [0.5]
+    assert tuple(decays.SLOPES) == CHOICES["decay_slopes"]
+
+
+@pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
+def test_layers_scale_the_slopes(slopes):
+    fastest = max(decays.SLOPES[slopes](4))
+    assert min(log_decays(0, 4, 4, slopes)) == pytest.approx(-fastest * (1 + 1e-5))
+    assert min(log_decays(1, 4, 4, slopes)) == pytest.approx(-fastest * 2 / 3, rel=1e-4)
+    assert min(log_decays(3, 4, 4, slopes)) == pytest.approx(-fastest * 1e-5)
+    assert all(math.isfinite(x) for x in log_decays(0, 1, 4, slopes))
+
+
+def test_tiny_presets_are_fixed_and_the_papers_keep_the_papers():
+    for size in SIZES:
+        assert preset("tnl", size).decay_slopes == ("fixed" if size in TINY else "paper")
+        assert preset("tnl", size, decay_slopes="paper").decay_slopes == "paper"
+    lives = {round(fastest_half_life(preset("tnl", size, n_heads=heads)), 9) for size in TINY for heads in (1, 2, 4)}
+    assert lives == {round(math.log(2) / 2**-0.5 / (1 + 1e-5), 9)}
+
+
+def test_free_shapes_follow_the_same_rule():
+    """From the parameters of the paper's smallest model on the paper's slopes, below it fixed ones."""
+    n_layers, d_model, d_ffn = PAPER["70m"]
+    same = free_shape("tnl", d_model, n_layers)
+    assert (same.d_ffn, same.decay_slopes) == (d_ffn, "paper")
+    assert free_shape("tnl", d_model, n_layers - 1).decay_slopes == "fixed"
+    assert free_shape("tnl", 128, 4).decay_slopes == "fixed" and free_shape("tnl", 4096, 32).decay_slopes == "paper"
+    assert free_shape("tnl", 128, 4, decay_slopes="paper").decay_slopes == "paper"
+    assert free_shape("cosformer2", 128, 4).arch == "cosformer2"  # whose rule says nothing of slopes
+
+
+def test_the_field_means_nothing_elsewhere_and_the_papers_are_no_part_of_an_identity():
+    with pytest.raises(InputError, match="decay_slopes means nothing to hgrn2, only to tnl: leave it out"):
+        preset("hgrn2", "14k", decay_slopes="fixed")
+    with pytest.raises(InputError, match=r"model\.decay_slopes must be one of paper, fixed, not 'alibi'"):
+        preset("tnl", "14k", decay_slopes="alibi")
+    stored = preset("tnl", "70m").to_dict()
+    del stored["decay_slopes"]  # of a version that had no such field
+    assert ModelConfig.from_dict(stored) == preset("tnl", "70m")
+    assert "decay_slopes" not in preset("tnl", "70m").identity()
+    assert preset("tnl", "14k").identity()["decay_slopes"] == "fixed"
+
+
+@pytest.mark.parametrize("slopes", CHOICES["decay_slopes"])
+def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
+    config = preset("tnl", "25k", decay_slopes=slopes, n_heads=4)
+    model = build_model(config)
+    for index, layer in enumerate(model.decoder.layers):
+        expected = torch.tensor(log_decays(index, 2, 4, slopes))
+        torch.testing.assert_close(layer.mixer.log_decay, expected, rtol=1e-7, atol=0)
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["decay_slopes"] == slopes
+    again = load_model(tmp_path)
+    ids = torch.arange(40)[None]
+    assert torch.equal(again(input_ids=ids).logits, model(input_ids=ids).logits)
+    naive = model(input_ids=ids, form="naive").logits
+    torch.testing.assert_close(model(input_ids=ids).logits, naive, rtol=1e-5, atol=1e-5)
+
+
+def test_slopes_cost_nothing():
+    paper, fixed = (preset("tnl", "410m", decay_slopes=slopes) for slopes in CHOICES["decay_slopes"])
+    assert count_params(paper) == count_params(fixed)
+    for convention in ("paper", "exact"):
+        assert train_flops_per_token(paper, convention) == train_flops_per_token(fixed, convention)
+
+
+def test_flops_count_takes_the_field():
+    told = CliRunner().invoke(app, ["count", "--arch", "tnl", "--size", "70m", "--set", "decay_slopes=fixed"])
+    assert told.exit_code == 0 and "tnl-70m (changed)" in told.output
+
+
+def test_drift_is_told_in_one_sentence():
+    sizes = [(size, preset("tnl", size)) for size in PAPER]
+    others = [(size, preset("hgrn2", size)) for size in PAPER]
+    assert drift([*others, *sizes]) == (
+        "tnl: decay slopes `paper` follow from the number of heads: the fastest half-life is 2.8 tokens at 70m and 0.8 "
+        "at 7b, which confounds TNL's law; model.decay_slopes: fixed avoids it"
+    )
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        [],
+        [("7b", preset("hgrn2", "7b"))],
+        [("70m", preset("tnl", "70m"))],
+        [(size, preset("tnl", size)) for size in ("160m", "410m")],  # 6 and 8 heads: 2^-1 is the fastest of both
+        [(size, preset("tnl", size, decay_slopes="fixed")) for size in PAPER],
+        [(size, preset("tnl", size)) for size in TINY],
+        [(size, preset("tnl", size, decay_slopes="paper", n_heads=2)) for size in TINY],
+    ],
+)
+def test_no_drift_no_sentence(models):
+    assert drift(models) is None
+
+
+def test_slopes_of_both_kinds_in_one_study_drift_too():
+    told = drift([("393k", preset("tnl", "393k")), ("70m", preset("tnl", "70m"))])
+    assert told is not None and "2.8 tokens at 70m and 1.0 at 393k" in told

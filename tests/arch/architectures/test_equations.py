@@ -1,0 +1,204 @@
+"""Whole models against the papers' equations, written out token by token in float64 from the trained-in weights alone.
+
+Nothing of arch but the parameters is used here: a gate on the wrong input, a norm in the wrong place or a decay of the
+wrong layer shows as a difference of order one.
+"""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from arch.config import ARCHS, CHOICES, ModelConfig
+from arch.model.lm import build_model
+
+CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
+SLOPES = {
+    "paper": (2.0**-4, 2.0**-8, 2.0**-2),  # ALiBi, three heads: those of two, then every second one of four
+    "fixed": (2.0**-0.5, 2.0**-3, 2.0**-5.5),
+}
+
+
+def silu(x: Tensor) -> Tensor:
+    return x / (1 + torch.exp(-x))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-x))
+
+
+def norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
+    """[T, d]"""
+    out = x / torch.sqrt((x**2).sum(-1, keepdim=True) / x.shape[-1] + 1e-6)
+    return out if weight is None else out * weight
+
+
+class Reference:
+    """One sequence through the equations; `self.w` holds the weights by name."""
+
+    def __init__(self, config: ModelConfig, weights: dict[str, Tensor]) -> None:
+        self.config, self.w = config, weights
+        self.p = config.d_model // config.n_heads
+
+    def logits(self, ids: list[int]) -> Tensor:
+        x = self.w["decoder.embedding.weight"][ids]
+        if self.config.arch == "cosformer2":
+            x = x + self.tpe(x)
+        for layer in range(self.config.n_layers):
+            at = f"decoder.layers.{layer}."
+            inner = norm(x, self.w.get(at + "mixer_norm.weight"))
+            x = x + getattr(self, self.config.arch)(inner, layer, at + "mixer.")
+            if self.config.arch.startswith("mamba"):
+                continue
+            inner = norm(x, self.w.get(at + "channel_norm.weight"))
+            gate = inner @ self.w[at + "channel.gate.weight"].T
+            gate = silu(gate) if self.config.arch == "llama" else gate
+            x = x + (inner @ self.w[at + "channel.up.weight"].T * gate) @ self.w[at + "channel.down.weight"].T
+        return norm(x, self.w.get("decoder.norm.weight")) @ self.w["decoder.embedding.weight"].T
+
+    def project(self, x: Tensor, at: str, name: str) -> list[Tensor]:
+        """[T, p] of each head."""
+        return list((x @ self.w[f"{at}project.{name}.weight"].T).split(self.p, dim=1))
+
+    def low_rank_gate(self, x: Tensor, at: str) -> Tensor:
+        return sigmoid(x @ self.w[at + "gate.down.weight"].T @ self.w[at + "gate.up.weight"].T)
+
+    def llama(self, x: Tensor, layer: int, at: str) -> Tensor:
+        def turned(v: Tensor, t: int) -> Tensor:
+            angles = torch.tensor([t * 10_000.0 ** (-2 * c / self.p) for c in range(self.p // 2)], dtype=torch.float64)
+            pairs = torch.complex(v[: self.p // 2], v[self.p // 2 :]) * torch.polar(torch.ones_like(angles), angles)
+            return torch.cat([pairs.real, pairs.imag])
+
+        heads = []
+        for q, k, v in zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True):
+            rows = []
+            for t in range(len(x)):
+                scores = torch.stack([turned(q[t], t) @ turned(k[s], s) for s in range(t + 1)]) / math.sqrt(self.p)
+                shares = torch.exp(scores - scores.max())
+                rows.append(shares / shares.sum() @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return torch.cat(heads, 1) @ self.w[at + "out.weight"].T
+
+    def tnl(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
+        for slope, (q, k, v) in zip(SLOPES[self.config.decay_slopes], parts, strict=True):
+            decay = math.exp(-slope * (1 - layer / (self.config.n_layers - 1) + 1e-5))
+            rows = []
+            for t in range(len(x)):
+                weights = [decay ** (t - s) * (silu(q[t]) @ silu(k[s])) for s in range(t + 1)]
+                rows.append(torch.stack(weights) @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def hgrn2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        powers = torch.exp(self.w["decoder.gamma"])
+        shares = powers / powers.sum(0)
+        bound = shares[1 : layer + 1].sum(0).split(self.p)  # the sum to `layer` without the first layer's share
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "forget", "value")), strict=True)
+        for b, (q, z, v) in zip(bound, parts, strict=True):
+            state, rows = torch.zeros(self.p, self.p, dtype=torch.float64), []
+            for t in range(len(x)):
+                f = b + (1 - b) * sigmoid(z[t])
+                state = f[:, None] * state + torch.outer(1 - f, v[t])
+                rows.append(silu(q[t]) @ state)
+            heads.append(torch.stack(rows))
+        return norm(torch.cat(heads, 1)) @ self.w[at + "out.weight"].T
+
+    def hgrn1(self, x: Tensor, layer: int, at: str) -> Tensor:
+        shares = torch.exp(self.w["decoder.gamma"]) / torch.exp(self.w["decoder.gamma"]).sum(0)
+        bound = sum((shares[i] for i in range(1, layer + 1)), torch.zeros_like(shares[0]))
+        w = {name: self.w[f"{at}project.{name}.weight"].T for name in ("input", "forget", "gate")}
+        form = self.config.hgrn1_state
+        turn = torch.exp(1j * self.w[at + "theta"]) if form == "complex" else 1
+        pairs = form in ("complex", "real")
+        state, rows = torch.zeros_like(bound, dtype=torch.complex128), []
+        for t in range(len(x)):
+            c = silu(x[t] @ w["input"])
+            lam = bound + (1 - bound) * sigmoid(x[t] @ w["forget"])
+            state = lam * turn * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if pairs else c)
+            both = torch.stack([state.real, state.imag], 1).flatten() if pairs else state.real
+            rows.append(sigmoid(x[t] @ w["gate"]) * both)
+        return norm(torch.stack(rows)) @ self.w[at + "out.weight"].T
+
+    def conv(self, x: Tensor, at: str) -> Tensor:
+        """[T, C]"""
+        w, rows = self.w[at + "conv.weight"], []
+        for t in range(len(x)):
+            past = [x[t - i] * w[:, w.shape[1] - 1 - i] for i in range(w.shape[1]) if t >= i]
+            rows.append(silu(sum(past) + self.w[at + "conv.bias"]))
+        return torch.stack(rows)
+
+    def mamba2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        d, heads, n = 2 * self.config.d_model, self.config.n_heads, self.config.ssm_state
+        z, u, step = (x @ self.w[at + "project.input.weight"].T).split([d, d + 2 * n, heads], 1)
+        v, key, query = self.conv(u, at).split([d, n, n], 1)
+        dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
+        rate, skip, p = -torch.exp(self.w[at + "A_log"]), self.w[at + "D"], d // heads
+        columns = []
+        for h in range(heads):
+            state, rows, values = torch.zeros(n, p, dtype=torch.float64), [], v[:, h * p : (h + 1) * p]
+            for t in range(len(x)):
+                state = torch.exp(rate[h] * dt[t, h]) * state + torch.outer(key[t], dt[t, h] * values[t])
+                rows.append(query[t] @ state + skip[h] * values[t])
+            columns.append(torch.stack(rows))
+        return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
+
+    def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
+        n, rank = self.config.ssm_state, self.config.dt_rank
+        u, z = (x @ self.w[at + "project.input.weight"].T).chunk(2, 1)
+        v = self.conv(u, at)
+        low, key, query = (v @ self.w[at + "select.weight"].T).split([rank, n, n], 1)
+        dt = torch.log(1 + torch.exp(low @ self.w[at + "step.weight"].T + self.w[at + "dt_bias"]))
+        rate = -torch.exp(self.w[at + "A_log"])
+        state, rows = torch.zeros_like(rate), []
+        for t in range(len(x)):
+            state = torch.exp(dt[t][:, None] * rate) * state + torch.outer(dt[t] * v[t], key[t])
+            rows.append((state * query[t]).sum(1) + self.w[at + "D"] * v[t])
+        return (torch.stack(rows) * silu(z)) @ self.w[at + "out.weight"].T
+
+    def cosformer2(self, x: Tensor, layer: int, at: str) -> Tensor:
+        heads = []
+        parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
+        for theta, (q, k, v) in zip(self.w[at + "theta"], parts, strict=True):
+            rows = []
+            for t in range(len(x)):
+                weights = [(silu(q[t]) * silu(k[s]) * torch.cos((t - s) * theta)).sum() for s in range(t + 1)]
+                rows.append(torch.stack(weights) @ v[: t + 1])
+            heads.append(torch.stack(rows))
+        return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
+
+    def tpe(self, x: Tensor) -> Tensor:
+        mix = self.w["decoder.tpe.mix"]
+        e = mix.shape[1]
+        poles = [math.exp(-1 / self.config.context_length ** (j / (e - 1))) for j in range(e)]
+        rows = []
+        for t in range(len(x)):
+            kernel = torch.stack([mix @ torch.tensor([p**k for p in poles], dtype=torch.float64) for k in range(t + 1)])
+            rows.append((kernel * x[: t + 1].flip(0)).sum(0))
+        return torch.stack(rows)
+
+
+@pytest.mark.parametrize(
+    "arch, changes",
+    [
+        *((arch, {}) for arch in ARCHS),
+        *(("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]),
+        ("tnl", {"decay_slopes": "fixed"}),
+    ],
+)
+def test_logits_equal_the_equations(arch, changes):
+    config = ModelConfig(arch=arch, **CONFIG, **changes, chunk_size=8, init_std=0.3)
+    model = build_model(config, seed=5)
+    with torch.no_grad():  # away from values that hide a mistake: equal bounds, weights of one
+        for index, parameter in enumerate(p for p in model.parameters() if p.dim() == 1 or p is model.decoder.gamma):
+            parameter += 0.5 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
+    model = model.double()
+    ids = torch.randint(0, 61, (37,), generator=torch.Generator().manual_seed(0))
+    reference = Reference(config, {name: p.detach() for name, p in model.named_parameters()}).logits(ids.tolist())
+    logits = model(input_ids=ids[None]).logits[0].detach()
+    # TNL's decays and Tpe's poles are constants of the model in fp32
+    tolerance = {"tnl": 1e-6, "cosformer2": 1e-6}.get(arch, 1e-10)
+    assert ((logits - reference).norm() / reference.norm()).item() < tolerance

@@ -1,0 +1,132 @@
+"""The flat copy of arch/hf/auto.py: complete, importable by itself, and equal to the sources but for import lines."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arch.hf.remote_code import AUTO_MAP, ROOT, flat, remote_code
+
+
+@pytest.fixture(scope="module")
+def code():
+    return remote_code()
+
+
+def test_the_library_finds_every_file(code, tmp_path):
+    """By its own function, which follows lines of one form only, docstrings included."""
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    for name, source in code.items():
+        (tmp_path / name).write_text(source)
+    found = {Path(file).name for file in get_relative_import_files(tmp_path / "hf.py")}
+    assert found | {"hf.py"} == code.keys()
+
+
+def test_only_import_lines_change(code):
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        name = flat(".".join(parts[:-1] if parts[-1] == "__init__" else parts)) + ".py"
+        if name not in code:
+            continue
+        header, *flattened = code[name].splitlines()
+        assert re.fullmatch(r"# generated from linear-scaling \S+", header)
+        original = path.read_text().splitlines()
+        assert len(flattened) == len(original)
+        changed = [(a, b) for a, b in zip(original, flattened, strict=True) if a != b]
+        assert all(a.lstrip().startswith("from .") and b.lstrip().startswith("from .") for a, b in changed), name
+        names = [a.partition(" import ")[2] == b.partition(" import ")[2] for a, b in changed]
+        assert all(names), name
+
+
+def test_no_file_needs_the_project(code):
+    for name, source in code.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                assert not {alias.name.split(".")[0] for alias in node.names} & {"arch", "data", "scaling"}, name
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level < 2, name
+                wanted = f"{node.module}.py" in code if node.level else node.module.split(".")[0] != "arch"
+                assert wanted, f"{name}:{node.lineno}"
+
+
+def test_the_flat_folder_computes_the_same(code, tmp_path):
+    """In a process of its own, as a package of any name, without transformers: the folder's lm.py."""
+    import torch
+
+    from arch.config import ARCHS
+    from arch.model.lm import build_model
+    from arch.presets import preset
+
+    (tmp_path / "copied").mkdir()
+    for name, source in code.items():
+        (tmp_path / "copied" / name).write_text(source)
+    script = f"""
+import sys, torch
+sys.path.insert(0, ".")
+from copied import lm, presets
+assert "arch" not in sys.modules and "transformers" not in sys.modules
+ids = torch.arange(20)[None]
+logits = {{arch: lm.build_model(presets.preset(arch, "14k"), 0)(ids).logits.detach() for arch in {ARCHS!r}}}
+torch.save(logits, "logits.pt")
+"""
+    subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, check=True)
+    found = torch.load(tmp_path / "logits.pt", weights_only=True)
+    for arch in ARCHS:
+        expected = build_model(preset(arch, "14k"), 0)(torch.arange(20)[None]).logits
+        assert torch.equal(found[arch], expected), arch
+
+
+def test_the_auto_map_names_classes_that_are_there(code):
+    for reference in AUTO_MAP.values():
+        module, name = reference.split(".")
+        classes = {node.name for node in ast.parse(code[f"{module}.py"]).body if isinstance(node, ast.ClassDef)}
+        assert name in classes
+
+
+def package(tmp_path, files):
+    for name, source in {"__init__.py": "", **files}.items():
+        path = tmp_path / "pack" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return tmp_path / "pack"
+
+
+def test_every_form_of_import(tmp_path):
+    hf = 'a = "é"; from .low import deep\nfrom {deep} import (\n    x,\n    y as z,\n)\nfrom .low import x\n'
+    files = {
+        "hf.py": hf.format(deep=".low.deep"),
+        "low/__init__.py": "from .deep import deep\nfrom ..top import t\n",
+        "low/deep.py": "def deep():\n    from ..top import t\n    from .other import *\n\n\nx = y = 1\n",
+        "low/other.py": "import os\nfrom os import path\n",
+        "top.py": "t = 1\n",
+        "unused.py": "",
+    }
+    code = remote_code(package(tmp_path, files))
+    assert {name: source.split("\n", 1)[1] for name, source in code.items()} == {
+        "hf.py": hf.format(deep=".low_deep"),
+        "low.py": "from .low_deep import deep\nfrom .top import t\n",
+        "low_deep.py": "def deep():\n    from .top import t\n    from .low_other import *\n\n\nx = y = 1\n",
+        "low_other.py": "import os\nfrom os import path\n",
+        "top.py": "t = 1\n",
+    }
+
+
+@pytest.mark.parametrize(
+    "source, problem",
+    [
+        ("from . import low", "import names from the module low"),
+        ("from .low import deep", "import names from the module deep"),
+        ("import pack.low", "write this import of pack as a relative one"),
+        ("from pack.low import x", "write this import of pack as a relative one"),
+        ("from .low \\\n    import x", "on one line"),
+        ("from .low.deep import x\nfrom .low_deep import x", "another module is low_deep.py too"),
+    ],
+)
+def test_imports_without_a_flat_form(source, problem, tmp_path):
+    files = {"hf.py": source, "low/__init__.py": "x = 1", "low/deep.py": "x = 1", "low_deep.py": "x = 2"}
+    with pytest.raises(ValueError, match=problem):
+        remote_code(package(tmp_path, files))

@@ -1,0 +1,209 @@
+"""Decoding with a state: the same tokens as reading everything again at each step."""
+
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.decode import choose, generate_tokens
+from arch.model.lm import build_model
+from arch.model.state import DecodeState
+from arch.presets import preset
+from flops.state import decode_state
+
+LONG = 2000
+
+
+def model_of(arch, dtype=torch.float64, **changes):
+    """A head of its own and init_std 0.15: an untrained model whose tokens do not repeat at once."""
+    config = preset(arch, "14k", init_std=0.15, tie_embeddings=False, **changes)
+    return build_model(config, seed=3).to(dtype).eval()
+
+
+def prompt(rows=1, length=9, seed=0):
+    return torch.randint(0, 257, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def generated(model, ids, n_new, **options):
+    return torch.stack(list(generate_tokens(model, ids, n_new, **options)), 1)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_greedy_is_the_argmax_of_full_passes(arch):
+    model, ids = model_of(arch), prompt(rows=3)
+    found = generated(model, ids, 12)
+    for step in range(12):
+        with torch.no_grad():
+            assert torch.equal(model(ids).logits[:, -1].argmax(-1), found[:, step])
+        ids = torch.cat([ids, found[:, step : step + 1]], 1)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_decoding_goes_on_from_states_joined_to_a_batch(arch):
+    """Two rows that read their beginnings apart, joined, against both read whole."""
+    model, ids = model_of(arch), prompt(rows=2, length=20)
+    with torch.inference_mode():
+        apart = [model(row[None, :14], keep_state=True).state for row in ids]
+    joined = DecodeState.concat(apart)
+    for row, state in enumerate(apart):
+        for found, expected in zip(joined.select(torch.tensor([row])).tensors(), state.tensors(), strict=True):
+            assert torch.equal(found, expected)
+    assert torch.equal(generated(model, ids[:, 14:], 8, state=joined), generated(model, ids, 8))
+
+
+def test_states_that_are_no_batch():
+    model, other = model_of("llama"), model_of("tnl")
+    with torch.inference_mode():
+        short, long = (model(prompt(length=n), keep_state=True).state for n in (3, 4))
+        masked = model(prompt(), attention_mask=torch.tensor([[0] + [1] * 8]), keep_state=True).state
+        strange = other(prompt(), keep_state=True).state
+    for states, told in (([short, long], "3, 4"), ([masked, masked], "padding"), ([short, strange], "another model")):
+        with pytest.raises(InputError, match=told):
+            DecodeState.concat(states)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_2000_greedy_steps_are_those_of_the_parallel_form(arch):
+    """The same tokens in float64, from a state that does not grow (LLaMA's: by 2 n d numbers a layer)."""
+    model, ids = model_of(arch), prompt()
+    config, n_bytes, tokens = model.model_config, {}, []
+    steps = generate_tokens(model, ids, LONG)
+    for token in steps:
+        tokens.append(token)
+        n_bytes[len(tokens)] = steps.state.n_bytes
+    everything = torch.cat([ids, torch.stack(tokens, 1)], 1)
+    with torch.inference_mode():
+        parallel = model(everything[:, :-1]).logits[0, ids.shape[1] - 1 :]
+    assert torch.equal(parallel.argmax(-1), everything[0, ids.shape[1] :]) and len(everything.unique()) > 10
+    if arch == "llama":  # the newest token has not been read
+        cached = {n: 2 * (ids.shape[1] + n - 1) * config.d_model * config.n_layers for n in (10, LONG)}
+        assert all(n_bytes[n] == 8 * cached[n] + 8 for n in cached)
+    else:
+        assert n_bytes[10] == n_bytes[LONG]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_2000_steps_in_fp32(arch):
+    """Logits of a state that read 2,000 tokens one by one, to 1e-4, the same likeliest token wherever it is one. The
+    state has the size that flops says."""
+    model, ids = model_of(arch, torch.float32), prompt(length=LONG)
+    state, logits = None, []
+    with torch.inference_mode():
+        for token in ids.unbind(1):
+            output = model(token[:, None], state=state, keep_state=True, form="naive")
+            state = output.state
+            logits.append(output.logits[0])
+            if len(logits) in (10, LONG):
+                assert state.n_bytes == decode_state(model.model_config, len(logits))["bytes"]
+        found, expected = torch.cat(logits), model(ids).logits[0]
+    assert (found - expected).abs().max() < 1e-4
+    best = expected.topk(2, -1).values
+    clear = best[:, 0] - best[:, 1] > 1e-3
+    assert clear.sum() > 0.9 * LONG and torch.equal(found.argmax(-1)[clear], expected.argmax(-1)[clear])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_left_padded_rows_are_the_single_rows(arch):
+    model = model_of(arch)
+    rows = [prompt(length=n, seed=n) for n in (3, 9, 6)]
+    ids = torch.cat([torch.nn.functional.pad(row, (9 - row.shape[1], 0), value=7) for row in rows])
+    mask = torch.cat([torch.nn.functional.pad(torch.ones_like(row), (9 - row.shape[1], 0)) for row in rows])
+    together = generated(model, ids, 20, attention_mask=mask)
+    assert torch.equal(together, torch.cat([generated(model, row, 20) for row in rows]))
+
+
+def test_a_seed_gives_the_same_draws():
+    model, ids = model_of("tnl"), prompt(rows=2)
+    options = {"temperature": 1.3, "top_k": 50, "top_p": 0.95}
+    first = generated(model, ids, 15, seed=1, **options)
+    torch.rand(3)  # the draws do not depend on PyTorch's own generator
+    assert torch.equal(first, generated(model, ids, 15, seed=1, **options))
+    assert not torch.equal(first, generated(model, ids, 15, seed=2, **options))
+
+
+def test_the_draws_are_those_of_the_softmax():
+    logits = torch.tensor([[0.0, 1.0, 2.0, -1.0]])
+    temperature = 0.7
+    draws = choose(logits.expand(20_000, -1), temperature, 0, 1.0, generator())
+    shares = torch.bincount(draws, minlength=4) / len(draws)
+    torch.testing.assert_close(shares, (logits[0] / temperature).softmax(-1), atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "support"),
+    [
+        (0, 1.0, {0, 1, 2, 3}),
+        (1, 1.0, {2}),
+        (2, 1.0, {1, 2}),
+        (9, 1.0, {0, 1, 2, 3}),
+        (0, 0.39, {2}),  # shares 0.4, 0.3, 0.2, 0.1
+        (0, 0.41, {1, 2}),
+        (0, 0.75, {0, 1, 2}),
+        (2, 0.55, {2}),  # 0.4 / 0.7 of what top_k leaves
+        (0, 1e-9, {2}),
+    ],
+)
+def test_top_k_and_top_p_restrict_the_support(top_k, top_p, support):
+    logits = torch.tensor([0.2, 0.3, 0.4, 0.1]).log().expand(3000, -1)
+    assert set(choose(logits, 1.0, top_k, top_p, generator()).tolist()) == support
+
+
+def test_top_k_takes_k_of_equal_logits():
+    assert len(choose(torch.zeros(500, 6), 1.0, 3, 1.0, generator()).unique()) == 3
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-6])
+def test_a_tiny_temperature_is_greedy(temperature):
+    logits = torch.randn(5, 40, generator=generator())
+    assert torch.equal(choose(logits, temperature, 0, 1.0, generator()), logits.argmax(-1))
+
+
+def test_rows_that_ended_stay_there():
+    model, ids = model_of("hgrn2"), prompt(rows=4)
+    free = generated(model, ids, 30)
+    eos = int(free[0, 4])
+    ended = generated(model, ids, 30, eos_id=eos)
+    for row, expected in zip(ended, free, strict=True):
+        met = (expected == eos).nonzero()
+        first = int(met[0]) if len(met) else 30
+        assert torch.equal(row[:first], expected[: len(row)][:first]) and (row[first:] == eos).all()
+    alone = generated(model, ids[:1], 30, eos_id=eos)
+    assert alone[0].tolist() == free[0, : alone.shape[1]].tolist() and alone[0, -1] == eos
+    assert alone.shape[1] == int((free[0] == eos).nonzero()[0]) + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"n_new": 0}, "n_new"),
+        ({"n_new": 2.0}, "n_new"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 1 << 63}, "seed"),
+        ({"eos_id": 257}, "outside the vocabulary"),
+        ({"input_ids": torch.zeros(1, 0, dtype=torch.int64)}, "at least one token"),
+        ({"input_ids": torch.tensor([[1, 257]])}, "outside the vocabulary"),
+        ({"attention_mask": torch.tensor([[1, 0]])}, "left"),
+    ],
+)
+def test_bad_values(options, told):
+    values = {"input_ids": torch.tensor([[1, 2]]), "n_new": 3} | options
+    with pytest.raises(InputError, match=told) as error:
+        list(generate_tokens(model_of("llama"), values.pop("input_ids"), values.pop("n_new"), **values))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_model_is_told():
+    model = model_of("tnl")
+    with torch.no_grad():
+        model.decoder.embedding.weight[5] = float("nan")
+    with pytest.raises(InputError, match="not finite"):
+        next(generate_tokens(model, torch.tensor([[1, 5]]), 3))

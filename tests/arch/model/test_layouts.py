@@ -1,0 +1,265 @@
+"""Whole models: padding, packed documents and a carried state change nothing but the layout. fp64."""
+
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import build_model
+from arch.presets import preset
+from tests.arch.model.test_model import tokens
+
+LENGTHS = [1, 37, 64, 2, 32]  # of packed documents: of one token, across chunks of 32, aligned with them
+CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+def model_of(arch):
+    model = build_model(preset(arch, "25k", init_std=0.1), seed=1).double()
+    with torch.no_grad():  # away from the start, where gates of all tokens are much alike
+        for index, parameter in enumerate(model.parameters()):
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)).double()
+    return model
+
+
+def packed(model):
+    """ids [1, T] of documents one after the other, their ids, and each alone [1, n]."""
+    ids = tokens(model.model_config, rows=1, length=sum(LENGTHS), seed=5)
+    documents = torch.repeat_interleave(torch.tensor([7, 3, 4, 3, 9]), torch.tensor(LENGTHS))[None]
+    return ids, documents, list(ids.split(LENGTHS, 1))
+
+
+@pytest.mark.parametrize("form", [None, "naive"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_packed_documents_are_each_as_if_alone(arch, form):
+    """Logits, loss and the gradient of every parameter."""
+    model = model_of(arch)
+    ids, documents, alone = packed(model)
+    targets = ids.roll(-1, 1)
+    targets[:, -1] = -100
+    together = model(input_ids=ids, targets=targets, documents=documents, form=form)
+    grads = torch.autograd.grad(together.loss, list(model.parameters()))
+    separate = [model(input_ids=document, form=form).logits for document in alone]
+    torch.testing.assert_close(together.logits, torch.cat(separate, 1), **CLOSE)
+    losses = [
+        torch.nn.functional.cross_entropy(logits[0, :-1], document[0, 1:], reduction="sum")
+        for logits, document in zip(separate, alone, strict=True)
+    ]
+    loss = sum(losses) / (sum(LENGTHS) - len(LENGTHS))
+    torch.testing.assert_close(together.loss, loss, **CLOSE)
+    for (name, parameter), grad in zip(model.named_parameters(), grads, strict=True):
+        reference = torch.autograd.grad(loss, parameter, retain_graph=True)[0]
+        torch.testing.assert_close(grad, reference, rtol=1e-7, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_nothing_leaks_across_a_boundary(arch):
+    """Changing every token of one document changes no bit of another one's logits; without ids it does."""
+    model = model_of(arch)
+    ids, documents, _ = packed(model)
+    other = ids.clone()
+    other[:, 1:38] = (other[:, 1:38] + 1) % model.model_config.vocab_size
+    first, second = (model(input_ids=x, documents=documents).logits for x in (ids, other))
+    same = (first == second).all(-1)[0]
+    assert same[0] and same[38:].all() and not same[1:38].any()
+    first, second = (model(input_ids=x).logits for x in (ids, other))
+    assert not (first == second).all(-1)[0, 38:].all()
+
+
+@pytest.mark.parametrize("form", [None, "naive"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_padding_at_either_end_changes_nothing(arch, form):
+    model = model_of(arch)
+    lengths, widest = [1, 40, 70], 70
+    alone = [tokens(model.model_config, rows=1, length=n, seed=n) for n in lengths]
+    plain = [model(input_ids=ids, form=form, keep_state=True) for ids in alone]
+    for left in (True, False):
+        ids = torch.full((3, widest), 11)
+        mask = torch.zeros(3, widest, dtype=torch.int64)
+        spans = [slice(widest - n, widest) if left else slice(0, n) for n in lengths]
+        for row, span in enumerate(spans):
+            ids[row, span] = alone[row]
+            mask[row, span] = 1
+        out = model(input_ids=ids, attention_mask=mask, form=form, keep_state=left)
+        assert torch.isfinite(out.logits).all()
+        for row, span in enumerate(spans):
+            torch.testing.assert_close(out.logits[row : row + 1, span], plain[row].logits, **CLOSE)
+        if left and arch != "llama":
+            assert out.state.seen.tolist() == lengths
+            for layer in range(model.model_config.n_layers):
+                for name, state in out.state.layers[layer].items():
+                    for row in range(3):
+                        torch.testing.assert_close(state[row], plain[row].state.layers[layer][name][0], **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_carried_state_is_as_good_as_the_tokens(arch, padded):
+    """In pieces of any length, one token too; with left padding in the first."""
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=3, length=90)
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[0, :5] = 0
+        mask[2, :33] = 0
+    whole = model(input_ids=ids, attention_mask=mask).logits
+    parts, state, read = [], None, 0
+    for size in (40, 1, 1, 32, 13, 3):
+        read += size
+        out = model(input_ids=ids[:, read - size : read], attention_mask=mask[:, :read], state=state, keep_state=True)
+        parts.append(out.logits)
+        state = out.state
+    kept = mask.bool()
+    torch.testing.assert_close(torch.cat(parts, 1)[kept], whole[kept], **CLOSE)
+    picked = state.select(torch.tensor([2, 2, 0]))
+    step = model(input_ids=ids[[2, 2, 0], :1], state=picked).logits
+    torch.testing.assert_close(step, model(input_ids=ids[:, :1], state=state).logits[[2, 2, 0]], **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_logits_to_keep(arch):
+    model = model_of(arch)
+    ids = tokens(model.model_config)
+    torch.testing.assert_close(
+        model(input_ids=ids, logits_to_keep=3).logits, model(input_ids=ids).logits[:, -3:], rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_gradient_checkpointing_changes_no_bit(arch):
+    model = build_model(preset(arch, "25k"), seed=1)
+    ids = tokens(model.model_config)
+    grads = []
+    for on in (False, True):
+        model.decoder.gradient_checkpointing = on
+        model.zero_grad()
+        model(input_ids=ids, targets=ids.roll(-1, 1)).loss.backward()
+        grads.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*grads, strict=True))
+
+
+def test_gradient_checkpointing_keeps_less():
+    """Bytes saved for the backward pass of eight layers."""
+    saved = []
+    for on in (False, True):
+        model = build_model(preset("hgrn2", "25k", n_layers=8), seed=1)
+        model.decoder.gradient_checkpointing = on
+        ids, sizes = tokens(model.model_config, rows=4, length=256), {}
+
+        def pack(x, sizes=sizes):
+            sizes[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            loss = model(input_ids=ids, targets=ids).loss
+        assert torch.isfinite(loss)
+        saved.append(sum(sizes.values()))
+    assert saved[1] < saved[0] / 3
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"input_ids": torch.zeros(1, 0, dtype=torch.int64)}, "at least one token"),
+        ({"input_ids": torch.tensor([[1, 257]])}, "token id 257 is outside the vocabulary 0 .. 256"),
+        ({"input_ids": torch.tensor([[1, -5]])}, "token id -5 is outside"),
+        ({"input_ids": torch.tensor([[1.0]])}, "input_ids are float32"),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(2, 3)}, "one entry a token"),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.ones(1, 4)}, "one entry a token"),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "attention_mask": torch.tensor([[1, 0, 1]])}, "between"),
+        (
+            {
+                "input_ids": torch.ones(1, 3, dtype=torch.int64),
+                "attention_mask": torch.tensor([[1, 1, 0]]),
+                "keep_state": True,
+            },
+            "pad on the left",
+        ),
+        ({"input_ids": torch.ones(1, 3, dtype=torch.int64), "documents": torch.ones(1, 2)}, "documents has shape"),
+        (
+            {
+                "input_ids": torch.ones(1, 2, dtype=torch.int64),
+                "documents": torch.ones(1, 2),
+                "attention_mask": torch.ones(1, 2),
+            },
+            "a document of its own",
+        ),
+    ],
+)
+def test_bad_inputs_are_named(arguments, message):
+    model = build_model(preset("hgrn2", "14k"), seed=0)
+    with pytest.raises(InputError, match=message):
+        model(**arguments)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("last", [1, 2, 30])
+def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
+    """Also where the last is shorter than Mamba's convolution, and for LLaMA, which keeps every token."""
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=60)
+    documents = (torch.arange(40) >= 40 - last).long().expand(2, -1)
+    state = model(input_ids=ids[:, :40], documents=documents, keep_state=True).state
+    alone = model(input_ids=ids[:, 40 - last :]).logits[:, last:]
+    torch.testing.assert_close(model(input_ids=ids[:, 40:], state=state).logits, alone, **CLOSE)
+    for token in range(40, 60):
+        out = model(input_ids=ids[:, token : token + 1], state=state, keep_state=True)
+        state = out.state
+        torch.testing.assert_close(out.logits, alone[:, token - 40 : token - 39], **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_padding_after_a_state(arch):
+    """On the right it changes nothing; on the left, where Tpe and convolutions would read it, it is refused."""
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=40)
+    state = model(input_ids=ids[:, :20], keep_state=True).state
+    mask = torch.ones(2, 20, dtype=torch.int64)
+    mask[1, 13:] = 0
+    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, state=state).logits
+    torch.testing.assert_close(out[mask == 1], model(input_ids=ids).logits[:, 20:][mask == 1], **CLOSE)
+    with pytest.raises(InputError, match="between the state's tokens and these"):
+        model(input_ids=ids[:, 20:], attention_mask=mask.flip(1), state=state)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_another_models_state_is_refused(arch):
+    model = model_of(arch)
+    ids = tokens(model.model_config, rows=2, length=4)
+    for other in (a for a in ARCHS if a != arch):
+        state = build_model(preset(other, "14k"), 0)(input_ids=ids, keep_state=True).state
+        with pytest.raises(InputError, match=f"another model's: arch is '{other}' there and '{arch}' here"):
+            model(input_ids=ids, state=state)
+    deeper = build_model(preset(arch, "25k", init_std=0.1, n_layers=5), 0)(input_ids=ids, keep_state=True).state
+    with pytest.raises(InputError, match=f"n_layers is 5 there and {model.model_config.n_layers} here"):
+        model(input_ids=ids, state=deeper)
+    state = model(input_ids=ids, keep_state=True).state
+    with pytest.raises(InputError, match="the state is of 2 rows, input_ids of 1"):
+        model(input_ids=ids[:1], state=state)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_padding_does_not_count_in_the_loss(left):
+    """Whatever its targets are."""
+    model = model_of("tnl")
+    ids = tokens(model.model_config, rows=1, length=30)
+    part = slice(10, 30) if left else slice(0, 20)
+    mask = torch.zeros_like(ids)
+    mask[:, part] = 1
+    padded = model(input_ids=ids, targets=ids, attention_mask=mask).loss
+    torch.testing.assert_close(padded, model(input_ids=ids[:, part], targets=ids[:, part]).loss, **CLOSE)
+
+
+@pytest.mark.parametrize("arguments", [{"targets": torch.ones(3, 2)}, {"targets": torch.ones(2, 3), "keep": 2}])
+def test_targets_that_are_not_the_logits(arguments):
+    """Three rows of two are as many numbers as two rows of three."""
+    model = build_model(preset("hgrn2", "14k"), seed=0)
+    targets, keep = arguments["targets"].long(), arguments.get("keep", 0)
+    with pytest.raises(InputError, match="one target a token"):
+        model(input_ids=torch.ones(2, 3, dtype=torch.int64), targets=targets, logits_to_keep=keep)
+
+
+@pytest.mark.parametrize("count", [-1, torch.tensor([1]), 1.0])
+def test_logits_to_keep_is_a_number(count):
+    model = build_model(preset("hgrn2", "14k"), seed=0)
+    with pytest.raises(InputError, match="logits_to_keep must be a number of tokens"):
+        model(input_ids=torch.ones(2, 3, dtype=torch.int64), logits_to_keep=count)

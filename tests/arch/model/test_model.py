@@ -1,0 +1,273 @@
+"""Whole models: causality, batching, initialisation, forms, files."""
+
+import math
+
+import pytest
+import torch
+
+from arch.architectures.common.forget_gates import lower_bounds
+from arch.config import ARCHS, KNOWN, ModelConfig
+from arch.errors import InputError
+from arch.model.lm import LanguageModel, build_model, load_model
+from arch.model.state import DecodeState
+from arch.presets import PAPER, SIZES, preset
+
+
+def tokens(config, rows=2, length=70, seed=0):
+    return torch.randint(0, config.vocab_size, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("changed", [0, 31, 32, 50, 69])
+def test_causality(arch, changed):
+    """Changing token t changes no logit before t, and some logit from t on."""
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1).double()
+    ids = tokens(config)
+    other = ids.clone()
+    other[:, changed] = (other[:, changed] + 1) % config.vocab_size
+    difference = (model(input_ids=ids).logits - model(input_ids=other).logits).abs().amax((0, 2))
+    assert (difference[:changed] == 0).all()
+    assert difference[changed] > 0
+    if changed < 60:
+        assert (difference[changed + 1 :] > 0).any()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_batch_of_one_equals_a_row_of_a_batch(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1)
+    ids = tokens(config, rows=5)
+    together = model(input_ids=ids).logits
+    alone = torch.cat([model(input_ids=ids[i : i + 1]).logits for i in range(5)])
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_forms_agree(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, seed=1).double()
+    ids = tokens(config)
+    torch.testing.assert_close(
+        model(input_ids=ids, form="naive").logits, model(input_ids=ids).logits, rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_initialisation_by_group(arch):
+    config = preset(arch, "393k", n_layers=8)
+    model = build_model(config, seed=0)
+    spread = []  # Mamba2's A, of all layers
+    for name, parameter in model.named_parameters():
+        if name.endswith(("mixer.out.weight", "channel.down.weight")):
+            writers = 8 if arch.startswith("mamba") else 16
+            assert parameter.std().item() == pytest.approx(0.02 / math.sqrt(writers), rel=0.05), name
+        elif name.endswith(".dt_bias"):
+            dt = torch.nn.functional.softplus(parameter)
+            assert dt.min() >= 0.99e-3 and dt.max() <= 0.101, name
+            if len(dt) > 100:  # log-uniform, over two decades
+                assert dt.log10().mean().item() == pytest.approx(-2, abs=0.15), name
+                assert dt.log10().std().item() == pytest.approx(2 / math.sqrt(12), rel=0.15), name
+        elif name.endswith((".conv.weight", ".conv.bias")):
+            assert 0.45 < parameter.abs().max() <= 0.5 and abs(parameter.mean().item()) < 0.05, name
+        elif name.endswith(".step.weight"):
+            limit = parameter.shape[1] ** -0.5
+            assert 0.95 * limit < parameter.abs().max() <= limit, name
+        elif name.endswith(".D"):
+            assert (parameter == 1).all(), name
+        elif name.endswith(".A_log"):
+            assert parameter.min() >= 0 and parameter.max() <= math.log(16) + 1e-6, name
+            if arch == "mamba1":
+                torch.testing.assert_close(parameter.exp(), torch.arange(1.0, 17).expand_as(parameter))
+            else:
+                spread.append(parameter.exp().detach())
+        elif name.endswith("gamma"):
+            bounds = lower_bounds(parameter)
+            torch.testing.assert_close(bounds[:, 0], torch.arange(8) / 8)
+        elif name.endswith("theta"):
+            flat = parameter.flatten()
+            assert flat[0] == 1 and flat[-1].item() == pytest.approx(10_000 ** (-2 * 127 / 128))
+        elif name.endswith("tpe.mix"):
+            assert parameter[:, 0].std() > 3 * parameter[:, -1].std()  # slow poles sum over many tokens
+        elif name.endswith("norm.weight"):
+            assert (parameter == 1).all(), name
+        else:
+            assert parameter.std().item() == pytest.approx(0.02, rel=0.05), name
+            assert abs(parameter.mean().item()) < 2e-3, name
+    if spread:  # uniform within 1 .. 16
+        rates = torch.cat(spread)
+        assert rates.mean().item() == pytest.approx(8.5, abs=3) and 2 < rates.std() < 6 and len(rates.unique()) > 8
+
+
+@pytest.mark.parametrize("size, context", [("14k", 256), ("393k", 256), ("70m", 2048)])
+def test_tpe_starts_at_half_the_embedding_at_every_width_and_context(size, context):
+    from arch.model.mixer import Stream
+
+    model = build_model(preset("cosformer2", size, n_layers=1, context_length=context, vocab_size=64), seed=0)
+    x = torch.randn(4, context, model.model_config.d_model, generator=torch.Generator().manual_seed(1))
+    added = model.decoder.tpe(x, Stream(torch.arange(context)), {})[0] - x
+    assert added[:, context // 2 :].std().item() == pytest.approx(0.5, rel=0.15)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_same_seed_same_bits(arch):
+    config = preset(arch, "14k")
+    first, second, other = build_model(config, 3), build_model(config, 3), build_model(config, 4)
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.lm_head.weight, other.lm_head.weight)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("arch", KNOWN)
+def test_what_modules_fill_themselves_with_is_nowhere(arch, tied):
+    """It is left out where a model is built: after it, and without it, initialisation by the seed gives the same."""
+    config = preset(arch, "14k", tie_embeddings=tied)
+    filled = LanguageModel(config)
+    filled.reset_parameters(3)
+    for (name, found), expected in zip(build_model(config, 3).named_parameters(), filled.parameters(), strict=True):
+        assert torch.equal(found, expected), name
+
+
+def test_every_parameter_has_a_gradient():
+    for arch in ARCHS:
+        config = preset(arch, "14k")
+        model = build_model(config, 0)
+        ids = tokens(config)
+        model(input_ids=ids, targets=ids).loss.backward()
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+            # the lower bound of the first layer is 0 whatever gamma is, but the softmax couples all layers
+            assert parameter.grad.abs().sum() > 0, name
+
+
+def test_weight_decay_leaves_vectors_and_time_scales_alone():
+    for arch in ARCHS:
+        model = build_model(preset(arch, "14k"), 0)
+        excluded, names = model.no_weight_decay(), dict(model.named_parameters())
+        assert excluded <= names.keys()
+        assert {name for name, p in names.items() if p.dim() < 2} <= excluded
+        assert {name for name in names if name.endswith(("theta", "gamma", "A_log", "D", "dt_bias"))} <= excluded
+        scales = ("theta", "gamma", "A_log", "D", "dt_bias")
+        assert all(names[name].dim() < 2 or name.endswith(scales) for name in excluded)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_only_position_differences_matter(arch):
+    """Also at t = 10^6: angles are formed in float64."""
+    config = preset(arch, "55k")
+    model = build_model(config, 0)
+    ids = tokens(config)
+    late = DecodeState(config, torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
+    torch.testing.assert_close(
+        model(input_ids=ids).logits, model(input_ids=ids, state=late).logits, rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_autocast_keeps_the_loss_in_fp32(arch):
+    config = preset(arch, "55k")
+    model = build_model(config, 0)
+    ids = tokens(config)
+    full = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(full.item(), rel=1e-2) and mixed.item() != full.item()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("tied", [True, False])
+def test_save_and_load(arch, tied, tmp_path):
+    config = preset(arch, "14k", tie_embeddings=tied)
+    model = build_model(config, 0)
+    model.save_pretrained(tmp_path)
+    ids = tokens(config)
+    assert torch.equal(load_model(tmp_path)(input_ids=ids).logits, model(input_ids=ids).logits)
+    model.save_pretrained(tmp_path, torch.bfloat16)
+    rounded = load_model(tmp_path)
+    for name, parameter in model.named_parameters():
+        expected = parameter if name in model.keep_fp32() else parameter.bfloat16().float()
+        assert torch.equal(dict(rounded.named_parameters())[name], expected), name
+
+
+def test_load_names_the_first_mismatch(tmp_path):
+    with pytest.raises(InputError, match="no model here"):
+        load_model(tmp_path)
+    build_model(preset("tnl", "14k"), 0).save_pretrained(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"d_ffn": 64', '"d_ffn": 72'))
+    with pytest.raises(InputError, match=r"channel\.up\.weight.*\[64, 24\].*\[72, 24\]"):
+        load_model(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(InputError, match=r"model\.safetensors: is damaged"):
+        load_model(tmp_path)
+    for text in ("{", "[1]"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(InputError, match=r"config\.json: is no JSON object"):
+            load_model(tmp_path)
+
+
+def test_every_preset_can_be_built():
+    """On the meta device, so that 7B fits."""
+    for arch in ARCHS:
+        for size in SIZES:
+            with torch.device("meta"):
+                model = LanguageModel(preset(arch, size))
+            if size in PAPER:
+                config = model.model_config
+                assert config.head_dim == 128 or (arch.startswith("mamba") and config.inner_dim // config.n_heads == 64)
+
+
+def test_what_follows_from_the_width_follows_a_changed_width():
+    config = preset("mamba1", "25k")
+    assert (config.dt_rank, config.replace(d_model=64).dt_rank) == (2, 4)
+    assert config.replace(dt_rank=3).replace(d_model=64).dt_rank == 3
+
+
+def test_a_field_of_one_architecture_is_no_data_of_another():
+    """So that the runs of an architecture keep their hash when another one gets a field."""
+    assert "ssm_state" not in preset("tnl", "14k").to_dict()
+    config = preset("mamba2", "14k", ssm_state=5, conv_width=3)
+    assert ModelConfig.from_dict(config.to_dict()) == config and config.to_dict()["ssm_state"] == 5
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_are_roughly_what_their_names_say(size):
+    """Non-embedding parameters within 35% of LLaMA's, whatever a layer is made of."""
+    counts = {}
+    for arch in ARCHS:
+        with torch.device("meta"):
+            decoder = LanguageModel(preset(arch, size)).decoder
+        counts[arch] = sum(p.numel() for p in decoder.layers.parameters())
+    assert all(abs(count / counts["llama"] - 1) < 0.35 for count in counts.values()), counts
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"d_model": 97}, "not divisible by model.n_heads"),
+        ({"n_layers": 0}, "n_layers must be a positive integer"),
+        ({"d_ffn": -4}, "d_ffn must be a positive integer"),
+        ({"norm": "rmss"}, "did you mean 'rms'"),
+        ({"arch": "hgrn3"}, "did you mean 'hgrn2'"),
+        ({"chunk_size": 48}, "power of two"),
+        ({"d_mdel": 96}, "did you mean 'd_model'"),
+        ({"gate_rank": 0}, "gate_rank must be a positive integer"),
+        ({"arch": "mamba2", "ssm_state": 0}, "ssm_state must be a positive integer"),
+        ({"arch": "mamba1", "dt_rank": -1}, "dt_rank must be a positive integer"),
+        ({"arch": "mamba1", "conv_width": 0}, "conv_width must be a positive integer"),
+    ],
+)
+def test_bad_configurations(changes, message):
+    with pytest.raises(InputError, match=message):
+        ModelConfig.from_dict(preset("hgrn2", "221k").to_dict() | changes)
+
+
+def test_decays_of_tnl_are_no_weights():
+    """Neither a dtype nor empty memory takes them away."""
+    model = build_model(preset("tnl", "98k", context_length=64))
+    decays = [layer.mixer.log_decay for layer in model.decoder.layers]
+    model.bfloat16().to("meta").to_empty(device="cpu")
+    for layer, expected in zip(model.decoder.layers, decays, strict=True):
+        assert layer.mixer.log_decay.dtype == torch.float32 and torch.equal(layer.mixer.log_decay, expected)

@@ -1,0 +1,70 @@
+"""Compiles every Triton kernel that an operation launches, for a GPU that need not be there, and prints what it needs.
+
+    python -m tests.arch.ops.compile_kernels 80 hgrn2 128 '{}'    compute capability, benchmark's case, head size, sizes
+
+One JSON line a kernel: name, shared memory in bytes. Run without TRITON_INTERPRET.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from .compare import too_wide
+
+
+class Device:
+    """What Triton asks a driver before it compiles."""
+
+    def __init__(self, capability: int) -> None:
+        self.capability = capability
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def main(capability: int, name: str, width: int, sizes: dict[str, Any]) -> None:
+    from arch import kernel_config
+    from arch.bench.cases import CASES
+    from arch.bench.measure import gradients
+    from arch.ops import common
+    from arch.ops.triton import device_config
+
+    triton.runtime.driver.set_active(Device(capability))
+    found: dict[Any, int] = {}
+
+    def compile_only(kernel: JITFunction, grid: Any) -> Any:
+        def launch(*args: Any, **kwargs: Any) -> None:
+            compiled = kernel.run(*args, grid=grid, warmup=True, **kwargs)
+            found[kernel.__name__, compiled.hash] = compiled.metadata.shared
+
+        return launch
+
+    with (
+        mock.patch.object(JITFunction, "__getitem__", compile_only),
+        mock.patch.object(common, "kernel_obstacle", too_wide),
+        # any assembler compiles Hopper's own instructions, and nothing is run here
+        mock.patch.object(device_config, "trusted_assembler", lambda: True),
+        kernel_config.override(**sizes),
+    ):
+        inputs, weight = CASES[name].inputs(1, 2048, 2, width, dtype=torch.bfloat16, device="cpu")
+        gradients(CASES[name].runs["triton"](1, 2048, 2, width), inputs, weight)
+    for (kernel, _), shared in found.items():
+        print(json.dumps({"kernel": kernel, "shared": shared}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]))

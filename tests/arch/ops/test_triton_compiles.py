@@ -1,0 +1,65 @@
+"""Every kernel compiles for an A100 and an H100 at all head sizes, and its tiles fit their shared memory."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ...conftest import ROOT
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.ops.triton.device_config import GLUON
+
+SHARED = {80: 163, 90: 227}  # KiB that a program may have
+
+
+def compiled(name, width, capability, folder, **sizes):
+    """Names of the kernels launched, all of which fit; sizes: of kernel_config."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.arch.ops.compile_kernels", str(capability), name, str(width), json.dumps(sizes)],
+        cwd=ROOT, env=environment | {"TRITON_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-2000:]
+    kernels = [json.loads(line) for line in found.stdout.splitlines()]
+    assert kernels, "nothing was launched"
+    for kernel in kernels:
+        assert kernel["shared"] <= SHARED[capability] * 1024, kernel
+    return {kernel["kernel"] for kernel in kernels}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", SHARED)
+@pytest.mark.parametrize("width", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize(
+    "name",
+    ["hgrn2-silu", "gla", "tnl-silu", "cosformer2-silu", "mamba2", "hgrn1", "hgrn1-complex", "mamba1", "tpe"],
+)
+def test_tiles_fit(name, width, capability, tmp_path):
+    if width != 128 and name in ("hgrn1", "hgrn1-complex", "mamba1"):
+        pytest.skip("these have no heads")
+    if (name, width) == ("cosformer2-silu", 256):
+        pytest.skip("keys of 256 channels with angles take the chunk form")
+    kernels = compiled(name, width, capability, tmp_path)
+    runs = (name, width, capability) == ("cosformer2-silu", 128, 90)
+    assert ("turned_run_keys" in kernels) == runs
+    assert ("turned_run_values_gluon" in kernels) == (runs and GLUON)
+    if runs:  # with this Triton too, though it is not chosen there
+        assert "turned_run_values_gluon" in compiled(name, width, capability, tmp_path, gluon=True)
+
+
+@pytest.mark.slow
+def test_states_of_chunks_fit_hopper_too(tmp_path):
+    """With angles, by its own instructions: what runs where there are decays."""
+    assert "turned_backward" in compiled("cosformer2-silu", 128, 90, tmp_path, runs=False)
+
+
+@pytest.mark.slow
+def test_values_in_triton_fit_hopper_too(tmp_path):
+    """Where this Triton's Gluon is not known."""
+    assert "turned_run_values" in compiled("cosformer2-silu", 128, 90, tmp_path, gluon=False)

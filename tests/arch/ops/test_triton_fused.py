@@ -1,0 +1,378 @@
+"""What runs around the sequence operations on a GPU, against its plain form: outputs and all gradients. The kernels run
+on a GPU where there is one, else in Triton's interpreter; the loss by rows also without them."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.architectures.common.ssm import causal_conv
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import build_model
+from arch.model.mixer import Stream
+from arch.model.norms import Norm, normalise
+from arch.model.positions import rotate_pairs, rotation
+from arch.ops.fused import linear
+from arch.ops.fused.cross_entropy import linear_cross_entropy
+from arch.ops.fused.linear import _Linears, gated_linears, linears
+from arch.ops.fused.pointwise import gated_product
+from arch.presets import preset
+
+from .compare import assert_close, randn
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WITH_TRITON = importlib.util.find_spec("triton") is not None
+kernels = pytest.mark.skipif(not WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
+TOLERANCE = 2e-6  # of fp32: relative error of a tensor's norm
+EPS = 1e-6
+
+
+def both(function, reference, *inputs):
+    """Outputs and gradients of the outputs' products with random tensors, of both functions; inputs in fp32."""
+    results = []
+    for call, dtype, device in ((function, torch.float32, DEVICE), (reference, torch.float64, "cpu")):
+        leaves = [x.detach().to(device, dtype).requires_grad_() for x in inputs]
+        outputs = call(*leaves)
+        outputs = outputs if isinstance(outputs, (tuple, list)) else [outputs.reshape(-1)]
+        total = sum((out * randn(*out.shape, dtype=dtype, seed=i).to(device)).sum() for i, out in enumerate(outputs))
+        results.append([*outputs, *torch.autograd.grad(total, leaves)])
+    found, expected = ([x.detach().cpu().double() for x in tensors] for tensors in results)
+    assert_close(found, expected, TOLERANCE)
+
+
+def inputs(*shapes):
+    return [randn(*shape, dtype=torch.float32, seed=10 + i) for i, shape in enumerate(shapes)]
+
+
+def plain(x, gate=None, weight=None):
+    out = normalise(x, weight, None, "srms" if weight is None else "rms", EPS)
+    return out if gate is None else out * gate.sigmoid()
+
+
+@kernels
+@pytest.mark.parametrize("width", [8, 48, 6000])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_norm(width, gated, weighted):
+    from arch.ops.fused.triton.rows import Norm as ByKernel
+
+    shapes = [(3, 5, width), *([(3, 5, width)] if gated else []), *([(width,)] if weighted else [])]
+
+    def split(x):
+        return x[0], x[1] if gated else None, x[-1] if weighted else None
+
+    both(lambda *x: ByKernel.apply(*split(x), EPS), lambda *x: plain(*split(x)), *inputs(*shapes))
+
+
+@kernels
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("used", [(0, 1), (0,), (1,)])
+def test_sum_and_its_norm(weighted, used):
+    """Also where one of the two results is not used."""
+    from arch.ops.fused.triton.rows import AddNorm
+
+    shapes = [(2, 40, 48), (2, 40, 48), *([(48,)] if weighted and 1 in used else [])]
+
+    def split(x):
+        return x[0], x[1], x[2] if len(x) > 2 else None
+
+    def reference(*x):
+        total = x[0] + x[1]
+        results = total, plain(total, weight=split(x)[2])
+        return [results[i] for i in used]
+
+    def by_kernel(*x):
+        results = AddNorm.apply(*split(x), EPS)
+        return [results[i] for i in used]
+
+    both(by_kernel, reference, *inputs(*shapes))
+
+
+@kernels
+def test_many_rows_share_a_weights_gradient(monkeypatch):
+    """Programs take several tiles each."""
+    from arch.ops.fused.triton import rows
+
+    monkeypatch.setattr(rows, "SHARES", 3)
+    monkeypatch.setattr(rows, "TILE", 128)
+    both(lambda x, w: rows.Norm.apply(x, None, w, EPS), lambda x, w: plain(x, weight=w), *inputs((21, 40), (40,)))
+
+
+@kernels
+@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
+def test_gated_product(gate):
+    from arch.ops.fused.triton.rows import Product
+
+    shape = (3, 7, 500)
+    both(lambda a, b: Product.apply(a, b, gate), lambda a, b: gated_product(a, b, gate), *inputs(shape, shape))
+
+
+@kernels
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("half", [4, 20])
+def test_rotary_turns(own, half):
+    """The rows' positions the same, or each their own."""
+    from arch.ops.fused.triton.rows import Turn
+
+    positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
+    cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
+
+    def reference(x):
+        return rotate_pairs(x, cos.double(), sin.double())
+
+    both(lambda x: Turn.apply(x, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs((2, 6, 3, 2 * half)))
+
+
+@kernels
+@pytest.mark.parametrize("case", ["alone", "after others", "packed", "one tap", "a part of a wider tensor"])
+def test_short_convolution(case, monkeypatch):
+    """The widths of tiles and of what a program adds up do not divide the sizes."""
+    from arch.ops.fused.triton import short_conv as conv
+
+    monkeypatch.setattr(conv, "TILES", 2)
+    monkeypatch.setattr(conv, "CHANNELS", 32)
+
+    taps = 1 if case == "one tap" else 4
+    reset = torch.zeros(2, 21, dtype=torch.bool)
+    reset[0, [1, 2, 17]] = True
+    steps = torch.arange(21)
+    positions = steps - torch.where(reset, steps, 0).cummax(1).values
+    stream = Stream(positions, reset=reset if case == "packed" else None)
+    (past,) = inputs((2, taps - 1, 40)) if case == "after others" else [torch.zeros(2, taps - 1, 40)]
+
+    def by_kernel(x, w, b):
+        before = past.to(DEVICE) if case == "after others" else None
+        ages = positions.to(DEVICE) if case == "packed" else None
+        return conv.ShortConv.apply(x[..., 3:43], before, w, b, ages)
+
+    def reference(x, w, b):
+        return torch.nn.functional.silu(causal_conv(torch.cat([past.to(x), x[..., 3:43]], 1), w, b, stream))
+
+    both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
+
+
+@pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
+@pytest.mark.parametrize("rows", [4, 100])
+def test_loss_of_a_vocabulary(form, rows):
+    """In parts, and in one; with targets that do not count, and logits of +-100."""
+    targets = torch.randint(0, 51, (10,), generator=torch.Generator().manual_seed(0))
+    targets[[0, 5, 9]] = -100
+
+    def loss(kind, device):
+        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), rows, kind)
+
+    both(loss(form, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
+
+
+@pytest.mark.parametrize("form", ["naive", "chunk", pytest.param("triton", marks=kernels)])
+def test_negative_targets_do_not_count(form):
+    """Whichever number they are; where all are, the mean of none is nan and moves nothing, as torch has it."""
+    h, w = (x.to(DEVICE).requires_grad_() for x in inputs((4, 6), (11, 6)))
+    targets = torch.tensor([3, -1, 7, -100], device=DEVICE)
+    alone = linear_cross_entropy(h[[0, 2]], w, targets[[0, 2]], form="naive")
+    torch.testing.assert_close(linear_cross_entropy(h, w, targets, form=form), alone)
+    loss = linear_cross_entropy(h, w, targets.clamp(max=-1), form=form)
+    assert loss.isnan() and not any(x.any() for x in torch.autograd.grad(loss, (h, w)))
+
+
+@pytest.mark.parametrize("form", ["naive", "chunk"])
+def test_loss_of_what_does_not_fit(form):
+    h, w, targets = *inputs((4, 6), (11, 6)), torch.zeros(4, dtype=torch.int64)
+    for bad in ((h[:0], w, targets[:0]), (h, w, targets, 0)):
+        with pytest.raises(InputError, match="a mean needs a row"):
+            linear_cross_entropy(*bad, form=form)
+    for bad in ((h, w[:, :5], targets), (h, w, targets[:3]), (h[None], w, targets[None])):
+        with pytest.raises(InputError, match="do not fit: pass hidden"):
+            linear_cross_entropy(*bad, form=form)
+
+
+@kernels
+@pytest.mark.parametrize("width", [64, 100, 17])
+def test_rows_of_several_blocks(width, monkeypatch):
+    """Vocabularies of what a program reads at a time twice, thrice and some, and once less than it; loss and gradients,
+    of targets in the first and the last of them, at a row's ends, and of none."""
+    monkeypatch.setattr("arch.ops.fused.triton.rows.BLOCK", 32)
+    targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100])
+
+    def loss(kind, device):
+        return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), 2, kind)
+
+    both(loss("triton", DEVICE), loss("naive", "cpu"), *inputs((5, 4), (width, 4)))
+
+
+@pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
+def test_loss_without_gradients(form):
+    """Of a vocabulary wider than what a program reads at a time."""
+    h, w = (x.to(DEVICE) for x in inputs((3, 4), (40_000, 4)))
+    targets = torch.tensor([0, 39_999, 8192], device=DEVICE)
+    with torch.no_grad():
+        found, expected = (linear_cross_entropy(h, w, targets, 2, kind) for kind in (form, "naive"))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: what it looks for are races")
+@pytest.mark.parametrize("width", [40_000, 100_280])
+def test_rows_by_many_warps(width):
+    """Losses and gradients of vocabularies as models have them; the same twice, and of a wrong target nan alone."""
+    from arch.ops.fused.triton.rows import loss_of_rows
+
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(300, width, generator=generator)).to("cuda", torch.bfloat16)
+    targets = torch.randint(0, width, (300,), generator=generator).cuda()
+    targets[:4] = torch.tensor([0, width - 1, -100, 32_768])
+    scale = torch.tensor(0.5, device="cuda")
+    exact = logits.double().requires_grad_()
+    losses = torch.nn.functional.cross_entropy(exact, targets, reduction="none")
+    (expected,) = torch.autograd.grad(losses.sum(), exact)
+    found = [(work := logits.clone(), loss_of_rows(work, targets, scale)) for _ in range(2)]
+    assert torch.equal(found[0][0], found[1][0]) and torch.equal(found[0][1], found[1][1])
+    assert_close([found[0][1].double(), found[0][0].double()], [losses.detach(), 0.5 * expected], 3e-3)
+    own = torch.arange(300), targets.clamp(min=0).cpu()
+    torch.testing.assert_close(found[0][0][own].double(), 0.5 * expected[own], rtol=0.01, atol=1e-4)
+    assert loss_of_rows(logits[:2].clone(), torch.tensor([5, width + 7], device="cuda"), scale).isnan().tolist() == [
+        False,
+        True,
+    ]
+
+
+@kernels
+def test_a_target_beyond_the_vocabulary_writes_nowhere():
+    from arch.ops.fused.triton.rows import loss_of_rows
+
+    logits = torch.randn(4, 100, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    kept = logits.clone()
+    targets = torch.tensor([3, 105], device=DEVICE)
+    losses = loss_of_rows(logits[:2], targets, torch.tensor(1.0, device=DEVICE))
+    assert torch.equal(logits[2:], kept[2:]) and losses.isnan().tolist() == [False, True]
+
+
+def test_chunks_of_the_loss_under_autocast():
+    """Logits and products in bf16, the sums in fp32: as near to float64 as the plain loss is."""
+    h, w = (0.5 * x for x in inputs((300, 32), (77, 32)))
+    targets = torch.randint(0, 77, (300,), generator=torch.Generator().manual_seed(0))
+
+    def gradients(form, dtype):
+        leaves = [x.to(dtype).requires_grad_() for x in (h, w)]
+        with torch.autocast("cpu", torch.bfloat16, enabled=form != "exact"):
+            loss = linear_cross_entropy(*leaves, targets, 64, "naive" if form == "exact" else form)
+        return [loss.detach(), *torch.autograd.grad(loss, leaves)]
+
+    exact = gradients("exact", torch.float64)
+    for found, plainly, expected in zip(
+        gradients("chunk", torch.float32), gradients("naive", torch.float32), exact, strict=True
+    ):
+        assert (found - expected).norm() < 1.5 * (plainly - expected).norm() + 1e-4 * expected.norm()
+
+
+@pytest.mark.parametrize("norm", ["srms", "rms", "layer"])
+def test_norm_of_a_sum(norm):
+    module, (x, branch) = Norm(norm, 12, EPS), inputs((2, 3, 12), (2, 3, 12))
+    total, out = module.add(x, branch)
+    assert torch.equal(total, x + branch) and torch.equal(out, module(x + branch))
+
+
+def test_a_loss_alone_is_the_loss():
+    model = build_model(preset("tnl", "6k"), 0)
+    ids = torch.randint(0, 257, (2, 9), generator=torch.Generator().manual_seed(0))
+    whole, alone = (model(input_ids=ids, targets=ids.roll(-1, 1), loss_only=only) for only in (False, True))
+    assert torch.equal(whole.loss, alone.loss) and alone.logits.shape == (2, 0, 257)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_several_linear_maps_are_one_node(dtype):
+    """Outputs and gradients of the GPU's form, as those of the maps one by one; the weights' are not rounded."""
+    weights = inputs((5, 12), (7, 12), (1, 12))
+
+    def together(x, *weights):
+        return [y.float() for y in _Linears.apply(x, dtype, *weights)]
+
+    def apart(x, *weights):
+        return [x @ weight.T for weight in weights]
+
+    if dtype == torch.float32:
+        both(together, apart, *inputs((2, 3, 12)), *weights)
+        return
+    leaves = [x.requires_grad_() for x in (*inputs((2, 3, 12)), *weights)]
+    found = torch.autograd.grad(sum(y.square().sum() for y in together(*leaves)), leaves)
+    expected = torch.autograd.grad(sum(y.square().sum() for y in apart(*leaves)), leaves)
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == torch.float32 and (a - b).norm() < 0.01 * b.norm()
+
+
+@kernels
+@pytest.mark.parametrize("frozen", ["neither", "up", "gate", "x"])
+@pytest.mark.parametrize("kind", ["", "silu", "sigmoid"])
+def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
+    """The GPU's form, of weights that are cast, as two maps and their product; widths that fill no vector."""
+    up, gate = (torch.nn.Linear(12, 7, bias=False).to(DEVICE) for _ in range(2))
+    x, weight = inputs((2, 3, 12), (2, 3, 7))
+    leaves = {"x": x.to(DEVICE).bfloat16().requires_grad_(), "up": up.weight, "gate": gate.weight}
+    if frozen in leaves:
+        leaves.pop(frozen).requires_grad_(False)
+    x = leaves.get("x", x.to(DEVICE).bfloat16())
+    exact = gated_product(x.float() @ up.weight.T, x.float() @ gate.weight.T, kind)
+    expected = [exact.detach(), *torch.autograd.grad(exact, list(leaves.values()), weight.to(DEVICE))]
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    products = []
+    joined = linear._Joined.forward
+    monkeypatch.setattr(linear._Joined, "forward", lambda *a: (products.append(a), joined(*a))[1])
+    out = gated_linears(x, up, gate, kind)
+    found = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
+    assert len(products) == 1 and [y.dtype for y in found] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
+    assert_close([y.double() for y in found], [y.double() for y in expected], 0.02)
+
+
+@kernels
+@pytest.mark.parametrize("gate", ["", "silu", "sigmoid"])
+def test_product_of_halves(gate):
+    """Rows of odd width, more than a program takes, and none."""
+    from arch.ops.fused.triton.rows import HalvesProduct
+
+    for shape in ((3, 500, 14), (0, 6)):
+        both(lambda x: HalvesProduct.apply(x, gate), lambda x: gated_product(*x.chunk(2, -1), gate), *inputs(shape))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_gated_linear_maps_of_modules(biased, monkeypatch):
+    """On a CPU, and with biases on what passes for a GPU, the maps and their product as they are."""
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: biased)
+    monkeypatch.setattr(linear, "gated_product", lambda a, b, kind: a * torch.nn.functional.silu(b))
+    up, gate = (torch.nn.Linear(12, 7, bias=biased) for _ in range(2))
+    (x,) = inputs((2, 3, 12))
+    torch.testing.assert_close(gated_linears(x, up, gate, "silu"), up(x) * torch.nn.functional.silu(gate(x)))
+
+
+def test_linear_maps_of_modules():
+    modules = [torch.nn.Linear(12, width, bias=False) for width in (5, 7)]
+    (x,) = inputs((2, 3, 12))
+    for found, module in zip(linears(x, *modules), modules, strict=True):
+        assert torch.equal(found, module(x))
+
+
+def test_biases_are_not_left_out(monkeypatch):
+    monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
+    modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
+    (x,) = inputs((2, 3, 12))
+    for found, module in zip(linears(x, *modules), modules, strict=True):
+        torch.testing.assert_close(found, module(x))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_models_on_a_gpu_are_those_of_the_cpu(arch, packed):
+    """In fp32, with all that runs around the sequence operations; on the GPU layers are computed twice."""
+    config = preset(arch, "98k", norm="rms") if arch == "hgrn2" else preset(arch, "98k")
+    ids = torch.randint(0, 257, (2, 97), generator=torch.Generator().manual_seed(0))
+    documents = (torch.arange(96) >= 50).long().expand(2, -1) if packed else None
+    results = []
+    for device in ("cpu", "cuda"):
+        model = build_model(config, 0).to(device)
+        model.decoder.gradient_checkpointing = device == "cuda"
+        own = None if documents is None else documents.to(device)
+        moved = ids.to(device)
+        loss = model(input_ids=moved[:, :-1], targets=moved[:, 1:], documents=own, loss_only=True).loss
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        results.append([x.detach().cpu().double() for x in (loss, *gradients)])
+    assert_close(results[1], results[0], 1e-4)

@@ -1,0 +1,206 @@
+"""What only `gated_attention`'s kernels have: rows referred to a chunk's middle, beside chunks where that cannot be."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from arch.bench.measure import gradients
+from arch.ops import gated_attention
+
+from .compare import (
+    assert_as_exact_as_the_chunk_form,
+    assert_close,
+    case,
+    fewer_heads,
+    randn,
+    silu_of_queries,
+    with_gradients,
+)
+from .test_triton import DEVICE, GPU, TOLERANCE, compare
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
+
+from arch.kernel_config import override
+
+# of channels whose exponents are sums of their own terms alone; a GPU's fp32 products and powers have fewer digits
+FAR = TOLERANCE if GPU else 3e-6
+
+
+@pytest.mark.parametrize("length", [1, 50])
+@pytest.mark.parametrize("name", ["gated tied", "gated log", "gated logits"])
+def test_rows_referred_to_the_middle(name, length):
+    compare(name, length, middle=True)
+
+
+@pytest.mark.parametrize("name", ["gated tied", "gated log"])
+def test_any_decay(name):
+    """Chunks whose log2 f sum to a thousand, and rows in them from which little is forgotten."""
+    compare(name, 70, log_decays=[0.0, -1e-6, -0.7, -14.0, -float("inf")], tolerance=FAR, middle=True)
+
+
+def test_packed_documents():
+    """A reset is a decay of 0: its chunk goes by halves, the others do not."""
+    reset = torch.zeros(2, 70, dtype=torch.bool)
+    reset[0, [1, 33]] = True
+    compare("gated logits", 70, reset, middle=True)
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_documents_of_a_few_rows(logits):
+    """Chunks with many resets, without any, with strong decays of some channels, and with both of these: a reset counts
+    -128 in sums of log2 f, and nothing of it may be left in what does not cross it."""
+    length, width = 118, 16
+    q, k, v, gate = (randn(2, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4))
+    state = randn(2, 1, width, width, dtype=torch.float32, seed=4)
+    gate[:, 64:, :, ::2] *= 40
+    gate = gate if logits else -gate.abs()
+    bound = torch.linspace(0.0, 0.9, width)[None]
+    reset = torch.zeros(2, length, dtype=torch.bool)
+    reset[:, 5:32:5] = reset[:, 96::7] = True
+    reset[1] = reset[1].roll(2)
+
+    def run(form):
+        def call(x):
+            given = (x[1], (x[3], x[5])) if logits else (x[1], x[3])
+            return gated_attention(x[0], given[0], x[2], given[1], x[4], form=form, reset=reset.to(x[0].device))
+
+        return call
+
+    leaves = [q, k, v, gate, state, *([bound] if logits else [])]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=True):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, FAR)
+
+
+def test_a_chunk_of_both():
+    """Channels referred to the middle beside channels that cannot be, in one tile; in segments of chunks too."""
+    length, width = 72, 16
+    q, k, v = (randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(3))
+    state = randn(1, 1, width, width, dtype=torch.float32, seed=3)
+    log_f = -randn(1, length, 1, width, dtype=torch.float32, seed=4).abs() * torch.tensor([0.1, 30.0]).repeat(
+        width // 2
+    )
+
+    def run(form):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], form=form)
+
+    leaves = [q, k, v, log_f, state]
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    for segments in (1, 2):
+        with override(middle=True, segments=segments, chunk=16):
+            found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+        assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("middle", [False, True])
+def test_nothing_is_forgotten(middle):
+    """Chunks without any decay, which are no exception to either way."""
+    leaves = [randn(1, 70, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3)] + [torch.zeros(1, 70, 1, 16)]
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=middle):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
+
+
+def test_strong_decays_far_into_a_sequence():
+    """Chunks by halves are looked for many at a time: here in the second lot, and in its last, ragged chunk."""
+    length, width = 300, 16
+    leaves = [randn(1, length, 1, width, dtype=torch.float32, seed=seed) for seed in range(4)]
+    leaves[3] = -0.1 * leaves[3].abs()
+    leaves[3][:, 273:] *= 400
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in leaves])
+    with override(middle=True, chunk=16):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in leaves])
+    assert_close([x.cpu().double() for x in found], expected, FAR)
+
+
+@pytest.mark.parametrize("gate", [-4.9, -5.1])
+def test_the_reach_of_the_middle(gate):
+    """Decays just above and just below what 16 rows may have: factors of 2^78, and none above 1. Two exponents of 78
+    that cancel leave a rounding of theirs, which REACH limits."""
+    length = 64
+    q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
+    log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
+
+    def run(form):
+        return lambda x: gated_attention(*x, form=form)
+
+    expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
+    with override(middle=True):
+        found = with_gradients(run("triton"), [x.to(DEVICE) for x in (q, k, v, log_f)])
+    near = 4e-5 if GPU else TOLERANCE
+    assert_close([x.cpu().double() for x in found], expected, near if gate > -5 else FAR)
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "log_decays", "packed", "middle"),
+    [
+        ("gated logits", 50, None, False, True),
+        ("gated log", 35, [0.0, -1e-6, -0.7, -14.0, -float("inf")], False, True),
+        ("gated tied", 40, None, True, False),
+    ],
+)
+def test_silu_of_queries(name, length, log_decays, packed, middle):
+    """Taken inside the kernels, for sm80's instructions and, with products by another layout, as Hopper's have them."""
+    example = fewer_heads(case(name, 1, length, torch.float32, log_decays))
+    outside, given = (silu_of_queries(example, given) for given in (False, True))
+    reset = None
+    if packed:
+        reset = torch.zeros(1, length, dtype=torch.bool)
+        reset[0, [1, 33]] = True
+    moved = None if reset is None else reset.to(DEVICE)
+    inputs = [x.to(DEVICE) for x in given.inputs()]
+    expected = with_gradients(lambda x: outside.run(x, "naive", reset), [x.double() for x in given.inputs()])
+    for arch in ("sm80",) if GPU or not middle else ("sm80", None):
+        with override(middle=middle, arch=arch):
+            found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
+        assert_close([x.cpu().double() for x in found], expected, FAR if log_decays else TOLERANCE)
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(
+    "key_dim, value_dim, length, mean, spread, activation",
+    [
+        *((width, width, 777, 1, 1, "") for width in (16, 32, 64, 128, 256)),
+        (64, 128, 1, 1, 1, ""),
+        (128, 128, 1000, -1.5, 1, ""),
+        (128, 128, 1000, -4, 3, ""),
+        (128, 128, 1000, 0, 1e4, ""),
+        (64, 64, 70_000, 4, 1, ""),
+        *((128, 128, 1000, mean, spread, "silu") for mean, spread in ((1, 1), (-4, 3))),
+    ],
+)
+def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
+    key_dim, value_dim, length, mean, spread, activation, packed
+):
+    def make(*shape, seed):
+        return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
+
+    q, logits = (make(2, length, 2, key_dim, seed=seed) for seed in range(2))
+    v, weight = (make(2, length, 2, value_dim, seed=seed) for seed in (2, 3))
+    leaves = [q.bfloat16(), v.bfloat16(), (spread * logits + mean).bfloat16()]
+    leaves += [torch.linspace(0.0, 0.5, 2 * key_dim, device=DEVICE).view(2, key_dim)]
+    leaves += [make(2, 2, key_dim, value_dim, seed=4)]
+    reset = make(2, length, seed=5) > 2.5 if packed else None
+
+    def run(form, inputs):
+        def call(x):
+            options = {"initial_state": x[4], "form": form, "reset": reset, "activation": activation}
+            return gated_attention(x[0], None, x[1], (x[2], x[3]), **options)
+
+        return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
+
+    ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
+    assert_as_exact_as_the_chunk_form(run, leaves, ("out", "q", "v", "logits", "bound", "state"))

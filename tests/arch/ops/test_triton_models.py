@@ -1,0 +1,186 @@
+"""Whole models by the kernels, and when they are chosen: on a GPU where there is one, else in Triton's interpreter."""
+
+import warnings
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.lm import build_model
+from arch.ops import common, decay_attention, gated_attention
+from arch.presets import preset
+
+from ..model.test_model import tokens
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+kernels = pytest.mark.skipif(not common.WITH_TRITON, reason="triton is not installed (pip install triton==3.7.1)")
+LINEAR = [arch for arch in ARCHS if arch != "llama"]
+SLOW = {"tnl", "cosformer2", "mamba1"}  # tested with the long campaigns: the others have most of their operations
+FEW = [pytest.param(arch, marks=pytest.mark.slow) if arch in SLOW else arch for arch in LINEAR]
+LENGTH = 34
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Nothing has been warned of yet."""
+    monkeypatch.setattr(common, "_WARNED", set())
+
+
+def chosen(form, device="cuda", width=64, dtype=torch.float32, length=5, obstacle=None):
+    """What is taken, and the warnings on the way, twice."""
+    with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        x = torch.empty(1, length, 1, width, device=device)
+        forms = {common.choose_form(form, x, (width, width), dtype, obstacle) for _ in range(2)}
+    assert len(forms) == 1
+    return forms.pop(), [str(warning.message) for warning in caught]
+
+
+def without_kernel(reason):
+    return "chunk", [f"no Triton kernel: {reason}; the chunk form runs instead"]
+
+
+def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
+    monkeypatch.setattr(common, "_capability", lambda device: (8, 0))
+    monkeypatch.setattr(common, "WITH_TRITON", True)
+    assert chosen(None) == chosen("triton") == ("triton", [])
+    assert chosen("chunk") == ("chunk", []) and chosen("naive") == ("naive", [])
+    assert chosen(None, width=512) == without_kernel("a head is 512 wide, more than 256")
+    assert chosen(None, obstacle="the decays are learned") == without_kernel("the decays are learned")
+    assert chosen(None, dtype=torch.float64) == chosen(None, length=0) == ("chunk", [])
+    assert chosen("triton", dtype=torch.float64) == without_kernel("an input is float64")
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ((2, 5, 2, 4), "sequences times heads are more than 3"),
+        ((1, 97, 1, 4), "a sequence is longer than 96 tokens"),
+    ],
+)
+def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
+    """Else the launch itself would fail."""
+    monkeypatch.setattr(common, "GRID", 3)
+    x = torch.rand(shape, device=DEVICE)
+    theta, steps = torch.rand(shape[2:], device=DEVICE), torch.arange(shape[1], device=DEVICE)
+    calls = (
+        lambda form: decay_attention(x, x, x, form=form),
+        lambda form: decay_attention(x, x, x, form=form, angles=(theta, steps)),
+        lambda form: gated_attention(x, x, x, -x, form=form),
+    )
+    for call in calls:
+        common._WARNED.clear()
+        with pytest.warns(UserWarning, match=reason):
+            found = call("triton")
+        assert all(torch.equal(a, b) for a, b in zip(found, call("chunk"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("capability", "triton", "reason"),
+    [((7, 5), True, "the GPU is older than compute capability 8.0"), ((9, 0), False, "triton is not installed")],
+)
+def test_a_gpu_that_cannot_says_so_once(fresh, monkeypatch, capability, triton, reason):
+    monkeypatch.setattr(common, "_capability", lambda device: capability)
+    monkeypatch.setattr(common, "WITH_TRITON", triton)
+    assert chosen(None) == without_kernel(reason)
+    assert chosen("triton") == ("chunk", [])
+
+
+def test_an_amd_gpu_takes_the_chunk_form(fresh, monkeypatch):
+    monkeypatch.setattr(common, "_capability", lambda device: (9, 4))
+    monkeypatch.setattr(common, "WITH_TRITON", True)
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert chosen(None) == without_kernel("the GPU is AMD's")
+
+
+def test_a_cpu_takes_the_chunk_form_silently(fresh):
+    assert chosen(None, device="cpu") == ("chunk", [])
+    with pytest.raises(InputError, match="unknown form 'fast'"):
+        chosen("fast")
+
+
+def moved_model(arch):
+    """In fp32, away from the start, where gates of all tokens are much alike."""
+    model = build_model(preset(arch, "14k", n_layers=1, init_std=0.1, chunk_size=32), seed=1)
+    with torch.no_grad():
+        for index, parameter in enumerate(model.parameters()):
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
+    return model.to(DEVICE)
+
+
+def gradients(model, **arguments):
+    """The loss, and the gradient of every parameter."""
+    loss = model(**arguments).loss
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def close(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert torch.isfinite(a).all()
+        assert (a - b).norm() <= 2e-5 * b.norm() + 1e-9
+
+
+@kernels
+@pytest.mark.parametrize("layout", ["padded", pytest.param("packed", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arch", FEW)
+def test_layouts(arch, layout):
+    """Padding at both ends of rows, and packed documents: the gradients are those of the recurrence."""
+    model = moved_model(arch)
+    ids = tokens(model.model_config, rows=2, length=LENGTH, seed=5).to(DEVICE)
+    if layout == "padded":
+        at = torch.arange(LENGTH, device=DEVICE)
+        beside = {"attention_mask": torch.stack([at >= 6, at < 30]).long()}
+    else:
+        beside = {"documents": torch.tensor([[0] * 17 + [1] * 17, [2] + [3] * 31 + [4] * 2], device=DEVICE)}
+    arguments = {"input_ids": ids, "targets": ids.roll(-1, 1), **beside}
+    close(gradients(model, form="triton", **arguments), gradients(model, form="naive", **arguments))
+
+
+@kernels
+@pytest.mark.parametrize("arch", FEW)
+def test_reading_goes_on_from_a_state(arch):
+    model = moved_model(arch)
+    ids = tokens(model.model_config, rows=2, length=LENGTH, seed=6).to(DEVICE)
+    with torch.no_grad():
+        whole = model(input_ids=ids, form="naive").logits
+        first = model(input_ids=ids[:, :20], keep_state=True, form="triton")
+        rest = model(input_ids=ids[:, 20:], state=first.state, form="triton").logits
+    close([first.logits, rest], [whole[:, :20], whole[:, 20:]])
+
+
+@pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
+@pytest.mark.parametrize("arch", LINEAR)
+def test_what_runs_without_being_asked_for(arch):
+    model = moved_model(arch)
+    ids = tokens(model.model_config, rows=2, length=LENGTH, seed=8).to(DEVICE)
+    with torch.no_grad():
+        default, by_kernels, plain = (model(input_ids=ids, form=form).logits for form in (None, "triton", "chunk"))
+    assert torch.equal(default, by_kernels) and not torch.equal(default, plain)
+
+
+@kernels
+@pytest.mark.parametrize(
+    ("arch", "packed"),
+    [
+        ("hgrn2", False),
+        ("cosformer2", True),
+        *(pytest.param(arch, arch != "cosformer2", marks=pytest.mark.slow) for arch in LINEAR),
+    ],
+)
+def test_forward_and_loss_are_one_graph(arch, packed):
+    """Under torch.compile, where nothing of a launch is traced: loss and gradients are those of eager mode."""
+    torch._dynamo.reset()
+    model = moved_model(arch)
+    ids = tokens(model.model_config, rows=1, length=20, seed=7).to(DEVICE)
+    documents = (torch.arange(20, device=DEVICE) >= 5).long()[None] if packed else None
+
+    def loss_of(ids):
+        return model(input_ids=ids, targets=ids.roll(-1, 1), documents=documents, form="triton").loss
+
+    compiled = torch.compile(loss_of, fullgraph=True, backend="aot_eager")
+    parameters = list(model.parameters())
+    results = [[loss := function(ids), *torch.autograd.grad(loss, parameters)] for function in (loss_of, compiled)]
+    close(results[1], results[0])

@@ -1,0 +1,297 @@
+"""`scaling generate`, `inspect` and `export` as their users meet them, on an untrained artifact in a run directory."""
+
+import io
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from arch.model.decode import generate_tokens
+from arch.model.lm import build_model, load_model
+from arch.presets import preset
+from data.corpus import open_corpus
+from data.tokenizer import ByteTokenizer, get_tokenizer
+from flops.console import run_app
+from scaling.checkpoints.generate import Choice, TextOut, generate
+from scaling.cli.main import app
+from scaling.rundir.artifacts import probe_rows, write_artifact
+from tests.pace import seconds
+
+from ..small_runs import CONTEXT, make_run
+
+ROOT = Path(__file__).resolve().parents[3]
+DEVICE = torch.device("cpu")
+
+
+def write_checkpoint(rundir, step):
+    model = build_model(rundir.spec().config, seed=step)
+    probe = probe_rows(open_corpus(rundir.study / "corpus").validation, CONTEXT)
+    manifest = {"step": step, "n_tokens": step * 512, "run_id": rundir.spec().run_id, "spec_hash": "x"}
+    write_artifact(rundir.checkpoint(step), model, "bf16", probe, DEVICE, manifest, "bytes")
+
+
+@pytest.fixture(scope="module")
+def rundir(tmp_path_factory):
+    """A run with two checkpoints and its corpus; init_std 0.15: an untrained model that writes varied bytes."""
+    run = make_run(tmp_path_factory.mktemp("out"), "hgrn2", init_std=0.15)
+    for step in (3, 12):
+        write_checkpoint(run, step)
+    return run
+
+
+@pytest.fixture
+def scaling(monkeypatch, capsys):
+    """The command in this process: (status, stdout, stderr); `stdin` are its bytes."""
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["scaling", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as end:
+            run_app(app)
+        return end.value.code, *capsys.readouterr()
+
+    return call
+
+
+def start(*arguments, **options):
+    command = [sys.executable, "-m", "scaling", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def test_generate_streams_what_json_holds(scaling, rundir):
+    checkpoint = rundir.checkpoint(12)
+    status, out, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--stats")
+    assert status == 0 and "tokens at" in err and "state: " in err and err.count("\n") == 2
+    status, found, err = scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 5, "--json")
+    result = json.loads(found)
+    assert status == 0 and err == "" and out == result["text"] + "\n"
+    assert result["text"] == bytes(i for i in result["ids"] if i < 256).decode(errors="replace")
+    assert 1 < len(result["ids"]) <= 30 and result["ended"] == (result["ids"][-1] == 256)
+    model = load_model(checkpoint)
+    steps = generate_tokens(model, torch.tensor([list(b"def f(")]), 30, temperature=0.8, seed=5, eos_id=256)
+    assert result["ids"] == [int(token) for token in steps]
+    stats = result["stats"]
+    assert stats["state_bytes"] == steps.state.n_bytes and stats["prompt_tokens"] == 6 and stats["dtype"] == "fp32"
+    assert stats["n_params"] == sum(p.numel() for p in model.parameters())
+    assert scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 6)[1] != out
+
+
+def test_a_runs_newest_checkpoint_is_taken_and_named(scaling, rundir):
+    status, out, err = scaling("generate", rundir.path, "x", "--tokens", 20)
+    assert status == 0 and err == f"checkpoint: {rundir.checkpoint(12)}\n"
+    assert out == scaling("generate", rundir.checkpoint(12), "x", "--tokens", 20)[1]
+    assert out != scaling("generate", rundir.checkpoint(3), "x", "--tokens", 20)[1]
+
+
+def test_a_newer_checkpoint_that_is_damaged_is_named(scaling, rundir):
+    damaged = rundir.checkpoint(100)
+    shutil.copytree(rundir.checkpoint(12), damaged)
+    (damaged / "model.safetensors").write_bytes(b"cut")
+    status, _, err = scaling("generate", rundir.path, "x", "--tokens", 2)
+    shutil.rmtree(damaged)
+    assert status == 0 and err == f"checkpoint: {rundir.checkpoint(12)} (the newer {damaged.name} is damaged)\n"
+
+
+def test_the_prompt_may_come_from_standard_input(scaling, rundir):
+    status, out, _ = scaling("generate", rundir.path, "-", "--tokens", 20, stdin="é\n".encode())
+    assert status == 0 and out == scaling("generate", rundir.path, "é\n", "--tokens", 20)[1]
+
+
+@pytest.mark.parametrize("prompt_tokens", [CONTEXT - 20, CONTEXT + 30])
+def test_beyond_the_context_is_a_warning_and_no_error(scaling, rundir, prompt_tokens):
+    status, out, err = scaling("generate", rundir.checkpoint(3), "a" * prompt_tokens, "--tokens", 30)
+    assert status == 0 and out and err.count("\n") == 1
+    assert err.startswith("warning: ") and f"the {CONTEXT} tokens" in err
+
+
+def test_generation_ends_at_end_of_text(rundir, capsys):
+    model = load_model(rundir.checkpoint(12))
+    free = generate(model, ByteTokenizer(), "x", Choice(40, temperature=0))
+
+    class Other(ByteTokenizer):
+        eot_id = free["ids"][6]
+
+        def decode_bytes(self, ids):
+            return super().decode_bytes(i for i in ids if i != self.eot_id)
+
+    found = generate(model, Other(), "x", Choice(40, temperature=0), sys.stdout)
+    n = free["ids"].index(Other.eot_id) + 1
+    assert not free["ended"] and found["ended"] and found["ids"] == free["ids"][:n]
+    assert capsys.readouterr().out == found["text"] + "\n"
+
+
+class Terminal(io.TextIOWrapper):
+    def __init__(self, is_terminal):
+        super().__init__(io.BytesIO(), encoding="utf-8")
+        self.is_terminal, self.writes = is_terminal, []
+
+    def isatty(self):
+        return self.is_terminal
+
+    def write(self, text):
+        self.writes.append(text)
+        return len(text)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_characters_appear_whole(is_terminal):
+    stream = Terminal(is_terminal)
+    out = TextOut(stream)
+    text = "aé€😀\t\n\x1b[31m"
+    for byte in text.encode():
+        out.write(bytes([byte]))
+    out.write("😀".encode()[:3])  # cut by the end
+    out.end()
+    assert stream.writes[:4] == ["a", "é", "€", "😀"]
+    assert "".join(stream.writes) == text.replace("\x1b", "\ufffd" if is_terminal else "\x1b") + "\ufffd\n"
+    assert out.text == text + "\ufffd"
+
+
+def test_ctrl_c_ends_with_a_newline_and_130(rundir):
+    process = start("generate", rundir.checkpoint(12), "x", "--tokens", 10**7, "--temperature", 0)
+    assert process.stdout.read(20)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 130 and out.endswith(b"\n") and b"Traceback" not in err
+
+
+def test_a_reader_that_leaves_ends_it_quietly(rundir):
+    process = start("generate", rundir.checkpoint(12), "x", "--tokens", 10**7, "--temperature", 0)
+    assert process.stdout.read(20)
+    process.stdout.close()
+    err = process.stderr.read()
+    assert process.wait(timeout=600) == 141 and err.count(b"\n") == 1 and err.startswith(b"warning: ")
+
+
+@pytest.mark.parametrize("command", ["generate", "inspect", "export"])
+def test_help_is_quick_and_loads_nothing_heavy(command):
+    code = (
+        f"import sys\nsys.argv = ['scaling', {command!r}, '--help']\nimport scaling.cli.main\n"
+        "try:\n    scaling.cli.main.main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+
+    def show():
+        result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert "CHECKPOINT" in result.stdout
+        assert not set(result.stderr.split()) & {"torch", "transformers", "pandas", "plotly", "numpy"}
+
+    assert seconds(show) < 0.5
+
+
+@pytest.mark.parametrize("command", [("generate", "x"), ("inspect",), ("export", "DIR", "--hf")], ids=lambda c: c[0])
+@pytest.mark.parametrize("case", ["missing", "file", "folder", "corpus", "empty run", "damaged", "lost file"])
+def test_what_is_no_checkpoint_is_told_in_one_line(scaling, rundir, tmp_path, monkeypatch, command, case):
+    monkeypatch.chdir(tmp_path)
+    path, told = tmp_path / "there", "run.json"
+    if case == "missing":
+        told = "does not exist"
+    elif case == "file":
+        path.write_text("")
+        told = "is a file"
+    elif case == "folder":
+        path.mkdir()
+    elif case == "corpus":
+        path, told = rundir.study / "corpus", "lists no model.safetensors"
+    elif case == "empty run":
+        path.mkdir()
+        shutil.copy(rundir.run_json, path)
+        told = "no checkpoint yet"
+    else:
+        shutil.copytree(rundir.checkpoint(12), path)
+        told = "is damaged"
+        if case == "damaged":
+            content = bytearray((path / "model.safetensors").read_bytes())
+            content[-7] ^= 1
+            (path / "model.safetensors").write_bytes(content)
+        else:
+            (path / "tokenizer.json").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    status, out, err = scaling(command[0], path, *command[1:])
+    assert status == 2 and out == "" and err.count("\n") == 1 and err.startswith("error: ")
+    assert told in err and str(path) in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["generate", ""], "the prompt is empty: give"),
+        (["generate", "-"], "standard input is empty"),
+        (["generate", "\udcff"], "no UTF-8"),
+        (["generate"], "PROMPT"),
+        (["generate", "x", "--tokens", "0"], "--tokens"),
+        (["generate", "x", "--tokens", "many"], "--tokens"),
+        (["generate", "x", "--temperature", "-1"], "--temperature"),
+        (["generate", "x", "--temperature", "inf"], "temperature"),
+        (["generate", "x", "--top-p", "0"], "top_p"),
+        (["generate", "x", "--top-k", "-2"], "--top-k"),
+        (["generate", "x", "--dtype", "fp8"], "did you mean 'fp32'?"),
+        (["generate", "x", "--sed", "1"], "--seed"),
+        (["inspect", "--text", "nowhere.txt"], "nowhere.txt"),
+        (["inspect", "--tokens", "1"], "--tokens"),
+        (["export", "DIR"], "--hf"),
+        (["export", "DIR", "--hf", "--dtype", "fp8"], "fp8"),
+        (["export"], "DIR"),
+    ],
+)
+def test_bad_arguments(scaling, rundir, tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = scaling(arguments[0], rundir.checkpoint(12), *arguments[1:])
+    assert status == 2 and out == "" and told in err and err.count("\n") == 1 and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_tokenizer_is_told(rundir, tmp_path):
+    from arch.errors import InputError
+    from scaling.rundir.checkpoint import Checkpoint
+
+    (tmp_path / "tokenizer.json").write_text('{"added_tokens": [{"id": 7}]}')
+    with pytest.raises(InputError, match="end-of-text 7"):
+        Checkpoint(tmp_path, {}).tokenizer()
+    assert Checkpoint(rundir.checkpoint(3), {}).tokenizer() is get_tokenizer("bytes")
+
+
+def test_inspect_reads_the_studys_held_out_text(scaling, rundir, tmp_path):
+    status, out, err = scaling("inspect", rundir.path, "--tokens", 640, "--out", tmp_path / "seen")
+    assert status == 0 and err == f"checkpoint: {rundir.checkpoint(12)}\n"
+    assert f"640 tokens of {rundir.study / 'corpus'}" in out and "median" in out
+    stored = json.loads((tmp_path / "seen/gates.json").read_text())
+    assert stored["run_id"] == "hgrn2-14k" and stored["step"] == 12 and stored["layers"][0]["n"] == 640 * 24
+
+
+def test_inspect_of_a_text_in_json_beside_nothing(scaling, rundir, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = tmp_path / "alone"
+    shutil.copytree(rundir.checkpoint(3), alone)
+    status, _, err = scaling("inspect", alone)
+    assert (
+        status == 2
+        and err == f"error: {alone}: lies in no run's directory, so it has no corpus: give a text with --text FILE\n"
+    )
+    (tmp_path / "text.txt").write_text("abc " * 100)
+    status, out, _ = scaling("inspect", alone, "--text", "text.txt", "--json")
+    result = json.loads(out)
+    assert status == 0 and result["n_tokens"] == 384 and result["page"] == "inspect-hgrn2-14k-3/index.html"
+    assert len(result["layers"]) == 2 and (tmp_path / result["page"]).is_file()
+
+
+def test_export_writes_a_model_that_loads(scaling, rundir, tmp_path):
+    status, out, _ = scaling("export", rundir.path, tmp_path / "hf", "--hf", "--json", "--dtype", "fp32")
+    result = json.loads(out)
+    assert status == 0 and result["n_params"] == sum(p.numel() for p in load_model(tmp_path / "hf").parameters())
+    status, out, err = scaling("export", rundir.checkpoint(12), tmp_path / "hf", "--hf")
+    assert status == 2 and "not empty" in err and out == ""
+    assert "trust_remote_code" in scaling("export", rundir.checkpoint(12), tmp_path / "other", "--hf")[1]
+
+
+@pytest.mark.parametrize("arch", ["llama", "tnl", "cosformer2", "hgrn1", "mamba2", "mamba1"])
+def test_every_architecture_generates(arch):
+    model = build_model(preset(arch, "14k", init_std=0.15), seed=1).eval()
+    found = generate(model, ByteTokenizer(), "ab", Choice(5, top_k=20, top_p=0.9))
+    assert len(found["ids"]) == 5 and found["stats"]["state_bytes"] > 0

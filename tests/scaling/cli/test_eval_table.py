@@ -1,0 +1,125 @@
+"""`scaling eval` and `eval table` as they answer: numbers with their errors, nothing stale, nothing untrained."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis.evals.table import score_tables
+from analysis.evals.worker import Worker
+from arch.errors import InputError
+from scaling.cli.main import app
+from scaling.stages.evaluation import Choice, current_results, eval_matrix
+from scaling.stages.evaluation_plan import missing_evaluations
+from scaling.stages.pipeline import Request
+from scaling.study.spec import StudySpec, load_study
+from tests.analysis.evals.small_study import write_study
+from tests.analysis.evals.test_lmeval_tasks import ROWS
+
+PIQA = "piqa/validation.jsonl"
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study with PIQA asked of its two checkpoints."""
+    folder = tmp_path_factory.mktemp("table")
+    shutil.copytree(ROWS / "piqa", folder / "piqa")
+    settings = "piqa: {max_length: 640}"
+    study = write_study(
+        folder, archs="tnl", more=f"evaluation: {{tasks: [piqa], data: {folder}, settings: {{{settings}}}}}"
+    )
+    request = Request(study)
+    Worker(request.corpus_directory, "cpu", "a", lambda line: None).work(eval_matrix(request, Choice()))
+    return folder
+
+
+def study_of(folder: Path, *sets: str) -> StudySpec:
+    return load_study(folder / "small.yaml", list(sets))
+
+
+def table(folder: Path, *words: str) -> None:
+    app(["eval", "table", str(folder / "small.yaml"), *words], standalone_mode=False)
+
+
+def test_numbers_come_with_their_errors(evaluated: Path) -> None:
+    found = current_results(Request(study_of(evaluated)))
+    assert not found.lines()
+    (title, heads, rows), _ = score_tables(found.results)
+    assert title == "piqa, each run's newest checkpoint (± standard error)"
+    assert heads == ("run", "step", "acc", "acc_norm") and len(rows) == 1
+    assert rows[0][:2] == ("tnl-14k-c32-s0", "2") and " ± " in rows[0][2]
+
+
+def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = evaluated / PIQA
+    whole = path.read_text()
+    table(evaluated)
+    assert "piqa" in capsys.readouterr().out
+    try:
+        rows = [json.loads(line) for line in whole.splitlines()]
+        path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "label"}) + "\n" for row in rows))
+        todo = missing_evaluations(Request(study_of(evaluated)), Choice())
+        assert f"{path}: line 1: column 'label' is missing" in todo["refused"]["piqa"]
+        table(evaluated, "--json")
+        told = json.loads(capsys.readouterr().out)
+        (left,) = told["left_out"]
+        assert told["rows"] == [] and left["task"] == "piqa" and len(left["checkpoints"]) == 2
+        assert "column 'label' is missing" in left["why"]
+        with pytest.raises(InputError, match="small: no downstream results of today: run `scaling eval"):
+            table(evaluated)
+        assert capsys.readouterr().err.startswith("left out: piqa of 2 checkpoint(s), it cannot be evaluated (")
+        path.write_text(whole.replace("bread", "brown"))
+        assert {why for _, why in current_results(Request(study_of(evaluated))).left_out} == {"its data changed"}
+    finally:
+        path.write_text(whole)
+    assert not current_results(Request(study_of(evaluated))).lines()
+
+
+def test_other_settings_are_asked_for_with_set(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table(evaluated, "--json", "--set", "evaluation.settings={piqa: {limit: 2}}")
+    told = json.loads(capsys.readouterr().out)
+    assert told["left_out"][0]["why"] == "its settings changed (limit, max_length)"
+
+
+@pytest.mark.parametrize("command", [["eval"], ["eval", "--dry-run"], ["eval", "--json"], ["eval", "table"]])
+def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluated: Path, tmp_path: Path) -> None:
+    line = ["eval", *(["table"] if "table" in command else []), str(evaluated / "small.yaml")]
+    line += [word for word in command[1:] if word.startswith("--")]
+    with pytest.raises(InputError, match=r"small: no checkpoints yet in .*: train first, `scaling train "):
+        app([*line, "--out", str(tmp_path / "out")], standalone_mode=False)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--tasks", "PIQA"], "did you mean 'piqa'?"),
+        (["--checkpoints", "1,7"], "no run has a checkpoint of such a step, 7"),
+        (["--checkpoints", "-1"], "write all, last, or steps"),
+        (
+            ["--checkpoint", "tnl-14k-c32-s0/7"],
+            "/7: this run has no checkpoint of that step",
+        ),
+        (["--attempt", "a"], "--attempt: goes with --worker"),
+        (["--worker", "--dry-run"], "--dry-run: does not go with --worker"),
+        (["--checkpoint", "tnl-14k-c32-s0", "--workers", "2"], "--workers: does not go with --worker"),
+    ],
+)
+def test_options_that_cannot_be_meant(words: list[str], told: str, evaluated: Path) -> None:
+    with pytest.raises(InputError) as error:
+        app(["eval", str(evaluated / "small.yaml"), *words], standalone_mode=False)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_dry_run_fails_where_the_run_would(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["eval", str(evaluated / "small.yaml"), "--dry-run", "--tasks", "piqa,boolq"]
+    assert app(line, standalone_mode=False) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith("boolq: cannot be evaluated: ")
+    assert told[1] == "0 of 4 evaluations to do, 2 cannot be done (dry run: nothing was written)"
+
+
+def test_a_task_from_outside_has_no_layout_here() -> None:
+    with pytest.raises(InputError, match="its own module says what it reads"):
+        app(["eval", "list", "--rows", "mine:task"], standalone_mode=False)

@@ -1,0 +1,233 @@
+"""`scaling eval` as people and schedulers start it: 40 checkpoints x 6 tasks, workers killed, failures, mistakes."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.evals.claims import take
+from data.files import MANIFEST
+from scaling.rundir.worklist import expected_work
+from scaling.study.spec import load_study
+from tests.analysis.evals.small_study import write_study
+from tests.analysis.evals.tiny_tasks import HERE
+from tests.pace import seconds
+from tests.processes import alive
+
+ROOT = Path(__file__).resolve().parents[3]
+TASKS = ("validation", "perplexity", *(f"{HERE}:{name}" for name in ("slow", "one", "two", "three")))
+EVALUATION = (
+    "evaluation:\n"
+    "  validation_tokens: 1024\n"
+    f"  tasks: [{', '.join(repr(name) for name in TASKS[1:])}]\n"
+    "  data: DATA\n"
+    f"  settings: {{perplexity: {{file: text.txt}}, '{HERE}:slow': {{seconds: 0.15}}}}"
+)
+N_PAIRS = 240
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of 4 runs with 10 checkpoints each and 6 tasks."""
+    folder = tmp_path_factory.mktemp("matrix")
+    (folder / "text.txt").write_text("To be, or not to be: that is the question. " * 20)
+    write_study(folder, steps=10, sizes="14k, 25k", more=EVALUATION.replace("DATA", str(folder)))
+    return folder
+
+
+def command(folder: Path, *arguments: str, out: str = "out") -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "scaling",
+        "eval",
+        str(folder / "small.yaml"),
+        "--out",
+        f"{folder / out}",
+        *arguments,
+    ]
+
+
+def scaling_eval(folder: Path, *arguments: str, out: str = "out") -> subprocess.CompletedProcess[str]:
+    line = command(folder, *arguments, out=out)
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def results(folder: Path, out: str = "out") -> dict[str, int]:
+    """Every result with its time of writing."""
+    home = folder / out / "small" / "runs"
+    return {str(path.relative_to(home)): path.stat().st_mtime_ns for path in home.glob("*/evals/*/*.json")}
+
+
+def values(folder: Path, out: str) -> dict[str, object]:
+    home = folder / out / "small" / "runs"
+    return {path: json.loads((home / path).read_text())["values"] for path in results(folder, out)}
+
+
+def worker_pids(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
+def wait_for(folder: Path, n: int) -> None:
+    deadline = time.monotonic() + 600
+    while len(results(folder)) < n:
+        assert time.monotonic() < deadline, f"only {len(results(folder))} of {n} results"
+        time.sleep(0.1)
+
+
+def test_a_matrix_survives_kill_9_and_is_never_done_twice(folder: Path) -> None:
+    shutil.copytree(folder / "out", folder / "alone")
+    # no checkpoint of the run that comes last gets ready: 3 workers reach the 180 results of the others, not all
+    last = min(load_study(folder / "small.yaml").runs(), key=expected_work).config
+    environment = os.environ | {"TINY_WAIT": f"{last.arch} {last.d_model}"}
+    with open(folder / "first.log", "ab") as log:
+        first = subprocess.Popen(
+            command(folder, "--workers", "4"), cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    wait_for(folder, 60)
+    workers = worker_pids(first.pid)
+    assert len(workers) == 4
+    os.kill(workers[1], signal.SIGKILL)
+    wait_for(folder, 120)  # the others go on
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    while any(map(alive, workers)):  # they die with their parent
+        time.sleep(0.02)
+    before = results(folder)
+    assert 120 <= len(before) < N_PAIRS
+
+    second = scaling_eval(folder, "--workers", "4")
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert f"eval: {N_PAIRS - len(before)} of {N_PAIRS} evaluations to do" in second.stdout
+    assert f"eval: {N_PAIRS - len(before)} done" in second.stdout
+    after = results(folder)
+    assert len(after) == N_PAIRS and before.items() <= after.items(), "what was done is not touched"
+    left = [p.name for p in (folder / "out").rglob("*") if "claim" in p.name or p.name.endswith((".tmp", ".failed"))]
+    assert not left
+
+    alone = scaling_eval(folder, "--workers", "1", out="alone")
+    assert alone.returncode == 0, alone.stderr
+    assert values(folder, "out") == values(folder, "alone")
+    tables = [pd.read_parquet(folder / out / "small/results/evals.parquet") for out in ("out", "alone")]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    assert list(tables[0].columns) == ["run_id", "step", "n_tokens", "task", "metric", "value"]
+    assert set(tables[0]["task"]) == {name.rpartition(":")[2] for name in TASKS}
+
+
+def test_a_second_start_has_nothing_to_do(folder: Path) -> None:
+    assert scaling_eval(folder).returncode == 0
+    before, table = results(folder), folder / "out/small/results/evals.parquet"
+    stamp, starts = table.stat().st_mtime_ns, []
+    assert seconds(lambda: starts.append(scaling_eval(folder, "--json")), times=1) < 5
+    (again,) = starts
+    assert again.returncode == 0
+    told = json.loads(again.stdout)
+    assert (told["pairs"], told["done"], told["n_failed"], told["failed"]) == (N_PAIRS, 0, 0, {})
+    assert results(folder) == before and table.stat().st_mtime_ns == stamp
+    dry = json.loads(scaling_eval(folder, "--dry-run", "--json").stdout)
+    assert dry["pairs"] == N_PAIRS and all(not names for names in dry["missing"].values())
+
+
+def test_choices_of_tasks_checkpoints_and_runs(folder: Path) -> None:
+    """Each worker mode start takes its share without a lock, as a scheduler's array elements do."""
+    tasks = ("--tasks", f"{HERE}:four")
+    lock = take(folder / "out/small/runs/tnl-14k-c32-s0/evals/00000003", "four")  # somebody is at this one
+    assert lock is not None
+    with lock:
+        share = [word for step in (3, 4) for word in ("--checkpoint", f"tnl-14k-c32-s0/{step}")]
+        element = scaling_eval(folder, *tasks, *share)
+    assert element.returncode == 0, element.stderr
+    assert re.findall(r"^(\S+) four: done$", element.stdout, re.MULTILINE) == ["tnl-14k-c32-s0/00000004"]
+    last = scaling_eval(folder, *tasks, "--checkpoints", "last", "--only", "arch=llama,size=14k", "--json")
+    assert last.returncode == 0, last.stderr
+    assert json.loads(last.stdout)["done"] == 1
+    assert {path for path in results(folder) if path.endswith("four.json")} == {
+        "tnl-14k-c32-s0/evals/00000004/four.json",
+        "llama-14k-c32-s0/evals/00000010/four.json",
+    }
+    whole = scaling_eval(folder, *tasks, "--checkpoint", "tnl-25k-c32-s0", "--checkpoint", "tnl-25k-c32-s0/3")
+    assert whole.returncode == 0 and whole.stdout.count(" four: done") == 10
+    wrong = scaling_eval(folder, *tasks, "--checkpoint", "tnl-14k")
+    assert wrong.returncode == 2 and "did you mean 'tnl-14k-c32-s0'?" in wrong.stderr
+
+
+def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> None:
+    shutil.copytree(folder / "out", folder / "bad", dirs_exist_ok=True)
+    home = folder / "bad/small/runs"
+    for path in home.glob("*/evals"):
+        shutil.rmtree(path)
+    weights = home / "llama-14k-c32-s0/checkpoints/00000002/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x00")  # the size fits
+    manifest = home / "llama-14k-c32-s0/checkpoints/00000003" / MANIFEST
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"probe_loss": 1.0}))
+    (home / "llama-14k-c32-s0/checkpoints/00000004" / MANIFEST).unlink()
+    (folder / "bad.yaml").write_text((folder / "small.yaml").read_text().replace("file: text.txt", "file: gone.txt"))
+    tasks = ("--tasks", f"validation,perplexity,{HERE}:one", "--only", "arch=llama,size=14k")
+    line = [
+        sys.executable,
+        "-m",
+        "scaling",
+        "eval",
+        str(folder / "bad.yaml"),
+        "--out",
+        str(folder / "bad"),
+        *tasks,
+    ]
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 1, result.stderr
+    told = result.stderr.splitlines()
+    assert told[0].startswith("failed: llama-14k-c32-s0/00000004: it is damaged (a file is missing or has another")
+    assert told[1].startswith("failed: perplexity: ") and "gone.txt does not exist" in told[1]
+    assert told[2].startswith("failed: llama-14k-c32-s0/00000002 validation and 1 more: ") and "is damaged" in told[2]
+    assert told[3].startswith("failed: llama-14k-c32-s0/00000003 validation and 1 more: ") and "probe loss" in told[3]
+    assert told[4:] == ["error: 16 of 30 evaluations are not done"]  # perplexity at 9, two tasks at 2, three at 1
+    assert len(list(home.glob("*/evals/*/*.json"))) == 14
+    # and again: nothing is evaluated twice, what failed is tried again
+    again = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert again.returncode == 1 and "eval: 4 of 30 evaluations to do" in again.stdout
+    assert again.stderr.splitlines()[-1] == told[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tasks", "validation,perplexty"], "did you mean 'perplexity'?"),
+        (["--checkpoints", "latest"], "write all, last, or steps"),
+        (["--checkpoints", "77"], "no run has a checkpoint of such a step"),
+        (["--set", "evaluation.tasks=[extrapolat]"], "did you mean 'extrapolate'?"),
+        (
+            ["--tasks", "extrapolate", "--set", "evaluation.settings={extrapolate: {lenghts: [3]}}"],
+            "did you mean 'lengths'?",
+        ),
+        (["--set", "evaluation.settings={validation: {batch_rows: 3}}"], "write evaluation.validation_tokens"),
+    ],
+)
+def test_mistakes_are_one_line(folder: Path, arguments: list[str], told: str) -> None:
+    result = scaling_eval(folder, *arguments, "--dry-run")
+    assert result.returncode == 2 and told in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_a_wrong_task_is_told_before_anything_is_trained(folder: Path, tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "scaling", "run", str(folder / "small.yaml"), "--out", str(tmp_path)]
+    line += ["--set", "evaluation.tasks=[nia]"]
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 2 and "evaluation task 'nia' is unknown" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_tasks() -> None:
+    line = [sys.executable, "-m", "scaling", "eval", "list"]
+    text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=True).stdout
+    assert all(f"\n{name} " in f"\n{text}" for name in ("validation", "perplexity", "extrapolate"))
+    told = json.loads(subprocess.run([*line, "--json"], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert {"task", "about", "needs", "layout"} == told["tasks"][0].keys()
+    rows = subprocess.run([*line, "--rows", "piqa"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert rows.startswith("piqa: piqa/validation.jsonl") and "label  a whole number from 0 to 1 (0: sol1)" in rows

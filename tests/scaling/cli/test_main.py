@@ -1,0 +1,212 @@
+"""The command line as its users meet it: quick to answer, one line for a mistake, 2 for bad input."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from scaling.cli.flops import app as flops_app
+from scaling.cli.main import app as scaling_app
+from tests.pace import seconds
+
+ROOT = Path(__file__).resolve().parents[3]
+STUDY = """
+name: tiny
+corpus: {source: "synthetic:0:60000"}
+grid: {archs: [llama, tnl], sizes: [14k]}
+model: {context_length: 64}
+training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
+"""
+
+
+def scaling(*arguments, cwd=ROOT):
+    command = [sys.executable, "-m", "scaling", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def works(*arguments):
+    assert scaling(*arguments).returncode == 0
+
+
+def test_help_is_quick():
+    assert seconds(lambda: works("--help")) < 0.5
+
+
+@pytest.mark.parametrize("name", ["quickstart", "paper"])
+def test_plan_is_quick(name):
+    assert seconds(lambda: works("plan", name)) < 2.0
+
+
+def test_commands_are_there():
+    text = scaling("--help").stdout
+    for command in ("run", "plan", "data", "train", "eval", "fit", "report", "status", "generate", "inspect", "export"):
+        assert f"  {command} " in text
+    assert "--set" in scaling("train", "--help").stdout
+
+
+@pytest.mark.parametrize("app", [scaling_app, flops_app], ids=["scaling", "flops"])
+def test_every_command_has_a_short_help_and_the_commands_a_version(app):
+    assert re.fullmatch(r"linear-scaling \S+\n", CliRunner().invoke(app, ["--version"]).stdout)
+    every = [[]]
+    for name, command in get_command(app).commands.items():
+        every += [[name], *([name, one] for one in getattr(command, "commands", {}))]
+    for words in every:
+        short, long = (CliRunner().invoke(app, [*words, option]) for option in ("-h", "--help"))
+        assert short.exit_code == 0 and short.stdout == long.stdout and "Usage: " in short.stdout
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("quickstart", {"numpy"}), ("paper", {"numpy"})])
+def test_plan_loads_nothing_heavy(name, allowed):
+    """The corpus is looked at by the data package, and a study's tasks by their own modules, which read numpy."""
+    code = (
+        f"import sys\nsys.argv = ['scaling', 'plan', '{name}']\nimport scaling.cli.main\n"
+        "try:\n    scaling.cli.main.main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "print(*{name.split('.')[0] for name in sys.modules}, file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(result.stderr.split())
+    assert not (loaded & {"torch", "deepspeed", "transformers", "pandas", "plotly", "scipy", "numpy"}) - allowed
+
+
+def test_plan_json(study):
+    result = scaling("plan", study, "--json", "--only", "arch=tnl", "--set", "training.lr=1e-3")
+    table = json.loads(result.stdout)
+    assert [row["run_id"] for row in table["runs"]] == ["tnl-14k-c64-s0-lr0.001"]
+    assert table["study"] == "tiny" and table["sets"] == ["training.lr=1e-3"] and table["totals"]["n_runs"] == 1
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "data", "train", "eval", "fit", "report", "status"])
+def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
+    study.write_text(STUDY.replace("archs: [llama, tnl]", "archs: [lama, tnl]"))
+    result = scaling(command, study, "--out", tmp_path / "out")
+    assert result.returncode == 2 and result.stdout == ""
+    assert result.stderr.count("\n") == 1 and result.stderr.startswith("error: ")
+    assert "tiny.yaml" in result.stderr and "did you mean 'llama'?" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "no command is given; --help lists them"),
+        (["eval"], "no command is given; --help lists them"),
+        (["plan"], "STUDY"),
+        (["plan", "no-such-study"], "no such study file"),
+        (["plam", "quickstart"], "plam"),
+        (["plan", "quickstart", "--onyl", "arch=tnl"], "--only"),
+        (["plan", "quickstart", "--only", "arch=mamba"], "this study has llama, tnl, hgrn2, cosformer2"),
+        (["plan", "quickstart", "--only", "arch"], "--only arch: write it as key=value"),
+        (["plan", "quickstart", "--set", "training.lrr=1"], "did you mean 'lr'?"),
+        (["plan", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
+        (["train", "quickstart", "--set", "evaluation.tasks=[perplexityy]"], "did you mean 'perplexity'?"),
+        (["train", "quickstart", "--dry-run", "--set", "evaluation.tasks=[piqaa]"], "did you mean 'piqa'?"),
+        (["eval", "quickstart", "--tasks", " , "], "--tasks: names no task"),
+        (["eval", "fetch", "README.md"], "README.md: is a file; give a folder"),
+        (["recall", "small", "--out", "README.md"], "README.md/recall-small: cannot be written (Not a directory)"),
+        (["plan", "quickstart", "--set", "model.n_heads=5"], "not divisible"),
+        (["status", "quickstart", "--only", "size=1t"], "size=1t"),
+    ],
+)
+def test_bad_arguments(arguments, told):
+    result = scaling(*arguments)
+    assert result.returncode == 2 and told in result.stderr
+    assert result.stderr.count("\n") == 1 and "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            "corpus.source=nowhere.txt",
+            "tiny.yaml --set corpus.source=nowhere.txt: corpus.source: 'nowhere.txt'",
+        ),
+        ("corpus.source=[]", "corpus.source"),
+        ("corpus.validation_tokens=1e9", "corpus.validation_tokens: 1,000,000,000 are more than"),
+        ("grid.seeds=[0, -1]", "grid.seeds.1: must be greater than or equal to 0"),
+    ],
+)
+def test_a_corpus_that_cannot_be_leaves_nothing_behind(study, tmp_path, change, told):
+    result = scaling("run", study, "--out", tmp_path / "out", "--set", change)
+    assert result.returncode == 2 and told in result.stderr, result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_corpus_too_small_says_how_much_is_missing(study, tmp_path):
+    result = scaling("data", study, "--out", tmp_path / "out", "--set", "training.n_tokens=100000")
+    assert result.returncode == 2 and "short" in result.stderr and "corpus.epochs" in result.stderr
+    again = [*("data", study, "--out", tmp_path / "out", "--set", "training.n_tokens=100000")]
+    assert scaling(*again, "--set", "corpus.epochs=3").returncode == 0
+
+
+def test_a_validation_split_too_short_to_evaluate_is_told_before_anything_is_trained(study, tmp_path):
+    long = [f"--set={name}=4096" for name in ("model.context_length", "training.batch_tokens", "training.n_tokens")]
+    result = scaling("run", study, "--out", tmp_path / "out", *long)
+    assert result.returncode == 2 and "too few for one window of context_length=4096" in result.stderr
+    assert result.stderr.count("\n") == 1 and not (tmp_path / "out/tiny/runs").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "report"])
+def test_fit_and_report_leave_variants_alone(study, tmp_path, command):
+    result = scaling(command, study, "--out", tmp_path / "out", "--set", "training.lr=1e-2")
+    assert result.returncode == 2 and "not of variants" in result.stderr and result.stderr.count("\n") == 1
+    assert not (tmp_path / "out/tiny/results").exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "report"])
+def test_a_study_of_which_nothing_has_trained_is_refused_and_left_alone(study, tmp_path, command):
+    result = scaling(command, study, "--out", tmp_path / "out")
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert (
+        f"no run has trained, so there is nothing to fit or to report: `scaling train {study}` first" in result.stderr
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_corpus_in_the_directory_is_refused(study, tmp_path):
+    out = ("--out", tmp_path / "out")
+    assert scaling("data", study, *out).returncode == 0
+    manifest = (tmp_path / "out/tiny/corpus/manifest.json").read_bytes()
+    result = scaling("data", study, *out, "--set", "corpus.seed=1")
+    assert result.returncode == 2 and "other settings" in result.stderr
+    assert (tmp_path / "out/tiny/corpus/manifest.json").read_bytes() == manifest
+
+
+def test_dry_run_and_status_write_nothing(study, tmp_path):
+    for arguments in (["run", "--dry-run"], ["train", "--dry-run"], ["status"]):
+        result = scaling(arguments[0], study, *arguments[1:], "--out", tmp_path / "out")
+        assert result.returncode == 0 and "tnl-14k-c64-s0" in result.stdout
+    assert "would train 2 of 2 runs" in scaling("train", study, "--dry-run", "--out", tmp_path / "out").stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_prepare_writes_the_runs_and_prints_their_commands(study, tmp_path):
+    result = scaling("train", study, "--prepare", "--json", "--out", tmp_path / "out", "--set", "jobs.processes=2")
+    commands = json.loads(result.stdout)["commands"]
+    assert len(commands) == 2 and all("torch.distributed.run" in line for line in commands)
+    assert all((tmp_path / "out/tiny/runs" / f"{arch}-14k-c64-s0" / "run.json").exists() for arch in ("llama", "tnl"))
+    assert commands[0].endswith(str(tmp_path / "out/tiny/runs/llama-14k-c64-s0"))
+
+    study.write_text(STUDY.replace("lr: 3e-3", "lr: 1e-2"))  # the same run ids, another spec
+    refused = scaling("train", study, "--out", tmp_path / "out")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+    assert "was written with training.lr=0.003 (spec_hash " in refused.stderr
+    assert scaling("run", study, "--out", tmp_path / "out", "--dry-run").stderr == refused.stderr
+
+
+def test_an_output_directory_that_cannot_be(study, tmp_path):
+    (tmp_path / "out").write_text("a file")
+    result = scaling("data", study, "--out", tmp_path / "out")
+    assert result.returncode == 2 and "cannot be written" in result.stderr and result.stderr.count("\n") == 1

@@ -1,0 +1,102 @@
+"""Artifact checkpoints: what is written is what was trained, in the precision asked for, or it does not count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from arch.model.lm import build_model, load_model
+from arch.presets import preset
+from data.files import read_manifest
+from data.tokenizer import get_tokenizer
+from scaling.rundir.artifacts import ProbeError, probe_loss, probe_rows, valid_artifact, write_artifact
+
+CPU = torch.device("cpu")
+CONTEXT = 32
+MANIFEST = {"schema": 1, "run_id": "r", "spec_hash": "abc", "step": 3, "n_tokens": 96}
+VALIDATION = np.random.default_rng(0).integers(0, 257, 1000).astype(np.uint16)
+
+
+def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> torch.nn.Module:
+    model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
+    with torch.no_grad():
+        for i, parameter in enumerate(model.parameters()):  # not the round numbers of the initialisation
+            noise = torch.Generator().manual_seed(i)
+            parameter += 0.01 * torch.randn(parameter.shape, generator=noise)
+        if spoil:
+            next(iter(model.parameters()))[0] = float("nan")
+    write_artifact(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, "bytes")
+    return model
+
+
+@pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2"])
+def test_bf16_artifacts_keep_in_fp32_what_the_model_names(tmp_path: Path, arch: str) -> None:
+    model = write(tmp_path / "00000003", "bf16", arch)
+    saved, keep = load_file(tmp_path / "00000003" / "model.safetensors"), model.keep_fp32()
+    parameters = dict(model.named_parameters())
+    assert saved.keys() == parameters.keys()
+    for name, tensor in saved.items():
+        assert tensor.dtype == (torch.float32 if name in keep else torch.bfloat16), name
+        expected = parameters[name].detach()
+        assert torch.equal(tensor, expected if name in keep else expected.bfloat16()), name
+
+
+def test_the_probe_loss_is_that_of_the_reloaded_file(tmp_path: Path) -> None:
+    rows = probe_rows(VALIDATION, CONTEXT)
+    assert rows.shape == (8, CONTEXT + 1)
+    assert np.array_equal(rows[1], VALIDATION[CONTEXT : 2 * CONTEXT + 1])
+    trained = write(tmp_path / "a", "bf16")
+    recorded = json.loads((tmp_path / "a" / "manifest.json").read_text())
+    assert recorded["dtype"] == "bf16"
+    assert (recorded["step"], recorded["n_tokens"], recorded["spec_hash"]) == (3, 96, "abc")
+    assert probe_loss(load_model(tmp_path / "a"), rows, CPU) == recorded["probe_loss"]
+    in_memory = probe_loss(trained, rows, CPU)
+    assert recorded["probe_loss"] != in_memory, "bf16 must round some weight"
+    assert abs(recorded["probe_loss"] - in_memory) < 0.01
+    write(tmp_path / "b", "fp32")
+    assert json.loads((tmp_path / "b" / "manifest.json").read_text())["probe_loss"] == in_memory
+
+
+def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    write(tmp_path / "a", "bf16")
+    write(tmp_path / "b", "bf16")
+    manifest = read_manifest(tmp_path / "a")
+    assert manifest is not None
+    expected = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert manifest["files"].keys() == expected
+    for name in (*expected, "manifest.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    tokenizer, ours = AutoTokenizer.from_pretrained(tmp_path / "a"), get_tokenizer("bytes")
+    text = "naïve <|endoftext|> ☃\n"
+    assert tokenizer(text)["input_ids"] == ours.encode(text)
+    assert tokenizer.eos_token_id == ours.eot_id
+    (tmp_path / "a" / "tokenizer.json").write_text("{}")
+    assert not valid_artifact(tmp_path / "a", "abc")
+
+
+def test_damage_and_another_spec_are_seen(tmp_path: Path) -> None:
+    write(tmp_path / "a", "bf16")
+    assert valid_artifact(tmp_path / "a", "abc")
+    assert not valid_artifact(tmp_path / "a", "another")
+    weights = tmp_path / "a" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    assert not valid_artifact(tmp_path / "a", "abc")
+
+
+def test_a_model_that_is_no_number_leaves_no_artifact(tmp_path: Path) -> None:
+    with pytest.raises(ProbeError):
+        write(tmp_path / "a", "bf16", spoil=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_validation_split_gives_a_short_probe() -> None:
+    assert probe_rows(VALIDATION[:20], CONTEXT).shape == (1, 20)

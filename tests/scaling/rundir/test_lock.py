@@ -1,0 +1,57 @@
+"""A lock leaves nothing behind where nothing was written, and stays one lock while it comes and goes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arch.errors import InputError
+from scaling.rundir.lock import is_locked, run_lock, study_lock
+
+COUNT = """
+import sys
+from pathlib import Path
+from scaling.lock import study_lock
+for _ in range(100):
+    with study_lock(Path(sys.argv[1]) / "a" / "b"):
+        count = Path(sys.argv[2])
+        count.write_text(str(int(count.read_text()) + 1))
+"""
+
+
+def test_the_folders_made_for_it_go_with_it(tmp_path):
+    deep = tmp_path / "out" / "tiny" / "jobs"
+    with study_lock(deep):
+        assert is_locked(deep)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ZeroDivisionError), study_lock(deep):
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_there_or_was_written_stays(tmp_path):
+    (tmp_path / "out").mkdir()
+    with study_lock(tmp_path / "out" / "tiny"):
+        pass
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+    for lock in (study_lock, run_lock):
+        with lock(tmp_path / "out" / "tiny"):
+            (tmp_path / "out" / "tiny" / "kept").write_text("kept")
+        assert sorted(path.name for path in (tmp_path / "out" / "tiny").iterdir()) == [".lock", "kept"]
+
+
+def test_two_processes_never_hold_it_at_once_although_it_is_removed_each_time(tmp_path):
+    count = tmp_path / "count"
+    count.write_text("0")
+    command = [sys.executable, "-c", COUNT, str(tmp_path / "locks"), str(count)]
+    both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[1] for process in both] == ["", ""]
+    assert count.read_text() == "200"
+    # the folder may stay where the process that made it ended before the other
+    assert [path for path in (tmp_path / "locks").rglob("*") if not path.is_dir()] == []
+
+
+def test_where_nothing_can_be_made_is_told_at_once():
+    with pytest.raises(InputError, match="cannot be written"), study_lock(Path("/proc/no/such")):
+        pass

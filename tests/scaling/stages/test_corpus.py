@@ -1,0 +1,109 @@
+"""A corpus that cannot be is told by every dry run, as `scaling data` would tell it, and `plan` warns of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from arch.errors import InputError
+from scaling.cli.main import app
+from scaling.study.spec import load_study
+
+DRY_RUNS = (["run", "--dry-run"], ["train", "--dry-run"], ["submit", "--local", "--dry-run"])
+STUDY = """
+name: s
+out: HERE/out
+corpus: {source: HERE/text.jsonl, validation_fraction: 0.1}
+grid: {archs: [tnl], sizes: [14k]}
+model: {context_length: 64}
+training: {n_tokens: 25600, batch_tokens: 256}
+"""
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    lines = [json.dumps({"text": f"Text number {i} of some words. " * 30}) for i in range(40)]
+    (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "binary").write_bytes(b"\0\1\2" * 9000)
+    (tmp_path / "s.yaml").write_text(STUDY.replace("HERE", str(tmp_path)))
+    return tmp_path / "s.yaml"
+
+
+REFUSED = [
+    ("corpus.source=HERE/nowhere", "nowhere' does not exist"),
+    ("corpus.text_key=txt", "text.jsonl line 1 has no key 'txt' (did you mean 'text'?)"),
+    ("corpus.source=HERE/binary", "no usable text in"),
+    ("training.n_tokens=130000000", "holds at most"),
+    ("corpus.tokenizer=cl100k_base", "rank file"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), REFUSED)
+def test_what_data_would_refuse(
+    change: str, told: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = change.replace("HERE", str(study.parent))
+    if "cl100k" in change:  # a folder without the file, and no network
+        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(study.parent / "none"))
+        monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+        from data.tokenizer import get_tokenizer
+
+        get_tokenizer.cache_clear()
+        import tiktoken.registry
+
+        monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})
+    for command in DRY_RUNS:
+        with pytest.raises(InputError) as error:
+            app([command[0], str(study), *command[1:], "--set", change], standalone_mode=False)
+        assert told in str(error.value) and "\n" not in str(error.value)
+    capsys.readouterr()
+    app(["plan", str(study), "--set", change, "--json"], standalone_mode=False)
+    assert told in json.loads(capsys.readouterr().out)["warnings"][-1]
+    assert not (study.parent / "out").exists()
+
+
+def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for n_tokens, warned in ((25600, False), (34816, True)):  # of 36,000 bytes, a tenth held out
+        app(["run", str(study), "--dry-run", "--json", "--set", f"training.n_tokens={n_tokens}"], standalone_mode=False)
+        assert ("are expected to be there" in str(json.loads(capsys.readouterr().out)["warnings"])) is warned
+    app(["run", str(study), "--dry-run", "--set", "training.n_tokens=100000", "--set", "corpus.epochs=5"],
+        standalone_mode=False)  # fmt: skip
+
+
+def test_a_corpus_that_is_there_is_asked_for_its_tokens(study: Path) -> None:
+    app(["data", str(study)], standalone_mode=False)
+    (study.parent / "text.jsonl").unlink()  # nobody reads it again
+    before = sorted((path, path.stat().st_mtime_ns) for path in (study.parent / "out").rglob("*"))
+    for change, told in (("training.n_tokens=60000", "is too small: "), ("corpus.seed=5", "of other settings")):
+        for command in DRY_RUNS:
+            with pytest.raises(InputError, match=told):
+                app([command[0], str(study), *command[1:], "--set", change], standalone_mode=False)
+    app(["run", str(study), "--dry-run"], standalone_mode=False)
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in (study.parent / "out").rglob("*"))
+
+
+def test_few_held_out_documents_are_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--set", "corpus.validation_fraction=null", "--set", "corpus.validation_tokens=100"]
+    app(["data", str(study), *few], standalone_mode=False)
+    assert "held-out text is 1 document: its loss is that of one text" in capsys.readouterr().out
+
+
+def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def row(*sets: str) -> dict[str, int | None]:
+        words = [word for change in sets for word in ("--set", change)]
+        app(["status", str(study), "--json", *words], standalone_mode=False)
+        (found,) = json.loads(capsys.readouterr().out)["runs"]
+        return {name: found[name] for name in ("evaluated", "to_evaluate")}
+
+    steps = load_study(study).runs()[0].checkpoint_steps
+    for step in steps:
+        folder = study.parent / f"out/s/runs/tnl-14k-c64-s0/evals/{step:08d}"
+        folder.mkdir(parents=True)
+        for name in ("validation.json", "lambada.json", "piqa.failed"):
+            (folder / name).write_text("{}")
+    assert row() == {"evaluated": len(steps), "to_evaluate": len(steps)}
+    tasks = "evaluation.tasks=[piqa, lambada]"
+    assert row(tasks) == {"evaluated": 2 * len(steps), "to_evaluate": 3 * len(steps)}
+    assert row("evaluation.tasks=[piqua]")["to_evaluate"] is None
+    app(["status", str(study), "--set", tasks], standalone_mode=False)
+    assert f" {2 * len(steps)}/{3 * len(steps)} " in capsys.readouterr().out

@@ -1,0 +1,175 @@
+"""A whole small study by the command line: run, run again, a variant, a run that fails, a run that was interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data.files import read_json
+from scaling.rundir.directory import RunDir
+from tests.gate import gated
+from tests.pace import seconds
+
+ROOT = Path(__file__).resolve().parents[3]
+STUDY = """
+name: tiny
+corpus: {source: "synthetic:0:200000"}
+grid: {archs: [llama, tnl], sizes: [14k, 25k]}
+model: {context_length: 64}
+training: {n_tokens: 7680, batch_tokens: 256, warmup_tokens: 512, lr: 3e-3, n_checkpoints: 3, artifact_dtype: fp32}
+evaluation: {validation_tokens: 2048}
+fit: {smoothing_tokens: 512, grid_points: 10}
+jobs: {parallel: 2}
+"""
+RUNS = ["llama-14k-c64-s0", "llama-25k-c64-s0", "tnl-14k-c64-s0", "tnl-25k-c64-s0"]
+
+
+def scaling(command, folder, *arguments):
+    line = [sys.executable, "-m", "scaling", command, str(folder / "tiny.yaml"), "--out", str(folder / "out")]
+    return subprocess.run([*line, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+
+
+def content(folder):
+    """Every file of the study but logs and the lock, with its time of writing."""
+    files = (path for path in (folder / "out").rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files if path.name not in (".lock", "eval.log")}
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """(folder, result) of `scaling run` on a fresh study."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "tiny.yaml").write_text(STUDY)
+    return folder, scaling("run", folder)
+
+
+def test_one_command_does_it_all(studied):
+    folder, result = studied
+    assert result.returncode == 0, result.stdout + result.stderr
+    home = folder / "out" / "tiny"
+    for run_id in RUNS:
+        rundir = RunDir(home / "runs" / run_id)
+        assert rundir.status()["state"] == "done"
+        rows = rundir.rows()
+        assert [row["step"] for row in rows] == list(range(1, 31))
+        assert rows[-1]["n_tokens"] == 7680 and rows[-1]["loss"] < rows[0]["loss"] - 1.0
+        checkpoints = rundir.checkpoints()
+        assert [found.step for found in checkpoints] == rundir.spec().checkpoint_steps
+        for found in checkpoints:
+            assert read_json(rundir.evaluation(found.step))["n_tokens"] == found.manifest["n_tokens"]
+    assert (home / "report" / "index.html").stat().st_size > 10_000
+    assert set(read_json(home / "results" / "fits.json")["archs"]) == {"llama", "tnl"}
+    # what people see, not on a terminal: plain lines, the table of laws, the path of the report
+    assert "\r" not in result.stdout and "\x1b" not in result.stdout
+    assert all(f"{run_id}: done, step 30/30, loss " in result.stdout for run_id in RUNS)
+    assert "4/4 runs" in result.stdout and "No architecture is told apart at C = " in result.stdout
+    assert result.stdout.rstrip().endswith(f"report: {home / 'report' / 'index.html'}")
+
+
+def test_running_it_again_is_quick_and_writes_nothing(studied):
+    folder, _ = studied
+    before, results = content(folder), []
+    assert seconds(lambda: results.append(scaling("run", folder)), times=1) < 20
+    (result,) = results
+    assert result.returncode == 0
+    assert content(folder) == before
+    assert (
+        "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is told apart at C = " in result.stdout
+    )
+
+
+def test_a_variant_lies_beside_its_original(studied):
+    folder, _ = studied
+    before = content(folder)
+    only = ("--only", "arch=tnl,size=14k", "--json")
+    result = scaling("run", folder, *only, "--set", "training.lr=1e-3", "--set", "training.max_steps=4")
+    assert result.returncode == 0, result.stderr
+    made = json.loads(result.stdout)
+    assert made["trained"] == ["tnl-14k-c64-s0-lr0.001-max_steps4"] and made["fits"] is None
+    rundir = RunDir(folder / "out/tiny/runs" / made["trained"][0])
+    assert rundir.record()["spec"]["sets"] == ["training.lr=1e-3", "training.max_steps=4"]
+    assert [row["lr"] for row in rundir.rows()][-1] == 1e-3 and len(rundir.rows()) == 4
+    assert before.items() <= content(folder).items()
+    again = scaling("status", folder, "--json")
+    assert [row["state"] for row in json.loads(again.stdout)["runs"]] == ["done"] * 4
+
+
+def test_a_failed_run_does_not_stop_the_study(tmp_path):
+    """One learning rate out of this world: that run is marked failed, the other is trained, evaluated and reported."""
+    text = STUDY.replace("sizes: [14k, 25k]", "sizes: [14k]")
+    (tmp_path / "tiny.yaml").write_text(text + "overrides: {by_run: {tnl/14k: {lr: 1e30, warmup_tokens: 0}}}\n")
+    result = scaling("run", tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    # the library that draws pictures may speak on stderr too
+    told = [line for line in result.stderr.splitlines() if line.startswith(("failed: ", "error: "))]
+    assert (
+        told[0].startswith("failed: tnl-14k-c64-s0: ") and " at step " in told[0] and "last good checkpoint" in told[0]
+    )
+    assert told[-1] == "error: 1 of 2 runs are not done"
+    home = tmp_path / "out" / "tiny"
+    assert RunDir(home / "runs" / "tnl-14k-c64-s0").status()["state"] == "failed"
+    assert RunDir(home / "runs" / "llama-14k-c64-s0").status()["state"] == "done"
+    reason = RunDir(home / "runs" / "tnl-14k-c64-s0").status()["reason"]
+    assert reason in (home / "report" / "index.html").read_text()
+    again = scaling("run", tmp_path)
+    assert again.returncode == 1 and "0 of 2 runs to do, 1 done, 1 failed before" in again.stdout
+    assert "tnl-14k-c64-s0" in again.stderr and reason in again.stderr
+
+
+def test_a_second_run_of_the_same_study_is_refused_and_an_interrupted_one_goes_on(tmp_path):
+    text = STUDY.replace("n_tokens: 7680", "n_tokens: 25600").replace("14k, 25k", "14k").replace("llama, tnl", "tnl")
+    (tmp_path / "tiny.yaml").write_text(text)
+    line = [
+        sys.executable,
+        "-m",
+        "scaling",
+        "train",
+        str(tmp_path / "tiny.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    environment = os.environ | gated(20, tmp_path / "go")
+    first = subprocess.Popen(
+        line, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    rundir = RunDir(tmp_path / "out/tiny/runs/tnl-14k-c64-s0")
+    while (rundir.last_row() or {"step": 0})["step"] < 20:
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    second = scaling("train", tmp_path)
+    assert second.returncode == 2 and f"process {first.pid} is working on this study" in second.stderr
+    os.killpg(first.pid, signal.SIGINT)  # Ctrl-C
+    first.wait(600)
+    assert first.returncode == 130 and b"Traceback" not in first.stderr.read()
+    assert json.loads(scaling("status", tmp_path, "--json").stdout)["runs"][0]["state"] == "interrupted"
+    reached = rundir.states()[-1].step
+    assert reached >= 20
+    result = scaling("train", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert [row["step"] for row in rundir.rows()] == list(range(1, 101))
+    assert f"step {reached} of 100" in rundir.log.read_text()
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_whole(tmp_path):
+    """On file systems of 100 kB (no room for the corpus) and 900 kB (none for the runs), mounted for this test."""
+    (tmp_path / "tiny.yaml").write_text(STUDY.replace("200000", "300000"))
+    disk = tmp_path / "out"
+    disk.mkdir()
+    for size, command, kept in (("100k", "data", False), ("900k", "run", True)):
+        script = (
+            f"mount -t tmpfs -o size={size} tmpfs {disk} || exit 77; "
+            f"{sys.executable} -m scaling {command} {tmp_path}/tiny.yaml --out {disk}; code=$?; "
+            f"find {disk} >&1; exit $code"
+        )
+        line = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+        result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        if result.returncode in (1, 77) and "error: " not in result.stderr:
+            pytest.skip(f"no private mounts here: {result.stderr.strip()}")
+        assert result.returncode == 2 and "No space left on device" in result.stderr
+        assert result.stderr.count("\n") == 1 and result.stderr.startswith("error: ")
+        assert ("corpus/manifest.json" in result.stdout) == kept and ".tmp" not in result.stdout

@@ -1,0 +1,264 @@
+"""Ten thousand wrong inputs: each plans, or ends with one line on stderr and exit code 2, and none writes anything.
+
+Every case is made from its number alone, so that one that fails can be looked at again:
+`python -m tests.scaling.study.test_mutations NUMBER` (a second word shows its files too).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from jobs.profile import EXAMPLE
+from scaling.study.file import PACKAGED
+
+from .mutations import changed_file, changed_words
+
+SEED, CASES, COMMANDS = 16, 10_000, 200
+LIMIT_S = 60.0  # for one case in process; the largest plan takes a fraction of a second, but a first import may not
+ROOT = Path(__file__).resolve().parents[3]
+RICH = """
+name: rich
+out: out
+corpus: {source: [nowhere.txt, "synthetic:0:100000"], tokenizer: bytes, validation_fraction: 0.1, max_bytes: 1e5}
+grid: {archs: [llama, tnl, hgrn1], sizes: [14k, 25k], seeds: [0], extra_seeds: {14k: [1, 2]}}
+model: {context_length: 64, lower_bound: off, chunk_size: 16, norm: rms, init_std: 0.1, decay_slopes: fixed}
+training:
+  n_tokens: 20_480
+  batch_tokens: 512
+  micro_batch_tokens: 256
+  lr: 3e-3
+  warmup_tokens: 1e3
+  betas: [0.9, 0.95]
+  checkpoint_tokens: [512, 4096, 20_480]
+  state_every_tokens: 4096
+  precision: bf16
+overrides:
+  by_size: {14k: {lr: 2e-3, n_tokens: 30_720}}
+  by_arch: {tnl: {weight_decay: 0, model: {d_ffn: 48}}}
+  by_run: {hgrn1/25k: {lr: 1e-3, model: {expand_ratio: 1}}}
+evaluation: {validation_tokens: 4096, tasks: [extrapolate], settings: {extrapolate: {}}}
+fit: {loss: validation, range: {tnl: [1e6, 1e12]}, grid_points: 9}
+jobs:
+  parallel: 2
+  processes: 2
+  cluster: {nodes: 4, cpus_per_node: 16, gpus_per_node: 2, partition: {train: gpu}, setup: [x], environment: {A: b}}
+  resources: {14k: {nodes: 1}, tnl: {minutes: 30}, tnl/25k: {memory_gb: 10}, eval: {nodes: 1}}
+"""
+FILE, PROFILE = "study.yaml", "profile.yaml"
+# Of (app, words, how many of them stay): what would train or write is only asked for with --dry-run, of a corpus that
+# does not exist.
+OF_FILES = [
+    ("scaling", ["plan", FILE], 2),
+    ("scaling", ["run", "--dry-run", FILE], 3),
+    ("scaling", ["train", "--dry-run", FILE, "--json"], 4),
+    ("scaling", ["submit", "--dry-run", FILE, "--local"], 4),
+    ("scaling", ["status", FILE], 2),
+    ("flops", ["study", FILE], 2),
+]
+OF_PROFILES = ("scaling", ["submit", "--dry-run", FILE, "--explain", "--cluster", PROFILE], 6)
+OF_WORDS = [
+    ("scaling", ["plan", FILE, "--only", "arch=tnl|llama,size=14k,seed=0", "--set", "training.lr=1e-3"], 1),
+    ("scaling", ["plan", "quickstart", "--set", "grid.archs=[tnl]", "--json", "--out", "elsewhere"], 1),
+    ("scaling", ["run", "--dry-run", FILE, "--set", "model.d_ffn=64", "--only", "size=25k"], 2),
+    ("scaling", ["train", "--dry-run", FILE, "--set", "corpus.max_bytes=1000", "--set=grid.extra_seeds.14k=[3]"], 2),
+    ("scaling", ["eval", "--dry-run", FILE, "--tasks", "extrapolate", "--checkpoints", "last", "--workers", "2"], 2),
+    ("scaling", ["eval", "list", "--json"], 2),
+    ("scaling", ["eval", "table", FILE], 2),
+    ("scaling", ["submit", "--dry-run", FILE, "--explain", "--only", "arch=tnl", "--set", "jobs.processes=1"], 2),
+    ("scaling", ["submit", "--dry-run", FILE, "--cluster", PROFILE, "--json"], 2),
+    ("scaling", ["status", FILE, "--only", "seed=1", "--json", "--every", "10"], 1),
+    ("scaling", ["fit", FILE, "--set", "fit.flops=6nd"], 1),
+    ("scaling", ["report", FILE], 1),
+    ("scaling", ["generate", "no-checkpoint", "a text", "--tokens", "5", "--temperature", "0", "--top-p", "0.5"], 1),
+    ("scaling", ["inspect", "no-checkpoint", "--tokens", "100", "--out", "there"], 1),
+    ("scaling", ["export", "no-checkpoint", "there", "--hf", "--dtype", "bf16"], 1),
+    ("flops", ["study", FILE, "--device", "h100", "--mfu", "0.4", "--gpus", "8", "--only", "arch=tnl"], 1),
+    ("flops", ["count", "--arch", "hgrn2", "--size", "410m", "--by", "module", "--set", "norm=layer"], 1),
+    ("flops", ["count", "--arch", "tnl", "--layers", "4", "--dim", "256", "--heads", "2", "--context", "1024"], 1),
+    ("flops", ["memory", "--arch", "tnl", "--size", "1b", "--plain"], 1),
+    ("flops", ["size", "--arch", "tnl", "--params", "1.3B"], 1),
+    ("flops", ["size", "--match", "llama-410m"], 1),
+    ("flops", ["budget", "--compute", "179pfday"], 1),
+    ("flops", ["table", "--as-printed", "--format", "csv"], 1),
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    app: str
+    words: list[str]
+    files: dict[str, bytes]
+
+
+def case_of(number: int) -> Case:
+    """What case `number` is: a changed study file (60%), profile (15%) or command line."""
+    draw = random.Random(f"{SEED}:{number}")
+    study = draw.choice([RICH, RICH, *(path.read_text() for path in sorted(PACKAGED.glob("*.yaml")))])
+    files = {FILE: study.encode(), PROFILE: EXAMPLE.encode()}
+    kind = draw.random()
+    if kind < 0.6:
+        app, words, _ = draw.choice(OF_FILES)
+        return Case(app, words, files | {FILE: changed_file(draw, study)})
+    if kind < 0.75:
+        app, words, _ = OF_PROFILES
+        return Case(app, words, files | {PROFILE: changed_file(draw, EXAMPLE)})
+    app, words, kept = draw.choice(OF_WORDS)
+    return Case(app, changed_words(draw, words, kept), files | {FILE: RICH.encode()})
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every path below `folder` with its size and time of change."""
+    return {
+        str(path.relative_to(folder)): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in folder.rglob("*")
+    }
+
+
+def prepare(folder: Path, case: Case) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    for name, content in case.files.items():
+        (folder / name).write_bytes(content)
+
+
+def judged(code: int, error: str, before: object, after: object) -> str:
+    """How a case ended, planned or refused; raises AssertionError for anything else."""
+    assert before == after, f"wrote something: {set(after) ^ set(before)}"  # type: ignore[call-overload]
+    assert "Traceback" not in error, error
+    if code == 0:
+        return "planned"
+    assert code == 2, f"exit code {code}: {error[-500:]}"
+    assert re.fullmatch(r"error: [^\n]+\n", error), f"not one line: {error[-2000:]!r}"
+    assert len(error) < 4000, f"{len(error)} characters: {error[:300]}"
+    return "refused"
+
+
+class TooLong(Exception):
+    pass
+
+
+def _too_long(number: int, frame: object) -> None:
+    raise TooLong
+
+
+def in_process(case: Case) -> tuple[int, str]:
+    """Exit code and stderr of a command line, run by the console script's own function."""
+    from scaling.cli import flops as flops_study
+    from scaling.cli import main as cli
+
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8", errors) for errors in ("strict", "backslashreplace")]
+    main = cli.main if case.app == "scaling" else flops_study.main
+    before = sys.argv, signal.getsignal(signal.SIGTERM), signal.signal(signal.SIGALRM, _too_long)
+    sys.argv = [case.app, *case.words]
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+    try:
+        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        sys.argv = before[0]
+        signal.signal(signal.SIGTERM, before[1])
+        signal.signal(signal.SIGALRM, before[2])
+    streams[1].flush()
+    return code, streams[1].buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
+
+
+def as_command(case: Case, folder: Path) -> tuple[int, str]:
+    module = {"scaling": "scaling.cli.main", "flops": "scaling.cli.flops"}[case.app]
+    words = [os.fsencode(word) for word in case.words]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=folder,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    return done.returncode, done.stderr.decode(errors="replace")
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """In `folder`, without SLURM and without a user's profiles; memory is limited, so that a bomb is a MemoryError."""
+    kept, limits, here = dict(os.environ), resource.getrlimit(resource.RLIMIT_AS), Path.cwd()
+    os.environ |= {"PATH": str(folder), "HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "TMPDIR": str(folder)}
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "TERM": "dumb"}
+    tempfile.tempdir = None
+    os.chdir(folder)
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        os.chdir(here)
+        os.environ.clear()
+        os.environ.update(kept)
+        tempfile.tempdir = None
+
+
+def outcome(number: int, folder: Path, command: bool) -> str:
+    case = case_of(number)
+    prepare(folder, case)
+    before = snapshot(folder)
+    code, error = as_command(case, folder) if command else in_process(case)
+    return judged(code, error, before, snapshot(folder))
+
+
+def campaign(numbers: range, folder: Path, command: bool) -> tuple[Counter[str], list[str]]:
+    """How many cases ended how, and a line for each that ended badly."""
+    counts, bad = Counter[str](), list[str]()
+    with alone(folder):
+        for number in numbers:
+            try:
+                counts[outcome(number, folder, command)] += 1
+            except (Exception, TooLong, RecursionError, MemoryError) as error:
+                counts["bad"] += 1
+                told = "".join(traceback.format_exception_only(error)).strip()[:300]
+                bad.append(f"case {number}: {case_of(number).app} {case_of(number).words}: {told}")
+    return counts, bad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [False, True], ids=["in process", "as commands"])
+def test_every_wrong_input_plans_or_is_one_line(tmp_path: Path, command: bool) -> None:
+    cases = range(COMMANDS if command else CASES)
+    counts, bad = campaign(cases, tmp_path, command)
+    print(f"\n{'commands' if command else 'in process'}: {dict(counts)}")
+    assert not bad, "\n".join(bad[:20])
+    assert counts["planned"] > len(cases) / 50 and counts["refused"] > len(cases) / 2  # both are tried
+
+
+def test_a_few_wrong_inputs(tmp_path: Path) -> None:
+    counts, bad = campaign(range(CASES, CASES + 60), tmp_path, False)
+    assert not bad, "\n".join(bad)
+    assert counts["planned"] and counts["refused"]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        wanted = case_of(int(sys.argv[1]))
+        print(wanted.app, wanted.words)
+        prepare(Path(place), wanted)
+        for shown in wanted.files.values() if len(sys.argv) > 2 else ():
+            sys.stdout.write(shown.decode(errors="backslashreplace") + "\n")
+        with alone(Path(place)):
+            print(in_process(wanted))

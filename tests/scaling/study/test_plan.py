@@ -1,0 +1,144 @@
+"""The plan of a study: its figures are those of flops, its totals are sums, and it is quick."""
+
+import subprocess
+import sys
+
+import pytest
+
+from arch.presets import preset
+from flops import count_params, train_flops_per_token
+from scaling.stages.pipeline import Request, headline
+from scaling.stages.plan_notes import CROSSINGS, evaluation_time, fit_notes
+from scaling.study.plan import PF_DAY, plan, short, show_plan, text_table
+from scaling.study.spec import load_study
+
+
+def test_paper_plan():
+    study = load_study("paper")
+    table = plan(study, study.runs())
+    assert len(table["runs"]) == 24 + 8  # and two more seeds of the smallest size
+    row = next(row for row in table["runs"] if row["run_id"] == "hgrn2-410m-c8192-s0")
+    config = preset("hgrn2", "410m")
+    assert row["n_params_non_embedding"] == count_params(config).non_embedding
+    assert row["n_steps"] == 76_294 and row["n_tokens"] == 76_294 * 480 * 8192 >= 300e9
+    for name in ("exact", "paper", "6nd"):
+        assert row[f"flops_{name}"] == train_flops_per_token(config, name) * row["n_tokens"]
+    assert row["artifact_bytes"] == 57 * 2 * count_params(config).total
+    totals = table["totals"]
+    assert totals["n_runs"] == 32 and totals["n_checkpoints"] == 32 * 57
+    assert totals["flops_exact"] == pytest.approx(sum(row["flops_exact"] for row in table["runs"]), rel=1e-12)
+    assert totals["pf_days_exact"] == totals["flops_exact"] / PF_DAY
+    assert sum(row["share"] for row in table["runs"]) == pytest.approx(1.0)
+    text = show_plan(table)
+    assert all(row["run_id"] in text for row in table["runs"])
+    assert "32 runs" in text and "days of one H200" in text
+
+
+def test_set_and_only_reach_the_plan():
+    study = load_study("quickstart", ["training.lr=1e-3", "training.n_tokens=20480"])
+    rows = plan(study, study.runs("arch=hgrn2,size=25k,seed=0"))["runs"]
+    assert [(row["lr"], row["n_tokens"]) for row in rows] == [(1e-3, 20_480)]
+    assert rows[0]["run_id"].endswith("-lr0.001-n_tokens20480")
+    assert rows[0]["share"] == 1.0
+
+
+def test_a_run_without_a_paper_count_has_none_and_neither_have_the_totals():
+    study = load_study("quickstart", ["grid.archs=[tnl, hgrn1]"])
+    table = plan(study, study.runs("size=25k,seed=0"))
+    assert {row["arch"]: "flops_paper" in row for row in table["runs"]} == {"tnl": True, "hgrn1": False}
+    assert "flops_paper" not in table["totals"] and table["totals"]["flops_6nd"] > 0
+    line = next(line for line in show_plan(table).splitlines() if line.startswith("hgrn1"))
+    assert line.split()[-2] == "-"
+
+
+DRIFT = (
+    "warning: tnl: decay slopes `paper` follow from the number of heads: the fastest half-life is 2.8 tokens at 70m "
+    "and 0.8 at 7b, which confounds TNL's law; model.decay_slopes: fixed avoids it"
+)
+
+
+def test_drifting_decays_are_told():
+    """By plan, by run's first lines; not where slopes are fixed, nor without TNL, nor with one size of it."""
+    study = load_study("paper")
+    table = plan(study, study.runs())
+    assert [f"warning: {line}" for line in table["warnings"]] == [DRIFT]
+    assert DRIFT in show_plan(table).splitlines()
+    assert headline(Request(study)).splitlines()[0] == DRIFT
+    for sets, only in (
+        (["model.decay_slopes=fixed"], None),
+        ([], "arch=llama|hgrn2|cosformer2"),
+        ([], "size=410m"),
+        ([], "size=160m|410m"),
+    ):
+        study = load_study("paper", sets)
+        table = plan(study, study.runs(only))
+        assert not table["warnings"] and "warning" not in show_plan(table)
+        assert "warning" not in headline(Request(study, only))
+    quick = load_study("quickstart")
+    assert not plan(quick, quick.runs())["warnings"]
+
+
+@pytest.mark.parametrize(
+    "command", [["plan"], ["run", "--dry-run"], ["submit", "--local", "--dry-run", "--set", "training.threads=1"]]
+)
+def test_the_commands_tell_it_once(command, tmp_path, ranks):
+    no_tasks = ["--set", "evaluation.tasks=null", "--set", "evaluation.data=null"]  # their data are not here
+    no_tasks += ["--set", "corpus.source=synthetic:0:100000000000000"]  # nor is its text
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "scaling",
+            command[0],
+            "paper",
+            *command[1:],
+            *no_tasks,
+            "--out",
+            str(tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout + done.stderr).splitlines().count(DRIFT) == 1
+
+
+def test_short_and_text_table():
+    assert [short(v) for v in (0, 999, 1234, 3.0e11)] == ["0", "999", "1.23 k", "300 G"]
+    assert short(2.5e6, "B") == "2.5 MB"
+    assert text_table(["a", "bb"], [["xyz", "1"]]).splitlines() == ["a    bb", "---  --", "xyz   1"]
+
+
+PLANNED = """
+name: s
+corpus: {source: "synthetic:0:60000"}
+grid: {archs: [tnl, llama], sizes: [6k, 14k], seeds: [0]}
+model: {context_length: 64}
+training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
+"""
+
+
+def test_what_the_fits_need_is_told(tmp_path):
+    from analysis.fits.optimum import MIN_CROSSINGS
+
+    assert CROSSINGS == MIN_CROSSINGS
+    (tmp_path / "s.yaml").write_text(PLANNED)
+    study = load_study(tmp_path / "s.yaml")
+    assert fit_notes(study.runs()) == (
+        "fits: pairs of neighbouring sizes: tnl, llama: 1; the curves of 3 pairs must cross for a law of N_opt, so "
+        "tnl, llama can have none; no size has two seeds: no intervals"
+    )
+    quick = fit_notes(load_study("quickstart").runs())
+    assert "can have none" not in quick and "two seeds or more" in quick
+
+
+def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):
+    (tmp_path / "s.yaml").write_text(PLANNED)
+    told = evaluation_time(Request(load_study(tmp_path / "s.yaml")))
+    assert told["seconds"] > 0 and told["basis"] == {"validation": "assumed"}
+    assert told["checkpoints"] == sum(len(run.checkpoint_steps) for run in load_study(tmp_path / "s.yaml").runs())
+    missing = ["evaluation.tasks=[piqa]", f"evaluation.data={tmp_path}"]
+    assert evaluation_time(Request(load_study(tmp_path / "s.yaml", missing))) is None
+    done = [sys.executable, "-m", "scaling", "plan", str(tmp_path / "s.yaml")]
+    shown = subprocess.run(done, capture_output=True, text=True, check=True).stdout
+    assert "all evaluations are expected to take about " in shown and "\nfits: pairs of " in shown

@@ -1,0 +1,143 @@
+"""An eighth architecture from outside of the packages: what arch/ADDING.md says, done with the page's own files."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arch.config import ARCHS
+from data.files import read_json
+from scaling.rundir.directory import RunDir
+from scaling.rundir.worklist import expected_work
+from scaling.study.spec import load_study
+
+from ..eighth import ROOT, page_commands, page_files
+
+# The page's study on less text, and with fewer tokens: enough for a law of three sizes.
+SMALLER = {'{source: "stdlib:", max_bytes: 2_000_000}': '{source: "synthetic:0:200000"}', "61_440": "24_576"}
+SIZES = ("6k", "14k", "38k")
+
+
+class Page:
+    """The page's folder, and its commands as processes that run there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.home = folder, folder / "out" / "gla"
+        for name, text in page_files().items():
+            for old, new in SMALLER.items() if name == "gla.yaml" else ():
+                assert text.count(old) == 1
+                text = text.replace(old, new)
+            (folder / name).write_text(text)
+
+    def run(self, line: str, plugin_path: bool = True) -> subprocess.CompletedProcess[str]:
+        """A line of the page: `scaling`, `flops` or `python`, this checkout's."""
+        first, *rest = shlex.split(line)
+        command = {"python": [], "scaling": ["-m", "scaling"], "flops": ["-m", "flops.cli"]}[first]
+        path = os.pathsep.join([str(self.folder)] * plugin_path + [str(ROOT)])
+        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
+        line = [sys.executable, *command, *rest]
+        return subprocess.run(line, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
+
+    def must(self, line: str) -> str:
+        result = self.run(line)
+        assert result.returncode == 0, f"{line}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    return Page(tmp_path_factory.mktemp("gla"))
+
+
+@pytest.fixture(scope="module")
+def studied(page):
+    """plan, train (one run by two processes under torchrun, the others by one each), eval, fit, report."""
+    told = {"plan": page.must("scaling plan gla.yaml --json")}
+    page.must(f"scaling train gla.yaml --only arch=gla,size={SIZES[0]} --set jobs.processes=2")
+    page.must(f"scaling train gla.yaml --only arch=gla,size={'|'.join(SIZES[1:])}")
+    told["eval"] = page.must(f"scaling eval gla.yaml --only arch=gla,size={'|'.join(SIZES)}")
+    told["fit"] = page.must("scaling fit gla.yaml --json")
+    told["report"] = page.must("scaling report gla.yaml")
+    return told
+
+
+def test_the_page_holds_the_files_it_speaks_of():
+    assert set(page_files()) == {"gla.py", "gla_mixer.py", "gla.yaml"}
+    assert [line.split()[0] for line in page_commands()] == ["export", "python", "flops", "scaling"]
+
+
+def test_check_and_flops_as_the_page_calls_them(page):
+    _, check, count, _ = page_commands()
+    assert "FAILED" not in page.must(check)
+    assert "410m: parameters" in page.must(count)
+
+
+def test_the_plan_counts_it(studied, page):
+    rows = json.loads(studied["plan"])["runs"]
+    assert {row["arch"] for row in rows} == {"tnl", "gla"} and len(rows) == 10
+    cost = json.loads(page.must("flops count --arch gla --size 38k --context 128 --plugin gla --json"))
+    row = next(row for row in rows if row["run_id"] == "gla-38k-c128-s0")
+    assert row["n_params"] == cost["n_params"]
+    assert row["flops_per_token_train"].items() <= cost["flops_per_token_train"].items()
+    assert "flops_paper" not in row
+    table = json.loads(page.must("flops table --plugin gla --json"))
+    assert [r["arch"] for r in table[24:]] == ["gla"] * 6 and table[-1]["pflops_per_step_paper"] is None
+    assert "gla" in page.must("flops table --plugin gla")
+
+
+def test_it_trains(studied, page):
+    for size in SIZES:
+        rundir = RunDir(page.home / "runs" / f"gla-{size}-c128-s0")
+        record, rows = rundir.record(), rundir.rows()
+        assert rundir.status()["state"] == "done" and rows[-1]["loss"] < rows[0]["loss"] - 1.0
+        assert record["spec"]["plugins"] == ["gla"] and record["spec_hash"] == rundir_hash(studied, rundir)
+        checkpoints = rundir.checkpoints()
+        assert len(checkpoints) == 3
+        for found in checkpoints:
+            assert read_json(rundir.evaluation(found.step))["values"]["loss"] < rows[0]["loss"]
+
+
+def rundir_hash(studied, rundir):
+    return next(row["spec_hash"] for row in json.loads(studied["plan"])["runs"] if row["run_id"] == rundir.path.name)
+
+
+def test_its_law_and_the_report(studied, page):
+    one = json.loads(studied["fit"])["archs"]["gla"]
+    assert one["fitted"] and one["laws"]["loss"]["exponent"] < -0.02, one
+    assert "gla" in (page.home / "report" / "index.html").read_text()
+
+
+def test_runs_of_other_architectures_keep_their_hashes(studied, page):
+    """Without the plugin, and without its architecture, the study's other runs are the same."""
+    text = (page.folder / "gla.yaml").read_text()
+    (page.folder / "plain.yaml").write_text(text.replace("plugins: [gla]", "").replace("[tnl, gla]", "[tnl]"))
+    plain = {run.run_id: run.spec_hash for run in load_study(page.folder / "plain.yaml").runs()}
+    rows = {row["run_id"]: row["spec_hash"] for row in json.loads(studied["plan"])["runs"]}
+    assert plain == {run_id: found for run_id, found in rows.items() if run_id.startswith("tnl")} and len(plain) == 5
+
+
+def test_without_the_plugin_every_command_says_so_in_one_line(studied, page):
+    run = page.home / "runs" / "gla-6k-c128-s0"
+    missing = "plugin 'gla' is no module that Python finds: install it, or name its folder in PYTHONPATH"
+    for line, where in (
+        ("scaling plan gla.yaml", "gla.yaml: plugins: "),
+        (f"python -m scaling.trainer.process {run}", "run.json: "),
+        ("flops count --arch gla --size 14k --plugin gla", ""),
+        ("python -m scaling.check gla --plugin gla", ""),
+    ):
+        result = page.run(line, plugin_path=False)
+        assert result.returncode == 2 and result.stdout == "", line
+        assert where + missing in result.stderr and result.stderr.count("\n") == 1, line
+    result = page.run("flops count --arch gla --size 14k")
+    assert result.returncode == 2 and "unknown architecture 'gla'" in result.stderr
+
+
+def test_every_architecture_of_this_package_has_an_expected_work(tmp_path):
+    """The order of training asks for it: an architecture that was never timed must not stop a study."""
+    text = f"name: a\ncorpus: {{source: 'synthetic:0:10000'}}\ngrid: {{archs: [{', '.join(ARCHS)}], sizes: [14k]}}\n"
+    (tmp_path / "study.yaml").write_text(text + "training: {n_tokens: 2048}")
+    assert all(expected_work(run) > 0 for run in load_study(tmp_path / "study.yaml").runs())

@@ -1,0 +1,577 @@
+"""Study files: what they may say, what each mistake is told as, and what decides a run's hash."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from arch.config import CHOICES
+from arch.errors import InputError
+from arch.presets import TINY
+from scaling.study.spec import RunSpec, load_study
+
+STUDIES = Path(__file__).resolve().parents[3] / "scaling" / "studies"
+MINIMAL = {
+    "name": "tiny",
+    "corpus": {"source": "synthetic:0:100000"},
+    "grid": {"archs": ["llama", "tnl"], "sizes": ["14k", "25k"]},
+    "model": {"context_length": 64},
+    "training": {"n_tokens": 10_000, "batch_tokens": 256},
+}
+
+
+def write(folder, text_or_dict):
+    path = folder / "study.yaml"
+    path.write_text(text_or_dict if isinstance(text_or_dict, str) else yaml.safe_dump(text_or_dict))
+    return path
+
+
+def changed(**sections):
+    return {**MINIMAL, **{key: {**MINIMAL.get(key, {}), **value} for key, value in sections.items()}}
+
+
+@pytest.fixture
+def load(tmp_path):
+    return lambda content=MINIMAL, *args, **kwargs: load_study(write(tmp_path, content), *args, **kwargs)
+
+
+def test_packaged_studies_resolve():
+    quick = load_study("quickstart")
+    assert {run.arch for run in quick.runs()} == {"llama", "tnl", "hgrn2", "cosformer2"}
+    assert len({run.size for run in quick.runs() if run.arch == "tnl"}) >= 5
+    extra = [run for run in quick.runs() if run.seed > 0]
+    assert {run.seed for run in extra} == {1, 2} and len({run.size for run in extra}) == 1
+
+    paper = load_study("paper")
+    runs = paper.runs()
+    assert len(runs) == 32 and {run.training.n_tokens for run in runs} == {300 * 10**9}
+    assert {run.training.batch_tokens for run in runs} == {480 * 8192}
+    assert {run.model["vocab_size"] for run in runs} == {100_280}
+
+
+def test_numbers_in_every_spelling(load):
+    text = yaml.safe_dump(MINIMAL).replace("n_tokens: 10000", "n_tokens: 1e4\n  lr: 3e-4\n  warmup_tokens: 1_000")
+    training = load(text).runs()[0].training
+    assert (training.n_tokens, training.lr, training.warmup_tokens) == (10_000, 3e-4, 1000)
+    assert all(type(value) is int for value in (training.n_tokens, training.warmup_tokens))
+
+
+def test_steps_and_checkpoints(load):
+    run = load(changed(training={"n_tokens": 10_000, "batch_tokens": 256, "n_checkpoints": 4})).runs()[0]
+    assert run.n_steps == 40 and run.n_tokens == 40 * 256  # 39.06 batches, rounded up
+    steps = run.checkpoint_steps
+    assert len(steps) == 4 and steps[-1] == 40 and steps == sorted(set(steps))
+    ratios = [b / a for a, b in pairwise(steps)]
+    assert max(ratios) / min(ratios) < 1.8  # evenly spaced in the logarithm, up to rounding to whole steps
+    short = load(changed(training={"max_steps": 7})).runs()[0]
+    assert short.n_steps == 7 and short.checkpoint_steps[-1] == 7
+    listed = load(changed(training={"checkpoint_tokens": [256, 300, 5000]})).runs()[0]
+    assert listed.checkpoint_steps == [1, 2, 20, 40]
+
+
+def test_overrides_later_wins_and_set_wins_over_all(load):
+    overrides = {
+        "by_size": {"14k": {"lr": 1e-2, "warmup_tokens": 512}},
+        "by_arch": {"tnl": {"lr": 2e-2}},
+        "by_run": {"tnl/25k": {"lr": 3e-2}},
+    }
+    content = changed(overrides=overrides)
+    rates = {(run.arch, run.size): run.training.lr for run in load(content).runs()}
+    assert rates == {
+        ("llama", "14k"): 1e-2,
+        ("llama", "25k"): 3e-4,
+        ("tnl", "14k"): 2e-2,
+        ("tnl", "25k"): 3e-2,
+    }
+    assert load(content).runs()[0].training.warmup_tokens == 512
+    assert {run.training.lr for run in load(content, ["training.lr=5e-3"]).runs()} == {5e-3}
+
+
+BY_MODEL = {
+    "by_size": {"25k": {"model": {"norm": "rms", "lower_bound": "off"}}},
+    "by_arch": {"hgrn1": {"lr": 1e-2, "model": {"d_ffn": 40, "norm": "layer"}}},
+    "by_run": {"hgrn1/14k": {"model": {"d_ffn": 48, "context_length": 128}}},
+}
+
+
+def test_overrides_of_the_model(load):
+    """Beside those of training: later wins, --set over all; a size's reach the architectures that they mean something
+    to; names do not change, but for the context, which is a part of every name."""
+    grid = {"archs": ["llama", "hgrn1"], "sizes": ["14k", "25k"]}
+    plain, content = load(changed(grid=grid)), changed(grid=grid, overrides=BY_MODEL)
+    runs = {(run.arch, run.size): run for run in load(content).runs()}
+    fields = ("d_ffn", "norm", "lower_bound", "context_length")
+    assert {key: tuple(run.model.get(field) for field in fields) for key, run in runs.items()} == {
+        ("llama", "14k"): (64, "rms", None, 64),
+        ("llama", "25k"): (88, "rms", None, 64),
+        ("hgrn1", "14k"): (48, "layer", "increasing", 128),
+        ("hgrn1", "25k"): (40, "layer", "off", 64),
+    }
+    assert runs["hgrn1", "14k"].training.lr == 1e-2 and runs["llama", "14k"].training.lr == 3e-4
+    assert not any(run.sets for run in runs.values())
+    assert [run.run_id for run in runs.values()] == [
+        "llama-14k-c64-s0",
+        "llama-25k-c64-s0",
+        "hgrn1-14k-c128-s0",
+        "hgrn1-25k-c64-s0",
+    ]
+    before = {(run.arch, run.size): run.spec_hash for run in plain.runs()}
+    # llama/25k is told what it is already
+    assert {key for key, run in runs.items() if run.spec_hash != before[key]} == {("hgrn1", "14k"), ("hgrn1", "25k")}
+    by_set = {run.size: run for run in load(content, ["model.d_ffn=56"]).runs("arch=hgrn1")}
+    assert {size: run.model["d_ffn"] for size, run in by_set.items()} == {"14k": 56, "25k": 56}
+    assert by_set["25k"].run_id == "hgrn1-25k-c64-s0-d_ffn56" and by_set["25k"].sets == ["model.d_ffn=56"]
+    same = load(content, ["model.d_ffn=48"]).runs("arch=hgrn1,size=14k")[0]
+    assert same.run_id == "hgrn1-14k-c128-s0" and same.spec_hash == runs["hgrn1", "14k"].spec_hash
+
+
+def test_overrides_without_a_model_are_what_they_were(load):
+    training = {"by_size": {"14k": {"lr": 1e-2}}, "by_run": {"tnl/25k": {"lr": 3e-2}}}
+    empty = {"by_size": {"14k": {"lr": 1e-2, "model": {}}}, "by_run": {"tnl/25k": {"lr": 3e-2, "model": {}}}}
+    one, other = (load(changed(overrides=table)).runs() for table in (training, empty))
+    assert one == other and [run.spec_hash for run in one] == [run.spec_hash for run in other]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            {"by_arch": {"tnl": {"model": {"d_fnn": 8}}}},
+            "unknown key 'overrides.by_arch.tnl.model.d_fnn' (did you mean 'd_ffn'?)",
+        ),
+        ({"by_run": {"tnl/14k": {"modle": {}}}}, "'overrides.by_run.tnl/14k.modle' (did you mean 'model'?)"),
+        ({"by_arch": {"tnl": {"model": 3}}}, "overrides.by_arch.tnl.model: must be keys and values, not 3"),
+        (
+            {"by_arch": {"llama": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_arch.llama.model.lower_bound means nothing to llama, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_run": {"tnl/14k": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_run.tnl/14k.model.lower_bound means nothing to tnl, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_size": {"14k": {"model": {"lower_bound": "off"}}}},
+            "overrides.by_size.14k.model.lower_bound means nothing to llama, tnl, only to hgrn2, hgrn1: leave it out",
+        ),
+        (
+            {"by_arch": {"hgrn1": {"model": {"hgrn1_complex": False}}}},
+            "overrides.by_arch.hgrn1.model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false",
+        ),
+        (
+            {"by_arch": {"tnl": {"model": {"d_model": 25, "n_heads": 2}}}},
+            "d_model=25 is not divisible by model.n_heads",
+        ),
+        ({"by_size": {"14k": {"model": {"vocab_size": 100}}}}, "smaller than the 257 tokens of bytes"),
+        ({"by_run": {"tnl/14k": {"model": {"context_length": 96}}}}, "is not a multiple of model.context_length=96"),
+        ({"by_arch": {"tnl": {"model": {"d_ffn": -1}}}}, "overrides.by_arch.tnl.model.d_ffn: must be greater than 0"),
+    ],
+)
+def test_mistakes_in_overrides_of_the_model(load, overrides, told):
+    with pytest.raises(InputError) as error:
+        load(changed(overrides=overrides))
+    message = str(error.value)
+    assert told in message and "study.yaml" in message and "\n" not in message
+
+
+def test_a_model_stands_in_no_training(load):
+    with pytest.raises(InputError, match=r"unknown key 'training\.model'"):
+        load(changed(training={"model": {"d_ffn": 8}}))
+
+
+def test_set_names_variants_and_changes_the_hash(load):
+    plain, variant = load().runs()[0], load(MINIMAL, ["training.lr=1e-3", "model.chunk_size=16"]).runs()[0]
+    assert plain.run_id == "llama-14k-c64-s0"
+    assert variant.run_id == "llama-14k-c64-s0-chunk_size16-lr0.001"
+    assert variant.sets == ["training.lr=1e-3", "model.chunk_size=16"]
+    assert variant.spec_hash != plain.spec_hash and variant.model["chunk_size"] == 16
+    assert load(MINIMAL, ["model.context_length=128"]).runs()[0].run_id == "llama-14k-c128-s0"
+    listed = load(MINIMAL, ["training.checkpoint_tokens=[256, 512]"]).runs()[0].run_id
+    assert set(listed) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.+")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["jobs.parallel=3", "jobs.recompute=true", "evaluation.batch_rows=2", "fit.grid_points=9", "fit.flops=6nd"],
+)
+def test_what_does_not_decide_numbers_is_not_in_the_hash(load, change):
+    plain, other = load(), load(MINIMAL, [change])
+    assert [(r.run_id, r.spec_hash) for r in plain.runs()] == [(r.run_id, r.spec_hash) for r in other.runs()]
+    assert other.sets == (change,) and other.runs()[0].sets == []
+
+
+@pytest.mark.parametrize("change", ["corpus.seed=3", "training.threads=2", "grid.seeds=[4]", "training.eps=1e-9"])
+def test_what_decides_numbers_is_in_the_hash(load, change):
+    assert load().runs()[0].spec_hash != load(MINIMAL, [change]).runs()[0].spec_hash
+
+
+def test_where_the_text_lies_is_not_in_the_hash(load):
+    """What it is, is: by the corpus' fingerprint in run.json."""
+    here, there = (load(changed(corpus={"source": source})).runs()[0] for source in ("/here", "/there"))
+    assert here.spec_hash == there.spec_hash and here.earlier_hash != there.earlier_hash
+    tokens = load(changed(corpus={"validation_tokens": 5000})).runs()[0]
+    assert tokens.corpus.validation_fraction is None and tokens.spec_hash != load().runs()[0].spec_hash
+    assert RunSpec.model_validate(json.loads(tokens.model_dump_json())) == tokens
+
+
+def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
+    study = load(MINIMAL, out=tmp_path / "elsewhere")
+    assert study.directory == tmp_path / "elsewhere" / "tiny"
+    assert load(MINIMAL, out="~/studies").directory == Path.home() / "studies" / "tiny"
+    run = study.runs()[0]
+    assert run.spec_hash == load().runs()[0].spec_hash
+    again = RunSpec.model_validate(json.loads(json.dumps(run.model_dump(mode="json"))))
+    assert again == run and again.spec_hash == run.spec_hash
+
+
+def test_only(load):
+    study = load(changed(grid={"seeds": [0, 1]}))
+    assert len(study.runs()) == 8
+    assert [run.run_id for run in study.runs("arch=tnl,size=25k,seed=1")] == ["tnl-25k-c64-s1"]
+    assert len(study.runs("arch=tnl|llama,size=14k")) == 4
+    for only, told in (
+        ("arch=hgrn2", "this study has llama, tnl"),
+        ("size=14", "this study has 14k, 25k"),
+        ("seed=7", "this study has 0, 1"),
+        ("archs=tnl", "did you mean 'arch'?"),
+        ("model=tnl", "valid: arch, size, seed"),
+        ("tnl", "write it as key=value, of arch, size and seed"),
+        ("", "write it as key=value, of arch, size and seed"),
+        ("arch=tnl,arch=llama", "names arch twice; write arch=one|another"),
+    ):
+        with pytest.raises(InputError, match="--only") as error:
+            study.runs(only)
+        assert told in str(error.value)
+
+
+def test_extra_seeds(load):
+    study = load(changed(grid={"extra_seeds": {"25k": [0, 1]}}))
+    assert [run.run_id for run in study.runs("arch=tnl")] == ["tnl-14k-c64-s0", "tnl-25k-c64-s0", "tnl-25k-c64-s1"]
+
+
+def test_one_range_stands_for_all(load):
+    assert load(changed(fit={"range": [1e9, 1e12]})).fit.range["tnl"] == [1e9, 1e12]
+    assert load(changed(fit={"range": {"tnl": ["1e9", 1e12]}})).fit.range == {"tnl": [1e9, 1e12]}
+
+
+BAD = [
+    (changed(training={"lrr": 1}), "unknown key 'training.lrr' (did you mean 'lr'?)"),
+    (changed(grid={"arch": ["tnl"]}), "unknown key 'grid.arch' (did you mean 'archs'?)"),
+    ({**MINIMAL, "trainig": {}}, "unknown key 'trainig' (did you mean 'training'?)"),
+    (
+        changed(overrides={"by_size": {"14k": {"n_token": 5}}}),
+        "'overrides.by_size.14k.n_token' (did you mean 'n_tokens'?)",
+    ),
+    (changed(overrides={"by_size": {"15k": {}}}), "overrides.by_size.15k: unknown size '15k'"),
+    (changed(overrides={"by_run": {"tnl-14k": {}}}), "write arch/size"),
+    (changed(model={"d_modell": 8}), "unknown key 'model.d_modell' (did you mean 'd_model'?)"),
+    (changed(grid={"archs": ["hgrn"]}), "unknown architecture 'hgrn' (did you mean 'hgrn2'?)"),
+    (changed(grid={"sizes": ["410"]}), "unknown size '410' (did you mean '410m'?)"),
+    (changed(grid={"sizes": ["14k", "14k"]}), "grid.sizes: names '14k' twice"),
+    (changed(grid={"archs": []}), "grid.archs: must name at least one"),
+    (changed(training={"n_tokens": 0}), "training.n_tokens: must be greater than 0, not 0"),
+    (changed(training={"n_tokens": -5}), "training.n_tokens: must be greater than 0, not -5"),
+    (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a valid integer"),
+    (changed(training={"n_tokens": True}), "training.n_tokens: must be a valid integer"),
+    (changed(training={"n_tokens": None}), "training.n_tokens is missing for llama/14k"),
+    (changed(training={"lr": float("nan")}), "training.lr: must be a finite number"),
+    (changed(training={"lr": 0}), "training.lr: must be greater than 0"),
+    (changed(training={"batch_tokens": 100}), "is not a multiple of model.context_length=64"),
+    (changed(training={"warmup_tokens": 10_000}), "would end before it reaches its learning rate"),
+    (changed(training={"micro_batch_tokens": 192}), "must divide batch_tokens=256"),
+    (changed(jobs={"processes": 3}), "4 sequences do not split over jobs.processes=3 and micro-batches of 4"),
+    (changed(jobs={"processes": 8}), "4 sequences do not split over jobs.processes=8"),
+    (changed(training={"micro_batch_tokens": 32}), "be a multiple of model.context_length=64"),
+    (changed(training={"precision": "bf61"}), "must be 'fp32' or 'bf16', not 'bf61' (did you mean 'bf16'?)"),
+    (changed(training={"betas": [0.9]}), "training.betas: must be two numbers, not 1"),
+    (changed(training={"checkpoint_tokens": [512, 256]}), "each larger than the one before"),
+    (changed(training={"checkpoint_tokens": [10**6]}), "after the run's n_tokens=10000"),
+    (changed(model={"d_model": 25, "n_heads": 2}), "d_model=25 is not divisible by model.n_heads=2"),
+    (changed(model={"context_length": -1}), "model.context_length: must be greater than 0"),
+    (changed(model={"vocab_size": 100}), "smaller than the 257 tokens of bytes"),
+    (changed(corpus={"tokenizer": "byte"}), "unknown tokenizer 'byte' (did you mean 'bytes'?)"),
+    (changed(corpus={"validation_fraction": 0}), "corpus.validation_fraction: must be greater than 0"),
+    (changed(corpus={"source": ""}), "corpus.source"),
+    (changed(corpus={"source": "a\0b"}), "holds a control character"),
+    ({**MINIMAL, "out": "a\0b"}, "out: 'a\\x00b' holds a control character"),
+    ({**MINIMAL, "name": "x" * 101}, "to name a directory"),
+    (changed(training={"precision": 3}), "training.precision: must be 'fp32' or 'bf16', not 3"),
+    (changed(training={"lr": "x" * 5000}), "training.lr: must be a valid number, not 'xxxxxxxxxx"),
+    (changed(training={"n_checkpoints": 1e18}), "training.n_checkpoints: must be less than or equal to 100000"),
+    (changed(corpus={"validation_tokens": 5, "validation_fraction": 0.1}), "corpus: give validation_fraction or"),
+    (changed(corpus={"validation_fraction": None}), "corpus: give validation_fraction or validation_tokens, and null"),
+    (changed(fit={"range": {"tnl": [2, 1]}}), "must be [smallest, largest] compute in FLOP"),
+    (changed(jobs={"parallel": 0}), "jobs.parallel: must be greater than 0"),
+    (
+        {**MINIMAL, "name": "a/b"},
+        "name: 'a/b' is to name a directory: write letters, digits,",
+    ),
+    ({**MINIMAL, "name": None}, "name: must be a valid string, but nothing is given"),
+    (changed(training={"n_tokens": 1e30}), "training.n_tokens: must be less than or equal to 1000000000000000000"),
+    ("name: " + 3000 * "[", "is nested too deeply to be read"),
+    ({**MINIMAL, "grid": 3}, "grid: must be keys and values, not 3"),
+    ({key: value for key, value in MINIMAL.items() if key != "corpus"}, "key 'corpus' is missing"),
+    (changed(training={"lrr": 1, "n_tokens": 0}), "(and 1 more)"),
+    ("", "holds no study"),
+    ("- 1\n- 2\n", "holds no study"),
+    ("name: a\nname: b\n", "line 2: key 'name' is given twice"),
+    ("training: {lr: 1, lr: 2}\n", "key 'lr' is given twice"),
+    ("name: [\n", "line"),
+    ("[a]: 1\n", "line 1: a key must be a word"),
+    (changed(grid={"seeds": [2**64]}), "grid.seeds.0: must be less than"),
+]
+
+
+@pytest.mark.parametrize(("content", "told"), BAD, ids=[told for _, told in BAD])
+def test_every_mistake_is_one_line_with_file_and_key(load, content, told):
+    with pytest.raises(InputError) as error:
+        load(content)
+    message = str(error.value)
+    assert told in message and "study.yaml" in message and "\n" not in message
+
+
+BAD_SETS = [
+    ("training.lrr=1", "unknown key 'training.lrr' (did you mean 'lr'?)"),
+    ("trainig.lr=1", "unknown section 'trainig' (did you mean 'training'?)"),
+    ("name=x", "unknown section 'name'"),
+    ("overrides.by_size=x", "unknown section 'overrides'"),
+    ("training.lr", "write it as section.key=value"),
+    ("training=3", "unknown key 'training'"),
+    ("training.betas.0=1", "training.betas has no keys of its own"),
+    ("training.lr=-1", "training.lr: must be greater than 0, not -1"),
+    ("training.lr=[1", "correct the YAML"),
+    ("training.lr=", "--set"),
+    ("model.d_model=25", "not divisible"),
+    ("model.d_model=0", "model.d_model: must be greater than 0"),
+    ("jobs.parallel=0", "jobs.parallel: must be greater than 0"),
+    ("grid.extra_seeds.99k=[1]", "unknown size '99k' (did you mean '98k'?)"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), BAD_SETS, ids=[change for change, _ in BAD_SETS])
+def test_every_mistake_of_set_is_told(load, change, told):
+    content = changed(model={"n_heads": 2}) if "not divisible" in told else MINIMAL
+    with pytest.raises(InputError) as error:
+        load(content, [change])
+    message = str(error.value)
+    assert told in message and "--set" in message and "\n" not in message
+
+
+def test_set_reaches_nested_tables(load):
+    study = load(MINIMAL, ["grid.extra_seeds.14k=[5]", "fit.range.tnl=[1e9, 1e10]", "grid.archs=[tnl]"])
+    assert [run.run_id for run in study.runs()] == ["tnl-14k-c64-s0", "tnl-14k-c64-s5", "tnl-25k-c64-s0"]
+    assert study.fit.range == {"tnl": [1e9, 1e10]}
+
+
+def test_a_range_stays_in_the_flop_it_was_stated_in(load):
+    fit = changed(fit={"flops": "paper", "range": [1e9, 1e12]})
+    assert load(fit).fit.range_flops is None
+    other = load(fit, ["fit.flops=6nd"])
+    assert (other.fit.flops, other.fit.range_flops) == ("6nd", "paper")
+    assert load(MINIMAL, ["fit.flops=6nd"]).fit.range_flops == "exact"  # the default's
+    assert load(fit, ["fit.flops=6nd", "fit.range={tnl: [1e9, 1e12]}"]).fit.range_flops is None
+    sets = ["fit.flops=6nd", "fit.range.tnl=[1e9, 1e12]", "fit.range_flops=exact"]
+    assert load(MINIMAL, sets).fit.range_flops == "exact"
+    with pytest.raises(InputError, match=r"--set fit\.flops and --set fit\.range\.tnl: say what FLOP"):
+        load(changed(fit={"range": {"tnl": [1e9, 1e12]}}), ["fit.flops=6nd", "fit.range.tnl=[1e9, 1e11]"])
+
+
+def test_results_of_a_changed_fit_or_grid_lie_beside(load):
+    assert load().results.name == "results" and load(MINIMAL, ["jobs.parallel=2"]).report.name == "report"
+    assert load(MINIMAL, ["fit.flops=6nd", "grid.seeds=[0, 1]"]).results.name == "results-flops6nd-seeds0_1"
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.yaml").write_bytes(b"name: \xe9\n")
+    for path, told in (
+        (tmp_path / "none.yaml", "no such study file"),
+        (tmp_path, "is a directory"),
+        (tmp_path / "latin.yaml", "UTF-8"),
+    ):
+        with pytest.raises(InputError, match=told):
+            load_study(path)
+    with pytest.raises(InputError, match="quickstart"):
+        load_study("quickstar")
+    with pytest.raises(InputError, match="no such study file"):
+        load_study("x" * 5000)
+
+
+def test_every_preset_size_can_be_named(load):
+    assert len(load(changed(grid={"sizes": list(TINY)})).runs()) == 2 * len(TINY)
+
+
+MIXED = changed(grid={"archs": ["llama", "hgrn2", "hgrn1"], "sizes": ["14k"]})
+
+
+def hashes(study):
+    return {run.arch: run.spec_hash for run in study.runs()}
+
+
+@pytest.mark.parametrize(
+    ("change", "value", "reached"),
+    [
+        ("lower_bound: off", "off", {"hgrn2", "hgrn1"}),  # a YAML 1.1 boolean
+        ("lower_bound: 'off'", "off", {"hgrn2", "hgrn1"}),
+        ("output_gate: off", False, {"hgrn2", "hgrn1"}),
+        ("hgrn1_state: narrow", "narrow", {"hgrn1"}),
+        ("input_gate: none", "none", {"hgrn2", "hgrn1"}),
+        ("chunk_size: 16", 16, {"llama", "hgrn2", "hgrn1"}),
+    ],
+)
+def test_a_change_of_the_model_reaches_the_architectures_it_means_something_to(load, change, value, reached):
+    """In the file, and by --set, where the runs it does not reach stay what they are: same name, same hash."""
+    plain, key = load(MIXED), change.partition(":")[0]
+    text = yaml.safe_dump(MIXED)
+    assert text.count("model:\n") == 1
+    text = text.replace("model:\n", f"model:\n  {change}\n")
+    study = load(text)
+    assert {arch for arch, found in hashes(study).items() if found != hashes(plain)[arch]} == reached
+    assert [run.run_id for run in study.runs()] == [run.run_id for run in plain.runs()]
+    variants = load(MIXED, [f"model.{change.replace(': ', '=')}"])
+    assert hashes(variants) == hashes(study)
+    for run, before in zip(variants.runs(), plain.runs(), strict=True):
+        if run.arch in reached:
+            assert run.model[key] == value and run.run_id == f"{before.run_id}-{key}{value}"
+            assert run.sets == [f"model.{change.replace(': ', '=')}"]
+        else:
+            assert run == before
+    assert variants.is_variant and not plain.is_variant
+    assert load(text, [f"model.{change.replace(': ', '=')}"]).runs() == study.runs()  # the file says so already
+
+
+def test_a_change_to_what_is_so_already_makes_no_other_run(load):
+    """Of the file, of a default, of an override; beside one that does change something."""
+    content = changed(training={"lr": 2e-3}, overrides={"by_arch": {"tnl": {"lr": 1e-3}}})
+    plain = load(content)
+    for same in (
+        "training.batch_tokens=256",
+        "training.weight_decay=0.1",
+        "model.context_length=64",
+        "model.n_layers=2",
+    ):
+        study = load(content, [same])
+        assert study.runs() == plain.runs() and not study.is_variant
+    study = load(content, ["training.lr=1e-3", "training.batch_tokens=256"])
+    assert [run.run_id for run in study.runs()] == [
+        f"{run.run_id}-lr0.001" if run.arch == "llama" else run.run_id for run in plain.runs()
+    ]
+    assert [run.sets for run in study.runs()] == [
+        ["training.lr=1e-3"] if run.arch == "llama" else [] for run in plain.runs()
+    ]
+    assert study.is_variant
+
+
+def test_a_change_may_mend_what_the_file_alone_cannot_be(load):
+    content = changed(model={"n_heads": 3})
+    with pytest.raises(InputError):
+        load(content)
+    assert all(run.model["n_heads"] == 2 and run.sets for run in load(content, ["model.n_heads=2"]).runs())
+
+
+def test_several_changes_at_once(load):
+    changes = ["model.lower_bound=off", "training.lr=1e-3", "model.hgrn1_state=narrow"]
+    assert [run.run_id for run in load(MIXED, changes).runs()] == [
+        "llama-14k-c64-s0-lr0.001",
+        "hgrn2-14k-c64-s0-lower_boundoff-lr0.001",
+        "hgrn1-14k-c64-s0-hgrn1_statenarrow-lower_boundoff-lr0.001",
+    ]
+    assert load(MIXED, changes).runs()[0].sets == ["training.lr=1e-3"]
+
+
+@pytest.mark.parametrize("by_set", [False, True])
+def test_a_change_that_means_something_to_none_of_the_grid_is_refused(load, by_set):
+    content = MINIMAL if by_set else changed(model={"lower_bound": "only"})
+    with pytest.raises(InputError) as error:
+        load(content, ["model.lower_bound=only"] if by_set else [])
+    message = str(error.value)
+    assert "model.lower_bound means nothing to llama, tnl, only to hgrn2, hgrn1: leave it out" in message
+    assert "study.yaml" in message and ("--set" in message) == by_set and "\n" not in message
+
+
+def test_a_contradiction_names_the_file(load):
+    for model, told in (
+        ({"lower_bound": "onyl"}, "model.lower_bound must be one of increasing, off, random, decreasing, only"),
+        ({"lower_bound": True}, "model.lower_bound: must be a valid string, not True"),
+        ({"output_gate": "none"}, "model.output_gate: must be a valid boolean, not 'none'"),
+        ({"expand_ratio": 4}, "model.expand_ratio=4 needs an expansion"),
+        ({"lower_bound": "only", "input_gate": "none"}, "leaves no gate on the state"),
+    ):
+        with pytest.raises(InputError) as error:
+            load({**MIXED, "model": {"context_length": 64, **model}})
+        assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_bad_plugin_is_told_before_what_needs_it(load):
+    for value, told in (
+        (["no_such_plugin"], "plugins: plugin 'no_such_plugin' is no module that Python finds"),
+        ("no_such_plugin", "plugins: plugin 'no_such_plugin' is no module that Python finds"),
+        (["json"], "plugins: plugin 'json' registers no architecture"),
+        ([3], "plugins.0: must be a valid string"),
+    ):
+        with pytest.raises(InputError) as error:
+            load({**changed(grid={"archs": ["eighth"]}), "plugins": value})
+        assert told in str(error.value) and "study.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_hashes_stay_what_they_are():
+    """A study must find its runs again after an update: a change here is a change for everyone who has trained."""
+    runs = {run.run_id: run for name in ("paper", "quickstart") for run in load_study(name).runs()}
+    assert len(runs) == 32 + 28
+    earlier = {
+        "llama-70m-c8192-s0": "7cd97a451430b956",
+        "tnl-70m-c8192-s0": "55f3f8799b3ca89e",
+        "hgrn2-70m-c8192-s0": "947bdb79c36ac137",
+        "cosformer2-70m-c8192-s0": "cfb4b938e38ff5ee",
+        "llama-10k-c256-s1": "f357b89929a8710b",
+    }
+    assert {name: runs[name].earlier_hash for name in earlier} == earlier
+    today = {
+        "llama-70m-c8192-s0": "e7ec3489cd374b4d",
+        "tnl-70m-c8192-s0": "87c0073c0da2eeea",
+        "hgrn2-70m-c8192-s0": "5c4ed53808b93651",
+        "cosformer2-70m-c8192-s0": "ad46c4e906cbca5e",
+        "llama-10k-c256-s1": "d7654281db3fbd57",
+    }
+    assert {name: runs[name].spec_hash for name in today} == today
+
+
+@pytest.mark.parametrize(
+    ("stored", "spec_hash"),
+    [
+        ({"hgrn1_complex": True}, "128939326854ae99"),
+        ({"hgrn1_complex": False}, "de1eec037b7f098e"),
+        ({"hgrn1_complex": False, "expansion": "lr", "expand_ratio": 4}, "7bb65f688b21a5c1"),
+    ],
+)
+def test_runs_of_an_earlier_version_keep_their_hash(load, stored, spec_hash):
+    """Their run.json says hgrn1_complex; the hashes are those that were written then."""
+    run = load(changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})).runs()[0]
+    fields = {name: value for name, value in run.model.items() if name != "hgrn1_state"}
+    earlier = run.model_copy(update={"model": fields | stored})
+    assert earlier.earlier_hash == spec_hash and spec_hash in earlier.hashes
+    assert earlier.config.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
+    if stored == {"hgrn1_complex": True}:
+        assert run.earlier_hash == spec_hash and run.spec_hash == earlier.spec_hash
+
+
+def test_hashes_of_new_forms_differ(load):
+    content = changed(grid={"archs": ["hgrn1"], "sizes": ["14k"]})
+    found = {load(content, [f"model.hgrn1_state={form}"]).runs()[0].spec_hash for form in CHOICES["hgrn1_state"]}
+    assert len(found) == len(CHOICES["hgrn1_state"])
+
+
+@pytest.mark.parametrize("by_set", [False, True])
+def test_a_field_of_an_earlier_version_is_told_by_its_name_of_today(load, by_set):
+    with pytest.raises(InputError) as error:
+        load({**MIXED, "model": {"hgrn1_complex": False}}, []) if not by_set else load(
+            MIXED, ["model.hgrn1_complex=false"]
+        )
+    message = str(error.value)
+    assert "model.hgrn1_complex is now hgrn1_state: complex for true, narrow for false" in message
+    assert ("--set" if by_set else "study.yaml") in message and "\n" not in message
+
+
+def test_a_plugin_is_part_of_its_runs_hash(load):
+    run = load().runs()[0]
+    assert run.plugins == [] and run.model_copy(update={"plugins": ["mine"]}).spec_hash != run.spec_hash

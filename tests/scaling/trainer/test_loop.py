@@ -1,0 +1,210 @@
+"""A run from its directory to its last checkpoint: what it records, when it ends, and how it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from arch.errors import InputError
+from arch.model.lm import load_model
+from data.corpus import open_corpus
+from data.loader import Loader
+from scaling.rundir import metrics
+from scaling.rundir.artifacts import probe_loss, probe_rows
+from scaling.rundir.directory import RunDir
+from scaling.rundir.lock import run_lock
+from scaling.rundir.metrics import MetricsWriter
+from scaling.study.schema import Training
+from scaling.trainer.loop import Trainer, learning_rate
+
+from ..small_runs import BATCH, CONTEXT, make_run, status, train
+
+CPU = torch.device("cpu")
+
+
+def train_here(rundir: RunDir) -> int:
+    return Trainer(rundir, CPU, time.perf_counter()).train()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run of 12 steps, trained by the real process."""
+    rundir = make_run(tmp_path_factory.mktemp("finished"))
+    code, out, err = train(rundir)
+    assert (code, err) == (0, ""), out + err
+    assert "first step" in out and "done: 6144 tokens" in out
+    return rundir
+
+
+def test_rows_say_what_was_trained(finished: RunDir) -> None:
+    rows = finished.rows()
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert [row["n_tokens"] for row in rows] == [BATCH * i for i in range(1, 13)]
+    assert rows[0]["loss"] == pytest.approx(math.log(257), abs=0.1)
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.5
+    np.testing.assert_allclose([row["lr"] for row in rows], [3e-3 * min(1, i / 4) for i in range(1, 13)])
+    assert all(row["grad_norm"] > 0 and row["tokens_per_s"] > 0 for row in rows)
+    assert [row["time_s"] for row in rows] == sorted(row["time_s"] for row in rows)
+
+
+def test_checkpoints_hold_the_trained_model(finished: RunDir) -> None:
+    found = finished.checkpoints()
+    assert [(c.step, c.manifest["n_tokens"]) for c in found] == [(6, 6 * BATCH), (12, 12 * BATCH)]
+    corpus = open_corpus(finished.study / "corpus")
+    rows = probe_rows(corpus.validation, CONTEXT)
+    losses = [probe_loss(load_model(c.path), rows, CPU) for c in found]
+    assert losses == [c.manifest["probe_loss"] for c in found]
+    batch = Loader(corpus.train, CONTEXT, BATCH // CONTEXT, 0).batch(6)
+    assert probe_loss(load_model(found[0].path), batch, CPU) == pytest.approx(finished.rows()[6]["loss"], abs=0.01)
+    assert status(finished) == {
+        "state": "done", "step": 12, "n_tokens": 12 * BATCH, "reason": None, "last_checkpoint": "checkpoints/00000012",
+    }  # fmt: skip
+
+
+def test_a_finished_run_is_left_alone_at_once(finished: RunDir) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")}
+    code = (
+        "import sys; from scaling.trainer.process import main; code = main(sys.argv[1:]); "
+        "assert 'torch' not in sys.modules, 'torch was imported'; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(finished.path)], capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert before == {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")}
+
+
+@pytest.mark.parametrize("stage", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_two_processes_train_the_same_model(finished: RunDir, tmp_path: Path, stage: int) -> None:
+    rundir = make_run(tmp_path, zero_stage=stage)
+    code, out, err = train(rundir, processes=2)
+    assert code == 0, out + err
+    for column, tolerance in (("loss", 1e-5), ("grad_norm", 1e-4), ("lr", 0.0), ("n_tokens", 0.0)):
+        alone, together = ([row[column] for row in r.rows()] for r in (finished, rundir))
+        np.testing.assert_allclose(together, alone, rtol=tolerance, err_msg=column)
+    for one, two in zip(finished.checkpoints(), rundir.checkpoints(), strict=True):
+        assert two.manifest["probe_loss"] == pytest.approx(one.manifest["probe_loss"], rel=1e-3)
+    shutil.rmtree(rundir.checkpoint(12))  # so that it is not simply done
+    code, out, err = train(rundir)
+    if stage:
+        assert code == 2 and "was saved at ZeRO stage 1 by 2 processes" in err, (
+            "optimizer shards belong to a world size"
+        )
+    else:
+        assert code == 0 and "step 12 of 12, 1 process" in out
+
+
+def test_a_run_in_training_is_not_trained_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scaling.rundir.lock.PATIENCE_S", 0.1)
+    rundir = make_run(tmp_path)
+    trainer = Trainer(rundir, CPU, time.perf_counter())
+    with run_lock(rundir.path), pytest.raises(InputError, match=f"process {os.getpid()} is training this run"):
+        trainer.train()
+    assert not rundir.metrics.exists() and not rundir.status_json.exists()
+
+
+def test_recomputation_is_the_runs_to_say(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path)
+    assert not Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
+    record = rundir.record()
+    record["spec"]["recompute"] = True
+    rundir.run_json.write_text(json.dumps(record))
+    assert Trainer(rundir, CPU, time.perf_counter()).engine.model.decoder.gradient_checkpointing
+
+
+def test_sparse_logging_keeps_the_rows_of_checkpoints(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path, log_every=5, n_steps=12)
+    assert train_here(rundir) == 0
+    assert [row["step"] for row in rundir.rows()] == [5, 6, 10, 12]
+
+
+def test_a_run_that_diverges_fails_and_stays_failed(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path, lr=1e20, warmup_tokens=0, checkpoint_tokens=[BATCH, 8 * BATCH])
+    code, out, _ = train(rundir)
+    found = status(rundir)
+    assert code == 3 and found["state"] == "failed", out
+    assert f" at step {found['step']}" in found["reason"] and found["step"] <= 4
+    assert f"failed: {found['reason']} (last good checkpoint: {found['last_checkpoint'] or 'none'})" in out
+    assert all(math.isfinite(row["loss"]) for row in rundir.rows())
+    assert all(math.isfinite(c.manifest["probe_loss"]) for c in rundir.checkpoints())
+    before = rundir.metrics.read_bytes()
+    code, out, _ = train(rundir)
+    assert code == 3 and "failed before" in out and rundir.metrics.read_bytes() == before
+    code, out, _ = train(rundir, "--retry")
+    assert code == 3 and "failed before" not in out, "with --retry it trains again"
+
+
+def test_the_learning_rate_is_a_function_of_the_step() -> None:
+    training = Training(lr=2.0, batch_tokens=10, warmup_tokens=40)
+    assert [learning_rate(step, training) for step in (1, 2, 3, 4, 5, 999)] == [0.5, 1.0, 1.5, 2.0, 2.0, 2.0]
+    assert learning_rate(1, training.model_copy(update={"warmup_tokens": 0})) == 2.0
+
+
+def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> None:
+    rundir = make_run(tmp_path)
+    record = rundir.record()
+    rundir.run_json.write_text(json.dumps(record | {"spec_hash": "0" * 16}))
+    code, out, err = train(rundir)
+    assert (code, out) == (2, "") and err.startswith("error: ") and err.count("\n") == 1
+    assert f"spec_hash {'0' * 16} is not that of its spec, {record['spec_hash']}" in err
+    rundir.run_json.write_text(json.dumps(record | {"corpus_fingerprint": "other"}))
+    with pytest.raises(InputError, match="this run was planned with other"):
+        train_here(rundir)
+    assert [path.name for path in rundir.path.iterdir()] == ["run.json"]
+
+
+def test_a_missing_run_and_a_small_corpus_are_told_in_one_line(tmp_path: Path) -> None:
+    code, _, err = train(RunDir(tmp_path / "nowhere"))
+    assert code == 2 and err.count("\n") == 1 and "run.json" in err
+    rundir = make_run(tmp_path, n_steps=400, source="synthetic:0:100000")
+    with pytest.raises(InputError, match="too small"):
+        train_here(rundir)
+
+
+def test_metrics_end_before_a_torn_line_and_are_cut_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "WRITE_SECONDS", 600.0)  # longer than three rows can take
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path)
+    for step in (1, 2, 3):
+        writer.append({"step": step, "loss": 0.1 * step})
+    assert path.read_bytes() == b"", "rows wait"
+    writer.flush()
+    writer.close()
+    whole = path.read_bytes()
+    with open(path, "ab") as file:
+        file.write(b'{"step": 4, "lo')
+    assert [step for step, _ in metrics.complete_rows(path)] == [1, 2, 3]
+    assert metrics.last_step(path, 9) == 3 and metrics.last_step(path, 2) == 2 and metrics.last_step(path, 0) == 0
+    metrics.cut(path, 3)
+    assert path.read_bytes() == whole
+    metrics.cut(path, 2)
+    assert path.read_bytes() == b"".join(whole.splitlines(keepends=True)[:2])
+    metrics.cut(path, 0)
+    assert path.read_bytes() == b""
+
+
+def test_rows_reach_the_file_within_a_second_or_so(tmp_path: Path) -> None:
+    writer = MetricsWriter(tmp_path / "metrics.jsonl")
+    writer.append({"step": 1})
+    time.sleep(1.05)
+    writer.append({"step": 2})
+    assert [step for step, _ in metrics.complete_rows(tmp_path / "metrics.jsonl")] == [1, 2]
+    writer.close()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_raises_where_rows_are_written() -> None:
+    writer = MetricsWriter(Path("/dev/full"))
+    writer.append({"step": 1})
+    with pytest.raises(OSError) as caught:
+        writer.flush()
+    assert caught.value.errno == errno.ENOSPC

@@ -1,0 +1,236 @@
+"""A run that was stopped anywhere continues to the numbers of an undisturbed one, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from arch.errors import InputError
+from scaling.rundir.directory import RunDir
+from scaling.trainer.loop import Trainer
+from tests.gate import gated
+
+from ..small_runs import BATCH, exact_rows, make_run, start, status, train
+
+STEPS = 200
+SETTINGS = {"state_every_tokens": 20 * BATCH, "checkpoint_tokens": [50 * BATCH, 150 * BATCH, STEPS * BATCH]}
+SLOW = pytest.mark.slow
+SEEDS = [1, *(pytest.param(seed, marks=SLOW) for seed in (2, 3, 4))]
+SLOW_WRITES = ("artifact:1", "artifact:2", "artifact-manifest:1", "state:1", "state-manifest:2")
+SLOW_WRITES += ("metrics:1", "status:1", "status:3")
+WRITES = ["state:3", *(pytest.param(write, marks=SLOW) for write in SLOW_WRITES)]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    rundir = make_run(tmp_path_factory.mktemp("undisturbed"), n_steps=STEPS, keep_states=2, **SETTINGS)
+    code, out, err = train(rundir)
+    assert code == 0, out + err
+    return rundir
+
+
+def disturbed(tmp_path: Path) -> RunDir:
+    return make_run(tmp_path, n_steps=STEPS, keep_states=2, **SETTINGS)
+
+
+def assert_same_run(rundir: RunDir, undisturbed: RunDir) -> None:
+    assert exact_rows(rundir) == exact_rows(undisturbed)
+    names = [checkpoint.path.name for checkpoint in undisturbed.checkpoints()]
+    assert names == ["00000050", "00000150", "00000200"]
+    for name in names:
+        weights = [r.path / "checkpoints" / name / "model.safetensors" for r in (rundir, undisturbed)]
+        assert weights[0].read_bytes() == weights[1].read_bytes(), name
+    assert status(rundir) == status(undisturbed)
+    assert not list(rundir.path.rglob("*.tmp")), "nothing unfinished is left"
+
+
+def wait_for_start(process: subprocess.Popen[str], rundir: RunDir) -> None:
+    while not rundir.status_json.exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kill_9_at_a_random_moment(tmp_path: Path, undisturbed: RunDir, seed: int) -> None:
+    rundir = disturbed(tmp_path)
+    length = undisturbed.rows()[-1]["time_s"]
+    moment = random.Random(seed).uniform(0.1, 0.9) * length
+    process = start(rundir)
+    wait_for_start(process, rundir)
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    killed = status(rundir)
+    print(f"seed {seed}: killed after {moment:.2f} of {length:.2f} s, status {killed['state']}")
+    code, out, err = train(rundir)
+    assert code == 0, out + err
+    assert_same_run(rundir, undisturbed)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_kill_9_inside_a_write(tmp_path: Path, undisturbed: RunDir, write: str) -> None:
+    rundir = disturbed(tmp_path)
+    code, _, _ = train(rundir, KILL_AT_WRITE=write)
+    assert code == -signal.SIGKILL, "the kill must have happened"
+    if write not in ("metrics:1", "status:1"):
+        assert status(rundir)["state"] == "running"
+    code, out, err = train(rundir)
+    assert code == 0, out + err
+    assert_same_run(rundir, undisturbed)
+
+
+def test_sigterm_saves_and_exits_75(tmp_path: Path, undisturbed: RunDir) -> None:
+    rundir = disturbed(tmp_path)
+    process = start(rundir, **gated(30, tmp_path / "go"))
+    while (rundir.last_row() or {"step": 0})["step"] < 30:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 75, out + err
+    found, state = status(rundir), rundir.states()[-1]
+    assert found["state"] == "running" and found["step"] == state.step == rundir.rows()[-1]["step"] < STEPS
+    assert found["reason"] == f"stopped by SIGTERM after step {state.step}, to be continued"
+    code, out, err = train(rundir)
+    assert code == 0 and f"step {state.step} of {STEPS}" in out, out + err
+    assert_same_run(rundir, undisturbed)
+
+
+def workers_of(rundir: RunDir) -> list[int]:
+    """Processes that train the run."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"scaling.trainer.process" in arguments and b"torch.distributed.run" not in arguments:
+            found += [int(folder.name)] if os.fsencode(rundir.path) in arguments else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="finds processes in /proc")
+def test_workers_of_torchrun_die_with_its_process_group(tmp_path: Path) -> None:
+    """torchrun gives them sessions of their own, so a kill -9 of the group reaches torchrun alone."""
+    rundir = make_run(tmp_path, n_steps=300, state_every_tokens=20 * BATCH)
+    process = start(rundir, processes=2)
+    wait_for_start(process, rundir)
+    workers = workers_of(rundir)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 5
+    while workers_of(rundir) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(workers) == 2 and not workers_of(rundir)
+    assert status(rundir)["state"] == "running", "they were killed while they trained"
+
+
+def copy_run(undisturbed: RunDir, tmp_path: Path) -> RunDir:
+    """A copy that looks as if it had been killed before its last checkpoint."""
+    shutil.copytree(undisturbed.study, tmp_path / "study")
+    rundir = RunDir(tmp_path / "study" / "runs" / undisturbed.path.name)
+    shutil.rmtree(rundir.checkpoint(STEPS))
+    rundir.status_json.unlink()
+    return rundir
+
+
+def train_here(rundir: RunDir) -> int:
+    torch.set_flush_denormal(True)
+    return Trainer(rundir, torch.device("cpu"), time.perf_counter()).train()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "manifest"])
+def test_a_damaged_state_is_passed_over(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    newest = rundir.states()[-1]
+    assert (newest.step, rundir.states()[-2].step) == (STEPS, STEPS - 20)
+    file = next(newest.path.rglob("*.pt"))
+    content = bytearray(file.read_bytes())
+    if damage == "truncated":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "flipped":
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    else:
+        (newest.path / "manifest.json").write_text("")
+    assert train_here(rundir) == 0
+    captured = capsys.readouterr()
+    assert captured.err == f"warning: {newest.path} is damaged (no manifest, or a wrong checksum) and is not used\n"
+    assert f"step {STEPS - 20} of {STEPS}" in captured.out
+    assert_same_run(rundir, undisturbed)
+
+
+def test_a_lost_last_checkpoint_is_written_from_the_state(tmp_path: Path, undisturbed: RunDir) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    assert train_here(rundir) == 0
+    assert_same_run(rundir, undisturbed)
+
+
+def test_a_state_ahead_of_its_rows_is_not_used(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    lines = rundir.metrics.read_bytes().splitlines(keepends=True)
+    rundir.metrics.write_bytes(b"".join(lines[:190]) + lines[190][:20])
+    assert train_here(rundir) == 0
+    assert f"lacks rows before step {STEPS}, whose state is not used" in capsys.readouterr().err
+    assert_same_run(rundir, undisturbed)
+
+
+def test_intact_checkpoints_are_not_written_again(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    shutil.rmtree(rundir.path / "state")
+    before = rundir.checkpoint(50).stat().st_mtime_ns
+    assert train_here(rundir) == 0
+    assert rundir.checkpoint(50).stat().st_mtime_ns == before
+    told = f"warning: {rundir.path / 'state'} holds no usable state: step {STEPS} was reached, starting again\n"
+    assert capsys.readouterr().err == told
+    assert_same_run(rundir, undisturbed)
+
+
+def test_a_lost_earlier_checkpoint_is_told(
+    tmp_path: Path, undisturbed: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rundir = copy_run(undisturbed, tmp_path)
+    (rundir.checkpoint(50) / "model.safetensors").write_bytes(b"")
+    assert train_here(rundir) == 0
+    expected = f"warning: {rundir.checkpoint(50)} is missing or damaged and lies before step {STEPS}: not written again"
+    assert capsys.readouterr().err == expected + "\n"
+
+
+def test_only_the_newest_states_are_kept(undisturbed: RunDir) -> None:
+    assert sorted(path.name for path in (undisturbed.path / "state").iterdir()) == ["00000180", "00000200"]
+
+
+def test_a_state_of_another_spec_is_refused(tmp_path: Path, undisturbed: RunDir) -> None:
+    rundir = make_run(tmp_path, n_steps=STEPS, keep_states=2, zero_stage=1, **SETTINGS)
+    shutil.copytree(undisturbed.path / "state", rundir.path / "state")
+    shutil.copy(undisturbed.metrics, rundir.metrics)
+    with pytest.raises(InputError, match=r"was written by spec \w{16}, this run's is \w{16}"):
+        train_here(rundir)
+
+
+@pytest.mark.parametrize(("arch", "stage"), [("hgrn2", 1), ("cosformer2", 2), ("tnl", 0)])
+def test_every_stage_resumes_exactly(tmp_path: Path, arch: str, stage: int) -> None:
+    changes = {"zero_stage": stage, "n_steps": 12, "micro_batch_tokens": BATCH // 2, "precision": "bf16"}
+    whole = make_run(tmp_path, arch, name="whole", **changes)
+    assert train_here(whole) == 0
+    broken = make_run(tmp_path, arch, name="broken", **changes)
+    trainer = Trainer(broken, torch.device("cpu"), time.perf_counter())
+    trainer.stop.name = "SIGTERM"
+    assert trainer.train() == 75 and broken.rows()[-1]["step"] == 1
+    assert train_here(broken) == 0
+    assert exact_rows(broken) == exact_rows(whole)
