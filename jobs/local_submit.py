@@ -12,7 +12,7 @@ from arch.errors import InputError
 from flops.hardware import DEVICES
 from scaling.rundir.directory import RunDir
 from scaling.rundir.worklist import reason_of, thread_environment
-from scaling.study.schema import Asked, Cluster
+from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.spec import StudySpec
 
 from .local import Task, run_tasks, visible_gpus

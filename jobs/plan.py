@@ -15,7 +15,7 @@ from functools import cache
 from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import RunSpec, StudySpec
 
 from .model import ArrayJob, JobPlan, Resources

@@ -1,7 +1,7 @@
 """Cluster profiles: what one cluster is like, in YAML, so that studies need not say it.
 
 A profile is `<config>/linear-scaling/clusters/NAME.yaml` (config: XDG_CONFIG_HOME, else ~/.config), any file, or the
-mapping `jobs.cluster` of a study. Its keys are scaling.study.schema.Cluster; EXAMPLE explains them.
+mapping `jobs.cluster` of a study. Its keys are scaling.study.jobs_schema.Cluster; EXAMPLE explains them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arch.errors import InputError, nearest
 from scaling.study.file import read_mapping, validate
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 
 EXAMPLE = """\
 # A cluster profile of `scaling submit`. Only nodes and cpus_per_node are required; the values here are an example.

@@ -16,7 +16,7 @@ from pathlib import Path
 import jinja2
 
 from arch.errors import InputError
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 
 from .model import ArrayJob
 

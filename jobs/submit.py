@@ -11,7 +11,7 @@ from pathlib import Path
 
 from arch.errors import InputError
 from data.files import write_bytes
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import StudySpec
 
 from . import records, slurm

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobs.model import JobPlan
     from jobs.slurm import Element
 
-    from ..study.schema import Cluster
+    from ..study.jobs_schema import Cluster
     from .pipeline import Request
 
 

@@ -17,7 +17,8 @@ from arch.config import KNOWN
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
 
-from .schema import KINDS, ModelChanges, StudyFile, Training
+from .jobs_schema import KINDS
+from .schema import ModelChanges, StudyFile, Training
 from .types import as_integer
 
 PACKAGED = Path(__file__).parents[1] / "studies"

@@ -1,4 +1,7 @@
-"""The sections of a study file: what each may say, and its defaults."""
+"""The sections of a study file: what each may say, and its defaults. The section `jobs` is in jobs_schema.py.
+
+The text below a field is its meaning in docs/study-file.md.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from arch.config import CHOICES, ModelConfig
-from flops.hardware import DEVICES
 
+from .jobs_schema import Jobs
 from .types import (
     Arch,
     Betas,
@@ -18,48 +21,43 @@ from .types import (
     Count,
     Distinct,
     FilePath,
-    Gigabytes,
-    Hours,
     Index,
-    Line,
     Name,
     Number,
     Parallel,
     Plugins,
     Positive,
     Ranges,
-    ResourceKey,
     RunKey,
+    Section,
     Seed,
     Size,
     Sources,
     TokenCounts,
-    Variable,
-    Word,
     one_of,
 )
 
 VOCABULARY = {"bytes": 257, "cl100k_base": 100_280}  # token ids a model must know: 256 bytes + end of text; padded
 
-KINDS = ("corpus", "train", "eval", "finish")  # of jobs on a cluster
-Kind = Annotated[str, one_of("kind of job", KINDS)]
-
-
-class Section(BaseModel):
-    """A part of a study file: no unknown keys, no silent conversions, no later changes."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
 
 class Corpus(Section):
     source: Sources
+    """Where the text comes from: a file, a folder, a JSONL file, `stdlib:` or `synthetic:SEED:BYTES`, or a list of
+    these."""
     tokenizer: Annotated[str, one_of("tokenizer", tuple(VOCABULARY))] = "bytes"
-    text_key: str = "text"  # of a JSONL record
-    validation_fraction: Annotated[Number, Field(gt=0, lt=1)] | None = 0.03  # of documents held out; at least one is
-    validation_tokens: Count | None = None  # instead: whole documents until so many tokens are held out
+    """How text becomes token ids; `cl100k_base` reads its rank file through tiktoken."""
+    text_key: str = "text"
+    """The key of a JSONL record that holds its text."""
+    validation_fraction: Annotated[Number, Field(gt=0, lt=1)] | None = 0.03
+    """The share of the documents that is held out from training; at least one document is held out."""
+    validation_tokens: Count | None = None
+    """Instead of a share: whole documents are held out until they have this many tokens."""
     max_bytes: Count | None = None
+    """Take at most this many bytes of UTF-8 text, in the order of the sources; the last document is cut."""
     seed: Seed = 0
-    epochs: Positive = 1.0  # how often a run may see the training split; more than 1 must be asked for
+    """Seed of the choice of held-out documents."""
+    epochs: Positive = 1.0
+    """How many times a run may read the training text; a run that plans more tokens is refused."""
 
     @model_validator(mode="before")
     @classmethod
@@ -86,9 +84,13 @@ class Cell(NamedTuple):
 
 class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
+    """The architectures; every architecture is trained at every size."""
     sizes: Annotated[list[Size], Distinct]
+    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`."""
     seeds: Annotated[list[Seed], Distinct] = [0]
+    """Seeds of every cell; a seed decides the initial weights and the order of the training text."""
     extra_seeds: dict[Size, list[Seed]] = {}
+    """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
 
     def cells(self) -> Iterator[Cell]:
         """What every run is of, in file order."""
@@ -101,118 +103,80 @@ class Grid(Section):
 class Training(Section):
     """How a run is trained."""
 
-    n_tokens: Count | None = None  # required, here or in the overrides
+    n_tokens: Count | None = None
+    """Tokens a run trains on, rounded up to whole batches; required, here or in `overrides`."""
     batch_tokens: Count = 2048
-    micro_batch_tokens: Count | None = None  # per process and forward pass; null: the whole batch
-    lr: Positive = 3e-4  # constant after a linear warm-up
+    """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
+    micro_batch_tokens: Count | None = None
+    """Tokens of one forward pass of one process; null takes the process's whole share of the batch."""
+    lr: Positive = 3e-4
+    """Learning rate, constant after a linear warm-up."""
     warmup_tokens: Index = 0
+    """Tokens over which the learning rate rises from zero."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.1
+    """Weight decay of AdamW; biases, norms and other vectors have none."""
     betas: Betas = [0.9, 0.95]
+    """The two decay rates of AdamW's averages."""
     eps: Positive = 1e-8
-    grad_clip: Annotated[Number, Field(ge=0)] = 1.0  # 0: off
-    precision: Literal["fp32", "bf16"] = "fp32"  # bf16: autocast over fp32 parameters
+    """The term that AdamW adds to the root of the second average."""
+    grad_clip: Annotated[Number, Field(ge=0)] = 1.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16` runs autocast over fp32 parameters; `fp32` runs without autocast."""
     zero_stage: Annotated[Index, Field(le=2)] = 0
-    threads: Parallel = 1  # changes bits, so it belongs to the run and not to the machine
-    max_steps: Count | None = None  # stop early, for trials
+    """DeepSpeed's ZeRO stage: 0 shares nothing, 1 the optimizer's state, 2 the gradients too."""
+    threads: Parallel = 1
+    """CPU threads of each process; the number changes rounding, so it is part of the run."""
+    max_steps: Count | None = None
+    """Stop after this many steps, for trials."""
     log_every: Count = 1
+    """Write a row of `metrics.jsonl` every this many steps."""
     n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
-    checkpoint_tokens: TokenCounts | None = None  # wins over n_checkpoints
+    """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
+    checkpoint_tokens: TokenCounts | None = None
+    """The token counts of the checkpoints, ascending; replaces `n_checkpoints`."""
     artifact_dtype: Literal["bf16", "fp32"] = "bf16"
+    """Precision of the weights in a checkpoint; what a model must keep in fp32 stays in fp32."""
     state_every_tokens: Count | None = None
-    keep_states: Count = 2  # the newest may turn out damaged
+    """Save the training state this often; null saves it at every checkpoint."""
+    keep_states: Count = 2
+    """How many of the newest training states are kept; two, because the newest may turn out damaged."""
 
 
 class Evaluation(Section):
     validation_tokens: Count = 65_536
+    """Held-out tokens that the held-out loss of a checkpoint is measured on."""
     batch_rows: Count = 16
-    tasks: Sources | None = None  # beside held-out loss: `scaling eval list`
-    data: FilePath | None = None  # the folder that `scaling eval fetch` filled
-    settings: dict[str, dict[str, Any]] = {}  # of tasks, by name
+    """Sequences in one forward pass of the held-out loss."""
+    tasks: Sources | None = None
+    """Evaluation tasks and presets beside the held-out loss; `scaling eval list` shows them."""
+    data: FilePath | None = None
+    """The folder with the tasks' data, as `scaling eval fetch` fills it."""
+    settings: dict[str, dict[str, Any]] = {}
+    """Settings of single tasks, by the task's name; docs/evaluations.md describes them."""
 
 
 class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
-    smoothing_tokens: Count = 50_000  # window of the training loss's centred mean
-    smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0  # of the tokens seen, where that is more
-    control: Literal["none", "bigram"] = "none"  # bigram: less the deviation of a bigram model on the same batch
+    """The loss that is fitted: the smoothed training loss, or the held-out loss of the checkpoints."""
+    smoothing_tokens: Count = 50_000
+    """Width of the centred mean that smooths the training loss."""
+    smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    """Width of that mean as a share of the tokens seen, where this is wider than `smoothing_tokens`."""
+    control: Literal["none", "bigram"] = "none"
+    """`bigram` subtracts from each batch's loss how much harder than average the batch is for a bigram model."""
     flops: Literal["paper", "exact", "6nd"] = "exact"
-    optimum: Literal["crossings", "envelope"] = "crossings"  # what N_opt and D_opt are made of; the other stands beside
-    censor: bool = True  # leave out points of the envelope that say nothing about N_opt; the papers keep them
-    range: Ranges = {}  # [c_min, c_max] in FLOP of `range_flops`, by architecture; one pair stands for all
-    range_flops: Literal["paper", "exact", "6nd"] | None = None  # the convention that range is stated in; null: `flops`
+    """The convention that compute C is counted in: docs/reading-results.md."""
+    optimum: Literal["crossings", "envelope"] = "crossings"
+    """What N_opt and D_opt are fitted to: crossings of neighbouring sizes, or points of the envelope."""
+    censor: bool = True
+    """Leave out points of the envelope that the smallest or largest size owns; the papers keep them."""
+    range: Ranges = {}
+    """The compute [smallest, largest] that the laws are fitted to, by architecture; one pair stands for all."""
+    range_flops: Literal["paper", "exact", "6nd"] | None = None
+    """The convention that `range` is stated in; null means the one of `flops`."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
-
-
-def _by_kind(value: object) -> object:
-    """One name stands for every kind of job."""
-    return dict.fromkeys(KINDS, value) if isinstance(value, str) else value
-
-
-class Cluster(Section):
-    """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
-
-    nodes: Count  # at most so many for one job
-    cpus_per_node: Count
-    gpus_per_node: Index = 0  # 0: runs train on CPUs
-    memory_gb_per_node: Gigabytes | None = None  # 10^9 bytes; null: the partition's default is not overridden
-    gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"  # its peak and memory: flops.hardware
-    gpu_type: Word | None = None  # as SLURM names it, where that must be said
-    ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
-    partition: Annotated[dict[Kind, Word], BeforeValidator(_by_kind)] = {}  # one name, or one for each kind of job
-    account: Word | None = None
-    qos: Word | None = None
-    constraint: Word | None = None
-    sbatch: list[Word] = []  # more options, as --exclusive
-    setup: list[Line] = []  # shell lines before anything else: module load, source
-    environment: dict[Variable, Line] = {}  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, ...
-    container: list[Line] = []  # words before python: [apptainer, exec, --nv, image.sif]
-    python: Line | None = None  # null: the Python that submits
-    mfu: Annotated[Number, Field(ge=1e-6, le=1)] = 0.4  # of the peak, until finished runs tell
-    target_hours: Hours = 24.0  # a run gets GPUs until it is expected to take no longer
-    max_hours: Hours = 24.0  # the partition's limit; a longer run saves its state and is queued again
-    time_factor: Annotated[Number, Field(ge=1, le=1000)] = 1.5  # a time limit over what is expected
-    pack_minutes: Index = 15  # short runs share an array element up to so long; 0: one run each
-    eval_elements: Count = 100  # evaluations are spread over at most so many
-    max_array_size: Count | None = None  # null: asked of SLURM
-    max_running: Count | None = None  # elements of one array at once; null: no limit
-    max_restarts: Index = 5  # of an array element, in a row and without a newer saved state
-    signal_s: Annotated[Count, Field(ge=30)] = 180  # notice before the time limit, to save the state
-    templates: FilePath | None = None  # a folder of your own batch templates, looked into first
-
-
-# The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
-NamedCluster = Annotated[
-    Annotated[Cluster, Tag("[profile]")] | Annotated[FilePath, Tag("[name]")],
-    Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),
-]
-
-
-class Asked(Section):
-    """What a study asks for some runs: what is left out is reckoned."""
-
-    nodes: Count | None = None
-    gpus_per_node: Count | None = None
-    tasks_per_node: Count | None = None  # on CPUs
-    cpus_per_task: Count | None = None
-    memory_gb: Gigabytes | None = None  # of a node
-    minutes: Count | None = None
-
-
-class Jobs(Section):
-    parallel: Parallel | None = None  # runs at once on this machine; null: as many as its GPUs hold, 1 without GPUs
-    processes: Parallel = 1  # of each run, started by torchrun: one for each GPU that a run shall use
-    recompute: bool = False  # layers' activations, in the backward pass: less memory, more time, the same numbers
-    cluster: NamedCluster | None = None  # of `scaling submit`: a profile's name or file, or the profile itself
-    resources: dict[ResourceKey, Asked] = {}  # of runs on a cluster, by size, arch or arch/size; corpus, eval, finish
-
-    def asked(self, arch: str, size: str) -> Asked:
-        """What `resources` says of one run's training."""
-        told = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
-        return Asked(**{key: value for one in told for key, value in one.model_dump(exclude_unset=True).items()})
-
-    def of_kind(self, kind: str) -> Asked:
-        """What `resources` says of corpus, eval or finish jobs."""
-        return self.resources.get(kind, Asked())
+    """Number of compute values at which the envelope of the curves is read."""
 
 
 _MODEL_TYPES: dict[str, Any] = {
@@ -240,12 +204,16 @@ class Override(Training):
     `model` of its own."""
 
     model: ModelChanges = ModelChanges()
+    """Fields of the model that these runs have otherwise."""
 
 
 class Overrides(Section):
     by_size: dict[Size, Override] = {}
+    """What the runs of a size have otherwise."""
     by_arch: dict[Arch, Override] = {}
+    """What the runs of an architecture have otherwise; wins over `by_size`."""
     by_run: dict[RunKey, Override] = {}
+    """What the runs of one `arch/size` have otherwise; wins over both."""
 
     def of(self, arch: str, size: str) -> Iterator[Override]:
         """What applies to one run; a later one wins."""
@@ -258,13 +226,24 @@ class StudyFile(Section):
     """What a study file may say."""
 
     name: Name
-    plugins: Plugins = []  # modules that register architectures: arch/ADDING.md
+    """The study's name, and the name of its folder below `out`."""
+    plugins: Plugins = []
+    """Python modules that register architectures of their own: arch/ADDING.md."""
     out: FilePath = "out"
+    """The folder of all studies' output; a relative path counts from the folder where the command runs."""
     corpus: Corpus
+    """The text and its tokens."""
     grid: Grid
+    """The runs: architectures x sizes x seeds."""
     model: ModelChanges = ModelChanges()
+    """Changes of the presets, for every architecture of the grid that a field means something to."""
     training: Training = Training()
+    """How runs are trained."""
     overrides: Overrides = Overrides()
+    """What some of the runs have otherwise."""
     evaluation: Evaluation = Evaluation()
+    """What is measured on every checkpoint."""
     fit: Fit = Fit()
+    """How the scaling laws are fitted."""
     jobs: Jobs = Jobs()
+    """Where runs execute, how many at once, and on what."""

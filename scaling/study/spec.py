@@ -20,8 +20,8 @@ from arch.presets import preset
 from arch.registry import plugin_of
 
 from .file import find_study, read_study, suffix_of
-from .schema import VOCABULARY, Cell, Corpus, ModelChanges, Section, StudyFile, Training
-from .types import Arch, Plugins, Seed, Size
+from .schema import VOCABULARY, Cell, Corpus, ModelChanges, StudyFile, Training
+from .types import Arch, Plugins, Section, Seed, Size
 
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from arch.config import KNOWN
 from arch.errors import nearest, shown
@@ -14,6 +14,12 @@ from arch.presets import ALL_SIZES
 from arch.registry import load_plugins
 
 LONGEST_NAME = 100  # of a study
+
+
+class Section(BaseModel):
+    """A part of a study file: no unknown keys, no silent conversions, no later changes."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 def _number(value: Any) -> Any:

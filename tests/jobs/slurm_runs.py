@@ -14,7 +14,7 @@ from jobs.model import ArrayJob, Resources
 from jobs.render import Paths, Setting, render
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import attempts
-from scaling.study.schema import Cluster as Profile
+from scaling.study.jobs_schema import Cluster as Profile
 
 from .cluster import Cluster
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import StudySpec, load_study
 
 CPUS: dict[str, Any] = {"nodes": 4, "cpus_per_node": 64, "memory_gb_per_node": 400, "max_hours": 1, "signal_s": 30}

@@ -11,7 +11,7 @@ from arch.errors import InputError
 from jobs.model import ArrayJob, JobPlan, Resources
 from jobs.plan import Need, Piece, elements_text, make_plan, pack, spread
 from jobs.resources import Demand, Reckoner
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
 
 from .studies import GPUS, cluster, study

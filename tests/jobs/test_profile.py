@@ -5,7 +5,7 @@ import yaml
 
 from arch.errors import InputError
 from jobs.profile import EXAMPLE, load_profile
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
 
 from .studies import CPUS, study_file

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from arch.errors import InputError
 from jobs.model import ArrayJob, Resources
 from jobs.render import TEMPLATES, Paths, Setting, render, sbatch_options
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 
 from .studies import CPUS, GPUS
 

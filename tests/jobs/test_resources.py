@@ -11,7 +11,7 @@ from flops.hardware import FILLED
 from jobs.resources import START_S, Reckoner, splits, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
-from scaling.study.schema import Asked, Cluster
+from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.spec import load_study
 
 from .studies import GPUS, cluster, study

@@ -4,7 +4,7 @@ import pytest
 
 from jobs.model import ArrayJob, Resources
 from jobs.render import Paths, Setting, render
-from scaling.study.schema import Cluster
+from scaling.study.jobs_schema import Cluster
 
 from .cluster import cluster, needs_slurm
 from .studies import CPUS

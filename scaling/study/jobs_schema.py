@@ -1,0 +1,142 @@
+"""The section `jobs` of a study file, and cluster profiles: what each may say, and its defaults.
+
+The text below a field is its meaning in docs/study-file.md.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from flops.hardware import DEVICES
+
+from .types import (
+    Count,
+    FilePath,
+    Gigabytes,
+    Hours,
+    Index,
+    Line,
+    Number,
+    Parallel,
+    ResourceKey,
+    Section,
+    Variable,
+    Word,
+    one_of,
+)
+
+KINDS = ("corpus", "train", "eval", "finish")  # of jobs on a cluster
+Kind = Annotated[str, one_of("kind of job", KINDS)]
+
+
+def _by_kind(value: object) -> object:
+    """One name stands for every kind of job."""
+    return dict.fromkeys(KINDS, value) if isinstance(value, str) else value
+
+
+class Cluster(Section):
+    """A cluster profile: its file, or `jobs.cluster` of a study. `scaling submit --example-profile` explains it."""
+
+    nodes: Count
+    """The largest number of nodes that one job may have."""
+    cpus_per_node: Count
+    """CPU cores of a node."""
+    gpus_per_node: Index = 0
+    """GPUs of a node; with 0 runs train on CPUs."""
+    memory_gb_per_node: Gigabytes | None = None
+    """Memory of a node; null leaves the partition's default as it is."""
+    gpu: Annotated[str, one_of("device", tuple(DEVICES))] = "h100"
+    """The kind of GPU: its peak and its memory decide times and sizes."""
+    gpu_type: Word | None = None
+    """The GPU's name in SLURM, where a job must give it."""
+    ask_gpus: Literal["gpus-per-node", "gres"] = "gpus-per-node"
+    """Whether a job asks by `--gpus-per-node=N` or by `--gres=gpu:N`."""
+    partition: Annotated[dict[Kind, Word], BeforeValidator(_by_kind)] = {}
+    """The partition: one name, or one for each kind of job (corpus, train, eval, finish)."""
+    account: Word | None = None
+    """SLURM account."""
+    qos: Word | None = None
+    """SLURM quality of service."""
+    constraint: Word | None = None
+    """SLURM constraint on nodes."""
+    sbatch: list[Word] = []
+    """More options for sbatch, such as `--exclusive`."""
+    setup: list[Line] = []
+    """Shell lines that run before anything else, such as `module load cuda`."""
+    environment: dict[Variable, Line] = {}
+    """Environment variables of every job, such as `NCCL_SOCKET_IFNAME`."""
+    container: list[Line] = []
+    """Words before python, such as `[apptainer, exec, --nv, image.sif]`."""
+    python: Line | None = None
+    """The Python of the jobs; null takes the one that submits."""
+    mfu: Annotated[Number, Field(ge=1e-6, le=1)] = 0.4
+    """Assumed share of the GPU's peak, under the convention `exact`, until finished runs of the study give a
+    measured speed."""
+    target_hours: Hours = 24.0
+    """A run gets more GPUs until it is expected to finish within this time."""
+    max_hours: Hours = 24.0
+    """The partition's time limit; a longer run saves its state and is queued again."""
+    time_factor: Annotated[Number, Field(ge=1, le=1000)] = 1.5
+    """A job's time limit, as a multiple of the expected time."""
+    pack_minutes: Index = 15
+    """Short runs share an array element up to this expected time; 0 gives every run its own."""
+    eval_elements: Count = 100
+    """The largest number of array elements that evaluations are spread over."""
+    max_array_size: Count | None = None
+    """The largest size of a job array; null asks SLURM."""
+    max_running: Count | None = None
+    """The largest number of elements of an array that run at once; null sets no limit."""
+    max_restarts: Index = 5
+    """How often in a row an element may start again without a newer training state before it is given up."""
+    signal_s: Annotated[Count, Field(ge=30)] = 180
+    """How long before the time limit a job is told to save its state."""
+    templates: FilePath | None = None
+    """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
+
+
+# The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
+NamedCluster = Annotated[
+    Annotated[Cluster, Tag("[profile]")] | Annotated[FilePath, Tag("[name]")],
+    Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),
+]
+
+
+class Asked(Section):
+    """What a study asks for some runs: what is left out is reckoned."""
+
+    nodes: Count | None = None
+    """Nodes."""
+    gpus_per_node: Count | None = None
+    """GPUs of each node."""
+    tasks_per_node: Count | None = None
+    """Processes of each node, for runs on CPUs."""
+    cpus_per_task: Count | None = None
+    """CPU cores of each process."""
+    memory_gb: Gigabytes | None = None
+    """Memory of each node."""
+    minutes: Count | None = None
+    """Time limit."""
+
+
+class Jobs(Section):
+    parallel: Parallel | None = None
+    """Runs at once on this machine; null takes as many as its GPUs hold, or 1 without GPUs."""
+    processes: Parallel = 1
+    """Processes of each run, started by torchrun: one for each GPU that a run is to use."""
+    recompute: bool = False
+    """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers."""
+    cluster: NamedCluster | None = None
+    """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""
+    resources: dict[ResourceKey, Asked] = {}
+    """What some jobs ask of a cluster, by size, architecture, `arch/size`, or `corpus`, `eval`, `finish`."""
+
+    def asked(self, arch: str, size: str) -> Asked:
+        """What `resources` says of one run's training."""
+        told = [self.resources[key] for key in (size, arch, f"{arch}/{size}") if key in self.resources]
+        return Asked(**{key: value for one in told for key, value in one.model_dump(exclude_unset=True).items()})
+
+    def of_kind(self, kind: str) -> Asked:
+        """What `resources` says of corpus, eval or finish jobs."""
+        return self.resources.get(kind, Asked())
