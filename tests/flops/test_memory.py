@@ -106,10 +106,10 @@ DEEPSPEED = """
 import gc, json, sys, tempfile
 from pathlib import Path
 import torch
-from arch.lm import build_model
+from arch.model.lm import build_model
 from arch.presets import preset
-from scaling.engine import Engine, start_distributed
-from scaling.sections import Training
+from scaling.trainer.engine import Engine, start_distributed
+from scaling.study.schema import Training
 
 torch.set_num_threads(1)
 ranks = start_distributed("cpu")

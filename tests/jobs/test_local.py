@@ -130,7 +130,7 @@ def test_leaving_early_ends_the_children(tmp_path):
 
 SAVING = """
     import os, time
-    from scaling.stop import StopRequest
+    from scaling.trainer.stop import StopRequest
     stop = StopRequest()
     stop.listen()
     print(os.getpid(), flush=True)

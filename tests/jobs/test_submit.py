@@ -77,7 +77,9 @@ def test_the_whole_chain_is_queued_and_a_second_time_nothing(slurm, scaling, tmp
         f"{a}-{s}-c64-s0" for a in ("llama", "hgrn2") for s in ("6k", "98k")
     }
     assert (submission / "study.yaml").read_bytes() == study.read_bytes()
-    assert (submission / "code" / "scaling" / "cli.py").read_bytes() == (ROOT / "scaling" / "cli.py").read_bytes()
+    assert (submission / "code" / "scaling" / "cli" / "main.py").read_bytes() == (
+        ROOT / "scaling" / "cli" / "main.py"
+    ).read_bytes()
     assert (submission / "train-0.elements").read_text().splitlines() == [
         "\t".join(e) for e in told["plan"]["jobs"][1]["elements"]
     ]

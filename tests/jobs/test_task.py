@@ -28,7 +28,7 @@ def test_the_place_is_slurms() -> None:
     assert place(STEP | {"SLURM_STEP_NUM_NODES": "1"}).address == "127.0.0.1"
     with pytest.raises(InputError, match="MASTER_ADDR is missing"):
         place(STEP)
-    with pytest.raises(InputError, match="SLURM_PROCID is missing: jobs"):
+    with pytest.raises(InputError, match="SLURM_PROCID is missing: srun"):
         place({})
 
 
@@ -39,7 +39,7 @@ def test_the_token_is_the_jobs_and_grows_with_its_restarts() -> None:
 
 def test_outside_of_srun_it_says_so(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "jobs.task", str(tmp_path)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is started by srun" in done.stderr
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "srun starts jobs.task" in done.stderr
 
 
 def test_what_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:

@@ -10,6 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from arch.bench import command as bench
+from arch.bench import measure
 from arch.bench import plot as bench_plot
 from arch.bench import sweep as bench_sweep
 from arch.bench.cases import CASES
@@ -28,7 +29,7 @@ def test_products_are_the_chunk_forms(name):
     with torch.no_grad(), FlopCounterMode(display=False) as forward:
         run(inputs)
     with FlopCounterMode(display=False) as both:
-        bench.gradients(run, inputs, weight)
+        measure.gradients(run, inputs, weight)
     assert case.products(*SHAPE) == (forward.get_total_flops(), both.get_total_flops())
 
 
@@ -48,8 +49,8 @@ def test_the_peer_is_given_the_decays_that_ours_have(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", SimpleNamespace(chunk_simple_gla=simple_gla))
     case, shape = CASES[name], (1, 96, 4, 16)
     inputs, weight = case.inputs(*shape, dtype=torch.float32, device="cpu", form="fla")
-    ours = bench.gradients(case.reference("naive", "fla")(*shape), inputs, weight)
-    assert max(bench.relative(bench.gradients(case.runs["fla"](*shape), inputs, weight), ours)) < 1e-5
+    ours = measure.gradients(case.reference("naive", "fla")(*shape), inputs, weight)
+    assert max(measure.relative(measure.gradients(case.runs["fla"](*shape), inputs, weight), ours)) < 1e-5
 
 
 def test_products_of_softmax_are_the_causal_half():

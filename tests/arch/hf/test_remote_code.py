@@ -22,8 +22,8 @@ def test_the_library_finds_every_file(code, tmp_path):
 
     for name, source in code.items():
         (tmp_path / name).write_text(source)
-    found = {Path(file).name for file in get_relative_import_files(tmp_path / "hf.py")}
-    assert found | {"hf.py"} == code.keys()
+    found = {Path(file).name for file in get_relative_import_files(tmp_path / "hf_auto.py")}
+    assert found | {"hf_auto.py"} == code.keys()
 
 
 def test_only_import_lines_change(code):
@@ -54,7 +54,7 @@ def test_no_file_needs_the_project(code):
 
 
 def test_the_flat_folder_computes_the_same(code, tmp_path):
-    """In a process of its own, as a package of any name, without transformers: the folder's lm.py."""
+    """In a process of its own, as a package of any name, without transformers: the folder's model_lm.py."""
     import torch
 
     from arch.config import ARCHS
@@ -67,7 +67,7 @@ def test_the_flat_folder_computes_the_same(code, tmp_path):
     script = f"""
 import sys, torch
 sys.path.insert(0, ".")
-from copied import lm, presets
+from copied import model_lm as lm, presets
 assert "arch" not in sys.modules and "transformers" not in sys.modules
 ids = torch.arange(20)[None]
 logits = {{arch: lm.build_model(presets.preset(arch, "14k"), 0)(ids).logits.detach() for arch in {ARCHS!r}}}
@@ -105,7 +105,7 @@ def test_every_form_of_import(tmp_path):
         "top.py": "t = 1\n",
         "unused.py": "",
     }
-    code = remote_code(package(tmp_path, files))
+    code = remote_code(package(tmp_path, files), "hf")
     assert {name: source.split("\n", 1)[1] for name, source in code.items()} == {
         "hf.py": hf.format(deep=".low_deep"),
         "low.py": "from .low_deep import deep\nfrom .top import t\n",
@@ -129,4 +129,4 @@ def test_every_form_of_import(tmp_path):
 def test_imports_without_a_flat_form(source, problem, tmp_path):
     files = {"hf.py": source, "low/__init__.py": "x = 1", "low/deep.py": "x = 1", "low_deep.py": "x = 2"}
     with pytest.raises(ValueError, match=problem):
-        remote_code(package(tmp_path, files))
+        remote_code(package(tmp_path, files), "hf")

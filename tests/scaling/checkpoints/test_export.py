@@ -308,7 +308,9 @@ def test_code_from_outside_cannot_travel(tmp_path: Path) -> None:
     register("outside", OutsideMixer)
     try:
         path = write_checkpoint(tmp_path / "artifact", "outside")
-        with pytest.raises(InputError, match=r"'outside' is made of tests\.scaling\.test_export, which is not in arch"):
+        with pytest.raises(
+            InputError, match=r"'outside' is made of tests\.scaling\.checkpoints\.test_export, which is not in arch"
+        ):
             export_hf(path, tmp_path / "out")
     finally:
         _forget("outside")

@@ -190,7 +190,7 @@ def test_one_writer_a_study(tmp_path, monkeypatch):
     code = f"""
 import sys, time
 from pathlib import Path
-from scaling.lock import study_lock
+from scaling.rundir.lock import study_lock
 with study_lock(Path({str(tmp_path)!r})):
     print("held", flush=True)
     time.sleep(600)

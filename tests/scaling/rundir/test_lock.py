@@ -12,7 +12,7 @@ from scaling.rundir.lock import is_locked, run_lock, study_lock
 COUNT = """
 import sys
 from pathlib import Path
-from scaling.lock import study_lock
+from scaling.rundir.lock import study_lock
 for _ in range(100):
     with study_lock(Path(sys.argv[1]) / "a" / "b"):
         count = Path(sys.argv[2])

@@ -95,7 +95,7 @@ def test_an_open_metrics_file_is_left_behind_on_resume(tmp_path: Path) -> None:
 WATCHER = """
 import sys, time
 from pathlib import Path
-from scaling import owner
+from scaling.rundir import owner
 owner.WATCH_S = 0.05
 claim = owner.Claim(Path(sys.argv[1]), owner.Token(1, 5, 0))
 claim.register()
