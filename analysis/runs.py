@@ -86,7 +86,7 @@ def load_tables(
         control = stored_settings(study_dir).control
     if control != "bigram" or tables.curves.empty:
         return tables
-    from analysis.fits.difficulty import add_difficulty
+    from analysis.bigram import add_difficulty
     from data.corpus import open_corpus
 
     specs = [RunDir(study_dir / "runs" / run_id).spec() for run_id in dict.fromkeys(tables.curves["run_id"])]

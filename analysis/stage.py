@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.study.spec import RunSpec, StudySpec
 
-FIT_VERSION = 10  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 6  # of the page
+FIT_VERSION = 11  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 7  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -72,7 +72,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
 
 
 def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    from analysis.evals.baseline import ensure_baseline
+    from analysis.bigram import ensure_baseline
 
     context_length = max(run.context_length for run in runs)
     path = study.results / "bigram.json"

@@ -18,7 +18,7 @@ from .params import count_params
 from .quantity import PF_DAY
 from .table7 import DATA, LABELS, STEP_TOKENS, configuration
 
-FITS_SCHEMA = 3  # of fits.json
+FITS_SCHEMA = 4  # of fits.json
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float
@@ -207,7 +207,7 @@ def _arch(one: dict[str, Any]) -> ArchLaws:
         loss_range=loss_span,
         most_tokens=max(map(float, one["envelope"]["n_tokens"]), default=None),
         cost_growth=growth,
-        curved=bool((one["laws"]["loss"].get("curvature") or {}).get("found")),
+        curved=bool(one["laws"]["loss"]["curved"]),
         off_line=None if off is None else math.expm1(off),
         bands=bands,
     )

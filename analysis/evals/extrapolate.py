@@ -18,12 +18,13 @@ from pydantic import Field, PositiveInt
 from arch.errors import InputError
 from data.files import sha256
 from data.tokenizer import Tokenizer
+from data.windows import batches
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
 from .texts import read_text
+from .token_losses import token_nats
 from .validation import exp_or_none
-from .windows import batches, token_nats
 
 SHORTEST, FACTOR = 512, 16
 BINS_PER_OCTAVE = 4

@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
 
 from analysis.figures.axes import kibi, log_axis
-from analysis.report.figures import arch_panels
+from analysis.figures.style import arch_panels, dress, size_scale
 from analysis.runs import RUN_ID
 from arch.presets import ALL_SIZES
 
@@ -108,16 +106,10 @@ def _figure(
             hovertemplate=f"{result['run_id']}, step {result['step']}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
         )
         figure.add_trace(trace, **place)
+    dress(figure, max(560, 330 * columns + 240), PANEL * rows + 90, r=210)
     figure.update_layout(
-        template="plotly_white",
-        width=max(560, 330 * columns + 240),
-        height=PANEL * rows + 90,
-        margin={"l": 70, "r": 210, "t": 50, "b": 60},
-        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": "#222222"},
-        legend={"title": {"text": "hatched: longer than the training"}, "x": 1.01, "y": 1, "font": {"size": 11}},
+        legend={"title": {"text": "hatched: longer than the training"}, "x": 1.01, "y": 1, "font": {"size": 11}}
     )
-    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside")
-    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside")
     figure.update_annotations(font_size=13)
     return figure
 
@@ -147,8 +139,7 @@ def _styles(newest: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         cells[result["run_id"]] = (match[1], match[2]) if match else ("", "")
     rank = {size: index for index, size in enumerate(ALL_SIZES)}
     sizes = sorted({size for _, size in cells.values()}, key=lambda size: rank.get(size, -1))
-    at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
-    colors = dict(zip(sizes, sample_colorscale("Viridis_r", at), strict=True))
+    colors = size_scale(sizes)
     seen: list[tuple[str, str]] = []
     found = {}
     for run, cell in cells.items():

@@ -23,7 +23,7 @@ from scaling.rundir.artifacts import probe_rows
 
 from .meter import Meter
 from .task import Loaded
-from .windows import MAX_LOGITS
+from .token_losses import MAX_LOGITS
 
 if TYPE_CHECKING:
     from data.corpus import Corpus

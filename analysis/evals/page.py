@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.pages.html import render
 from data.files import new_directory, read_manifest
 
 from .registry import ENTRIES, entry_of
@@ -18,7 +18,8 @@ from .table import newest_of_each_run
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-VERSION = 4  # of the page
+VERSION = 5  # of the page
+TEMPLATE = Path(__file__).with_name("evals.html.j2")
 
 
 class Drawn(NamedTuple):
@@ -63,28 +64,21 @@ def _html(
     figures: dict[str, dict[str, go.Figure]],
     notes: Sequence[str],
 ) -> str:
-    from plotly.offline import get_plotlyjs
-
-    from analysis.report.page import STYLE
-
-    parts = [f"<h1>{escape(study)}: evaluations</h1>", *(f"<p>{escape(note)}</p>" for note in notes)]
     order = {name: place for place, name in enumerate(ENTRIES)}
+    tasks = []
     for task in sorted(by_task, key=lambda name: (order.get(name, len(order)), name)):
-        found = by_task[task]
-        n_checkpoints = len({(result["run_id"], result["step"]) for result in found})
-        entry = entry_of(task)
-        about = entry.about if entry else ""
-        parts.append(f"<h2>{escape(task)}</h2><p class=lead>{escape(about)}; {n_checkpoints} checkpoints</p>")
-        plots = _plots(task)
-        parts.append(_table(plots.table(found) if plots else numbers(found)))
-        parts.append(f"<p>{escape(plots.NOTE)}</p>" if plots else "")
-        config = {"displaylogo": False, "responsive": False}
-        for figure in figures.get(task, {}).values():
-            html = figure.to_html(full_html=False, include_plotlyjs=False, config=config)
-            parts.append(f"<div class=wide>{html}</div>")
-    head = f"<meta charset=utf-8><title>{escape(study)}: evaluations</title><style>{STYLE}</style>"
-    script = f"<script>{get_plotlyjs()}</script>" if any(figures.values()) else ""
-    return f"<!doctype html><html lang=en><head>{head}{script}</head><body>{''.join(parts)}</body></html>\n"
+        found, entry, plots = by_task[task], entry_of(task), _plots(task)
+        tasks.append(
+            {
+                "name": task,
+                "about": entry.about if entry else "",
+                "n_checkpoints": len({(result["run_id"], result["step"]) for result in found}),
+                "rows": plots.table(found) if plots else numbers(found),
+                "note": plots.NOTE if plots else "",
+                "figures": list(figures.get(task, {}).values()),
+            }
+        )
+    return render(TEMPLATE, figures=any(figures.values()), study=study, notes=list(notes), tasks=tasks)
 
 
 def numbers(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
@@ -97,10 +91,3 @@ def numbers(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
                 row[metric] = f"{value:,}" if isinstance(value, int) else f"{value:.5g}"
         rows.append(row)
     return rows
-
-
-def _table(rows: Sequence[dict[str, str]]) -> str:
-    heads = list(dict.fromkeys(name for row in rows for name in row))
-    lines = ["".join(f"<th class=n>{escape(name)}</th>" for name in heads)]
-    lines += ["".join(f"<td class=n>{escape(row.get(name, '-'))}</td>" for name in heads) for row in rows]
-    return f"<div class=wide><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></div>"

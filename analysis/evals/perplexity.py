@@ -27,8 +27,8 @@ from data.tokenizer import Tokenizer
 from .planning import Planned, Reader, by_tokenizer
 from .task import Loaded, Place, Say, Settings
 from .texts import read_text
+from .token_losses import token_nats
 from .validation import exp_or_none, losses
-from .windows import token_nats
 
 NAME = "perplexity"
 WIKITEXT = "wikitext/test.jsonl"  # as `scaling eval fetch` writes it

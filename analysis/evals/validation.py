@@ -12,10 +12,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from data.tokenizer import Tokenizer
+from data.windows import batches, window_starts
 
 from .planning import Planned, Reader
 from .task import Loaded, Place, Say, Settings
-from .windows import batches, token_nats, window_starts
+from .token_losses import token_nats
 
 if TYPE_CHECKING:
     from data.corpus import Corpus

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.claims import Claim, take
 from arch.errors import InputError
 
-from .claims import Claim, take
 from .matrix import Checkpoint, Matrix, Pair
 from .task import Loaded
 

@@ -77,10 +77,10 @@ def fit_arch(
         )
     points = _envelope_laws(curves, envelope, replicates, settings)
     first, second = (optimum, points) if settings.optimum == "crossings" else (points, optimum)
-    laws = {"loss": _loss_law(envelope, taken, replicates, settings.level), **first}
+    laws = {"loss": _loss_law(envelope, taken, replicates, settings.level) | {"curved": False}, **first}
     if laws["loss"]["identified"]:
         curvature = _curvature(envelope, steps, replicates, laws["loss"]["off_line"], noise)
-        laws["loss"]["curvature"] = curvature
+        laws["loss"] |= {"curvature": curvature, "curved": curvature["found"]}  # curved: what every reader asks
         if curvature["found"]:
             laws["loss"] |= {"interval": None, "band": None}
     pairs: list[Crossing | Missing] = [*crossings, *missing]
@@ -92,11 +92,6 @@ def fit_arch(
         "crossings": [_described(curves, one) for one in sorted(pairs, key=lambda one: one.small)],
         "diagnostics": diagnose(curves, full, laws, crossings, missing),
     }
-
-
-def is_curved(loss: dict[str, Any]) -> bool:
-    """Whether a law of L(C) was found to be no power law."""
-    return bool((loss.get("curvature") or {}).get("found"))
 
 
 def owner_at_ends(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> tuple[int, int]:

@@ -15,15 +15,15 @@ import pandas as pd
 
 from analysis.fits.envelope import SizeCurve, average_seeds
 from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.laws import LawSettings, fit_arch, is_curved, owner_at_ends
+from analysis.fits.laws import LawSettings, fit_arch, owner_at_ends
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at, smooth
 from analysis.fits.verdict import judge
 from analysis.runs import CONVENTIONS, Tables
 from arch.errors import InputError
+from flops.laws import FITS_SCHEMA
 
-SCHEMA = 3
 LAWS = ("loss", "n_opt", "d_opt")
 NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 
@@ -61,7 +61,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
                     result |= one
         fitted[arch] = {"fitted": reason is None, "reason": reason, **result}
     return {
-        "schema": SCHEMA,
+        "schema": FITS_SCHEMA,
         "conventions": {
             "C": settings.flops,
             "unit_C": "FLOP",
@@ -216,7 +216,7 @@ def _text(value: Any) -> str:
 
 def _short(law: dict[str, Any]) -> dict[str, Any]:
     return {key: law[key] for key in ("identified", "reason", "exponent", "coef", "r2", "interval")} | {
-        "curved": is_curved(law),
+        "curved": law.get("curved", False),
         "range": law.get("range"),
         "replicates": law.get("replicates"),
         "replicates_not_identified": law.get("replicates_not_identified"),

@@ -18,7 +18,6 @@ from scipy import stats
 
 from analysis.fits.diagnostics import predict
 from analysis.fits.envelope import REASONS, SizeCurve, extract
-from analysis.fits.laws import is_curved
 from analysis.fits.noise import SeedNoise
 from analysis.fits.optimum import interval_at
 from analysis.fits.smooth import read_at
@@ -125,7 +124,7 @@ def _predict(law: Mapping[str, Any], part: str, c: float) -> dict[str, Any]:
     1 inside. A law of the loss that misses its own points by more than noise gives no value: it would pass for one."""
     if not law["identified"]:
         return {"value": None, "interval": None, "beyond": None, "reason": law["reason"]}
-    if part == "loss" and is_curved(dict(law)):
+    if part == "loss" and law["curved"]:
         missed = f"{MISSED} by {math.expm1(law['off_line']):.1%}"
         return {"value": None, "interval": None, "beyond": None, "reason": missed}
     outside = max(law["range"][0] / c, c / law["range"][1])

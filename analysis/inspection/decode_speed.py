@@ -23,7 +23,7 @@ import torch
 from analysis.figures.axes import kibi, log_axis, si
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.png import add_pictures
-from analysis.report.figures import INK
+from analysis.figures.style import dress
 from arch.arguments import Parser, at_least_one, run, whole_numbers
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -101,16 +101,8 @@ def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
     drawn.update_xaxes(log_axis(lengths[0] / 1.1, lengths[-1] * 1.1, "tokens read before"))
     drawn.update_xaxes(tickvals=lengths, ticktext=[kibi(n) for n in lengths])
     drawn.update_yaxes(log_axis(min(steps) / 1.2, max(steps) * 1.2, "one decode step (ms)"))
-    drawn.update_xaxes(showline=True, linecolor=INK, ticks="outside")
-    drawn.update_yaxes(showline=True, linecolor=INK, gridcolor="#e6e6e6")
-    drawn.update_layout(
-        title={"text": title, "x": 0.02, "font": {"size": 14}},
-        width=760,
-        height=430,
-        margin={"l": 70, "r": 20, "t": 50, "b": 55},
-        font={"color": INK, "size": 12},
-        plot_bgcolor="white",
-    )
+    dress(drawn, 760, 430, r=130)
+    drawn.update_layout(title={"text": title, "x": 0.02, "font": {"size": 14}})
     return drawn
 
 

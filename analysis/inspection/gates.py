@@ -91,8 +91,8 @@ def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_t
 
 def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens: int) -> np.ndarray:
     """int64 [rows, at most context_length]: whole windows of `source`, or one shorter row of a shorter text."""
-    from analysis.evals.windows import window_starts
     from data.corpus import open_corpus
+    from data.windows import window_starts
 
     if source.is_dir():
         corpus = open_corpus(source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,17 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import power_of_ten
-from analysis.figures.palette import ARCH_COLORS, name_of
+from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.style import INK, dress
 from analysis.inspection.gates import LONG, SHOWN_BINS, Inspection
-from analysis.report.figures import INK
+from analysis.pages.html import render
 from arch.errors import InputError
 from data.files import write_bytes, write_json
 
 if TYPE_CHECKING:
     from analysis.inspection.gates import GateStatistics
 
+TEMPLATE = Path(__file__).with_name("inspection.html.j2")
 COLUMNS = 4  # panels side by side
 PANEL, GAP, LEFT, RIGHT, TOP, BOTTOM = 250, 56, 70, 110, 60, 60  # pixels
 DECADES = 4  # of the colour scale of a token-mixing matrix, below its largest weight
@@ -90,7 +91,7 @@ def figures(found: Inspection) -> dict[str, go.Figure]:
 
 def gates_figure(found: Inspection) -> go.Figure:
     """The distribution of each layer's forget gate, the median marked."""
-    color = ARCH_COLORS.get(found.arch, "#0072b2")
+    color = arch_colors([found.arch])[found.arch]
     centers = (np.arange(SHOWN_BINS) + 0.5) / SHOWN_BINS
     medians = ["" if one is None else f"   median {one.median:.3f}" for one in found.gates]
     figure, places = _panels(medians)
@@ -160,16 +161,8 @@ def _panels(notes: list[str]) -> tuple[go.Figure, list[tuple[int, int]]]:
         vertical_spacing=GAP / height,
     )
     figure.update_annotations(font_size=13)
-    figure.update_layout(
-        template="plotly_white",
-        width=width + LEFT + RIGHT,
-        height=height + TOP + BOTTOM,
-        margin={"l": LEFT, "r": RIGHT, "t": TOP, "b": BOTTOM},
-        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": INK},
-        bargap=0,
-    )
-    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
-    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
+    dress(figure, width + LEFT + RIGHT, height + TOP + BOTTOM, l=LEFT, r=RIGHT, t=TOP, b=BOTTOM)
+    figure.update_layout(bargap=0)
     return figure, [(1 + i // columns, 1 + i % columns) for i in range(n)]
 
 
@@ -184,27 +177,15 @@ def _label(figure: go.Figure, places: list[tuple[int, int]], x: str, y: str) -> 
 
 def page(found: Inspection, drawn: dict[str, go.Figure]) -> str:
     """index.html: the table and the figures."""
-    from plotly.offline import get_plotlyjs
-
-    from analysis.report.page import STYLE
-
-    name = f"{name_of(found.arch)}: {found.run_id}, step {found.step}"
-    rows = gates_rows(found.gates)
-    cells = "".join(f"<tr>{''.join(f'<td class=n>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    head = "".join(f"<th class=n>{escape(cell)}</th>" for cell in HEADINGS)
-    parts = [
-        f"<h1>{escape(name)}</h1><p class=lead>{found.n_tokens:,} tokens of {escape(found.source)}</p>",
-        "<h2>Forget gates</h2>",
-        f"<table><tr>{head}</tr>{cells}</table>" if rows else f"<p>{no_gate(found.arch).capitalize()}.</p>",
-        f"<p>A gate of f forgets over about 1 / (1 - f) tokens: above {LONG}, more than 100.</p>" if rows else "",
-        _figure(drawn["gates"]) if "gates" in drawn else "",
-        "<h2>Token mixing</h2>",
-        f"{_figure(drawn['mixing'])}<p>{MIXING}</p>" if "mixing" in drawn else "<p>This mixer tells no weights.</p>",
-    ]
-    title = f"<meta charset=utf-8><title>{escape(name)}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>"
-    return f"<!doctype html><html lang=en><head>{title}</head><body>{''.join(parts)}</body></html>\n"
-
-
-def _figure(figure: go.Figure) -> str:
-    config = {"displaylogo": False, "responsive": False}
-    return f"<div class=wide>{figure.to_html(full_html=False, include_plotlyjs=False, config=config)}</div>"
+    return render(
+        TEMPLATE,
+        figures=bool(drawn),
+        name=f"{name_of(found.arch)}: {found.run_id}, step {found.step}",
+        n_tokens=f"{found.n_tokens:,}",
+        source=found.source,
+        rows=[dict(zip(HEADINGS, row, strict=True)) for row in gates_rows(found.gates)],
+        long=LONG,
+        no_gate=no_gate(found.arch).capitalize(),
+        drawn=drawn,
+        mixing=MIXING,
+    )

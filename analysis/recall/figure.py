@@ -11,12 +11,14 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.png import write_pictures
-from analysis.report.figures import INK
+from analysis.figures.style import dress
+from analysis.pages.html import render
 from data.files import write_bytes, write_json
 
 from .recipe import Sweep, Trial
 from .sweep import Outcome, Unit
 
+TEMPLATE = Path(__file__).with_name("recall.html.j2")
 PANEL, HEIGHT = 300, 380  # pixels
 HEADINGS = (
     "problem",
@@ -105,9 +107,7 @@ def figure(sweep: Sweep, rows: Sequence[dict[str, Any]]) -> go.Figure:
     drawn.update_yaxes(range=[-0.03, 1.03], tickformat=".0%")
     drawn.update_yaxes(title="queries answered", row=1, col=1)
     width = 170 + PANEL * len(problems)
-    drawn.update_layout(
-        template="plotly_white", font={"color": INK}, width=max(width, 620), height=HEIGHT, margin={"t": 60, "b": 60}
-    )
+    dress(drawn, max(width, 620), HEIGHT, t=60)
     return drawn
 
 
@@ -120,7 +120,15 @@ def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -
     content["missing"] = missing
     write_json(directory / "recall.json", content, kind="results")
     drawn = figure(sweep, rows)
-    page = drawn.to_html(include_plotlyjs=True, full_html=True)
+    page = render(
+        TEMPLATE,
+        figures=True,
+        name=sweep.name,
+        told=sweep.told(),
+        drawn=drawn,
+        rows=[dict(zip(HEADINGS, cells, strict=True)) for cells in table(rows)],
+        missing=missing,
+    )
     write_bytes(directory / "index.html", page.encode(), kind="results")
     reason = write_pictures({"recall": drawn}, directory / "figures")
     return {

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.evals.claims import take
+from analysis.claims import take
 from data.files import read_json, write_json
 
 from .recipe import Problem, Run, Sweep, Trial

@@ -13,17 +13,25 @@ from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, minus
 from analysis.figures.palette import arch_colors, name_of
-from analysis.fits.laws import is_curved
+from analysis.figures.style import (
+    GREY,
+    INK,
+    SHADE,
+    dress,
+    fade,
+    legend_line,
+    legend_reference,
+    reference_line,
+    size_scale,
+)
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import smoothed
 from analysis.runs import Tables
 
-INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 MAX_POINTS = 300
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
@@ -52,32 +60,15 @@ def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | 
         for row in range(1, rows + 1):
             reference_line(figure, row, 1, baseline["loss"])
     _legends(figure, rows, gap, sizes, fits, baseline)
-    style(figure, ROW_HEIGHT * rows + 40)
+    dress(figure, WIDTH, ROW_HEIGHT * rows + 40)
     return figure
-
-
-def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
-    """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
-    columns = min(len(archs), most_columns)
-    n_rows = -(-len(archs) // columns)
-    figure = make_subplots(
-        n_rows,
-        columns,
-        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
-        shared_yaxes=True,
-        vertical_spacing=gap / n_rows,
-    )
-    return figure, n_rows, columns
 
 
 def size_colors(tables: Tables) -> dict[str, str]:
     """One colour scale for all architectures, smallest to largest."""
     known = tables.runs.dropna(subset=["n_params_non_embedding"])
     sizes = known.groupby("size")["n_params_non_embedding"].mean().sort_values().index
-    if len(sizes) == 0:
-        return {}
-    at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
-    return dict(zip(map(str, sizes), sample_colorscale("Viridis_r", at), strict=True))
+    return size_scale([str(size) for size in sizes])
 
 
 def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
@@ -123,7 +114,7 @@ def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
     if not law["identified"]:
         return f"{head}{symbol} not identified"
     interval = law["interval"]
-    if is_curved(law):
+    if law_name == "loss" and law["curved"]:
         return f"{head}{symbol} ~ C<sup> {minus(law['exponent'])}</sup>, no pure power law"
     tail = f"  [{minus(interval['exponent'][0])}, {minus(interval['exponent'][1])}]" if interval else ""
     return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
@@ -203,7 +194,7 @@ def _add_law(figure: go.Figure, row: int, column: int, law: dict[str, Any], colo
     if law["band"]:
         band = law["band"]
         x, y = band["c"] + band["c"][::-1], band["high"] + band["low"][::-1]
-        fill = {"fill": "toself", "fillcolor": _fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+        fill = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
         figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
     x = np.geomspace(law["range"][0], law["range"][1], 50)
     y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
@@ -247,15 +238,6 @@ def _add_crossings(figure: go.Figure, row: int, column: int, crossings: Sequence
         hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
     )
     figure.add_trace(trace, row=row, col=column)
-
-
-def reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
-    """Named in the legend: wherever a label stood on it, curves would cross the label."""
-    axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
-    across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
-    figure.add_shape(
-        type="line", x0=0, x1=1, y0=loss, y1=loss, line={"color": GREY, "dash": "dash", "width": 1.3}, **across
-    )
 
 
 def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
@@ -305,29 +287,3 @@ def _legends(
         legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1, "yanchor": "top"},
         legend2={"title": {"text": "size (smoothed curves)"}, "x": 1.01, "y": second, "yanchor": "top"},
     )
-
-
-def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
-    return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
-
-
-def legend_reference(loss: float, legend: str) -> go.Scatter:
-    return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
-
-
-def _fade(color: str, alpha: float) -> str:
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{alpha})"
-
-
-def style(figure: go.Figure, height: int) -> None:
-    figure.update_layout(
-        template="plotly_white",
-        width=WIDTH,
-        height=height,
-        margin={"l": 70, "r": 190, "t": 50, "b": 60},
-        font={"family": "Helvetica, Arial, sans-serif", "size": 12, "color": INK},
-        hoverlabel={"font_size": 12},
-    )
-    figure.update_xaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)
-    figure.update_yaxes(showline=True, linecolor="#bbbbbb", gridcolor="#eeeeee", ticks="outside", title_font_size=12)

@@ -9,7 +9,6 @@ from scipy import stats
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.laws import is_curved
 from analysis.fits.optimum import FIELLER
 from analysis.fits.optimum import METHOD as CROSSINGS
 
@@ -18,7 +17,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
     """All of them, for a reader who has the tables alone."""
     lines = [*method_notes(fits), *law_notes(fits), *common_lean(fits)]
     for arch, loss in _fitted(fits, "loss"):
-        if not is_curved(loss):
+        if not loss["curved"]:
             lines += _curvature_notes(arch, loss)
     return [*lines, *crossing_notes(fits)]
 
@@ -33,7 +32,7 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
         for law, name in (("loss", "alpha, beta"), ("n_opt", "a, b")):
             if not one["laws"][law]["identified"]:
                 lines.append(f"{name_of(arch)}: {name} not identified: {one['laws'][law]['reason']}")
-        if is_curved(one["laws"]["loss"]):
+        if one["laws"]["loss"]["curved"]:
             lines += _curvature_notes(arch, one["laws"]["loss"])
             if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
                 lines.append(

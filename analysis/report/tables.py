@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from analysis.figures.axes import power_of_ten
-from analysis.fits.laws import CURVED, is_curved
+from analysis.fits.laws import CURVED
 from analysis.fits.optimum import METHOD as CROSSINGS
 from analysis.report.notes import chance, lean
 
@@ -37,8 +37,8 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         rows.append(
             {
                 "arch": arch,
-                "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if is_curved(laws["loss"]) else ""),
-                "beta": estimate(laws["loss"], "coef") + (NOT_SO if is_curved(laws["loss"]) else ""),
+                "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if laws["loss"]["curved"] else ""),
+                "beta": estimate(laws["loss"], "coef") + (NOT_SO if laws["loss"]["curved"] else ""),
                 "a": estimate(laws["n_opt"], "exponent"),
                 "b": estimate(laws["d_opt"], "exponent"),
                 "r2": "" if r2 is None else f"{r2:.4f}",
@@ -57,7 +57,7 @@ def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             rows.append(row | {"alpha": "not fitted"})
             continue
         loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
-        row["alpha"] = estimate(loss, "exponent", ".3f") + (NOT_SO if is_curved(loss) else "")
+        row["alpha"] = estimate(loss, "exponent", ".3f") + (NOT_SO if loss["curved"] else "")
         row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
         row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
         rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})

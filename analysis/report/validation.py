@@ -7,15 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis
-from analysis.report.figures import (
-    ROW_HEIGHT,
-    arch_panels,
-    legend_line,
-    legend_reference,
-    reference_line,
-    size_colors,
-    style,
-)
+from analysis.figures.style import arch_panels, dress, legend_line, legend_reference, reference_line
+from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
 from analysis.runs import Tables
 
 VALIDATION_COLUMNS = 4
@@ -59,5 +52,5 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
     if baseline is not None:
         figure.add_trace(legend_reference(baseline["loss"], "legend"), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
-    style(figure, ROW_HEIGHT * n_rows + 70)
+    dress(figure, WIDTH, ROW_HEIGHT * n_rows + 70)
     return figure

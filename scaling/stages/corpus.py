@@ -57,8 +57,8 @@ def settings_of(study: StudySpec) -> CorpusSettings:
 
 def _require_enough(request: Request, corpus: Corpus) -> None:
     """Raise InputError where the corpus is too small for one of the runs or its held-out loss."""
-    from analysis.evals.windows import window_starts
     from data.corpus import require_tokens
+    from data.windows import window_starts
 
     for run in request.runs:
         rows = run.training.batch_tokens // run.context_length

@@ -215,7 +215,7 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     forward_tokens} of what was done now, in seconds of all workers together, and results: the numbers of all pairs that
     have them, as {run_id, step, n_tokens, task, values}.
     """
-    from analysis.evals.claims import clear
+    from analysis.claims import clear
     from analysis.evals.table import numbers
 
     choice = choice or Choice()

@@ -43,7 +43,7 @@ class EvalProgress:
 
     def line(self) -> str:
         """One line for people: counts, time left, what the workers are at."""
-        from analysis.evals.claims import progress_of
+        from analysis.claims import progress_of
 
         self.refresh()
         now = [(pair, progress_of(pair.checkpoint.results, pair.task.name)) for pair in self.open]

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from analysis.fits.study import SCHEMA
 from arch.errors import InputError
 from flops.budget import budget, warnings
 from flops.laws import FITS_SCHEMA, PAPER_TOKENS, load_laws, paper_laws
@@ -137,16 +136,16 @@ def fits(a: float = 0.5, b: float = 0.6) -> dict:
         "fitted": True,
         "reason": None,
         "range": [1e9, 1e12],
-        "laws": {"loss": law(2.0, -0.1), "n_opt": law(2e4, a), "d_opt": law(5e5, b)},
+        "laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": law(2e4, a), "d_opt": law(5e5, b)},
         "envelope": points,
         "diagnostics": {"cost_growth": 0.8},
     }
     no = {"identified": False, "reason": "two sizes own it", "exponent": None, "centre": None, "range": None}
-    half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1), "n_opt": no, "d_opt": no}}
+    half = copy.deepcopy(one) | {"laws": {"loss": law(2.0, -0.1) | {"curved": False}, "n_opt": no, "d_opt": no}}
     conventions = {"C": "exact", "unit_C": "FLOP", "N": "non-embedding parameters", "L": "held-out loss (nats/token)"}
     archs = {"tnl": one, "hgrn2": half, "llama": {"fitted": False, "reason": "no usable run"}}
     interval = {"level": 0.95}
-    return {"schema": 3, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
+    return {"schema": FITS_SCHEMA, "study": "small", "conventions": conventions, "archs": archs, "interval": interval}
 
 
 def stored(tmp_path, content) -> str:
@@ -228,7 +227,7 @@ def test_a_studys_law_that_breaks_its_identity_is_told(tmp_path):
 
 def test_a_law_that_its_curve_does_not_follow_is_told(tmp_path):
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"]["curvature"] = {"found": True}
+    content["archs"]["tnl"]["laws"]["loss"]["curved"] = True
     laws = load_laws(stored(tmp_path, content))
     told = warnings(laws, budget(laws, 1e11, archs=["tnl"]))
     assert any("a pure power law does not describe L(C) of tnl" in line for line in told)
@@ -236,7 +235,7 @@ def test_a_law_that_its_curve_does_not_follow_is_told(tmp_path):
 
 def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(tmp_path):
     content = fits()
-    content["archs"]["tnl"]["laws"]["loss"] |= {"curvature": {"found": True}, "off_line": math.log(1.04)}
+    content["archs"]["tnl"]["laws"]["loss"] |= {"curved": True, "off_line": math.log(1.04)}
     path = stored(tmp_path, content)
     result = flops("budget", "--compute", "1e11", "--law", path)
     assert "of tnl (off by about 4.0% inside): its loss is off inside of the fitted range too" in result.stderr
@@ -274,10 +273,6 @@ def test_the_command_names_conventions_and_tells_warnings(tmp_path):
     assert json.loads(must("budget", "--compute", "1e13", "--law", str(tmp_path), "--json")) == data
 
 
-def test_schema_is_the_one_that_studies_write():
-    assert FITS_SCHEMA == SCHEMA
-
-
 def changed(*path, value) -> dict:
     content = fits()
     inner = content
@@ -293,8 +288,8 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=2), "is of schema 2, this version reads 3: fit the study again"),
-        (changed("schema", value=4), "is of schema 4"),
+        (changed("schema", value=2), "is of schema 2, this version reads 4: fit the study again"),
+        (changed("schema", value=5), "is of schema 5"),
         (changed("schema", value=None), "is of schema None"),
         ([1, 2], "is of schema None"),
         ("{", "cannot be read as JSON"),

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from analysis.evals.table import newest_of_each_run
 from analysis.figures.axes import si
 from analysis.figures.palette import name_of
-from analysis.report.figures import INK
+from analysis.figures.style import dress
 
 from .metrics import COLUMNS, CUTS
 
@@ -80,13 +80,11 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
     figure.update_yaxes(
         **_ticks([f"{depth}%" for depth in depths]), title_text="depth of the needle", range=[len(depths) - 0.5, -0.5]
     )
+    dress(figure, WIDTH, HEIGHT, r=20, t=70)
+    figure.update_xaxes(showgrid=False, zeroline=False)
+    figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_layout(
         title={"text": f"<b>{title}</b><br><sup>{summary(result)}</sup>", "x": 0.02, "font": {"size": 15}},
-        width=WIDTH,
-        height=HEIGHT,
-        margin={"l": 70, "r": 20, "t": 70, "b": 60},
-        font={"color": INK, "size": 12},
-        plot_bgcolor="white",
         showlegend=False,
     )
     return figure

@@ -11,16 +11,17 @@ import pytest
 import torch
 import torch.nn.functional as nnf
 
-from analysis.evals.baseline import ensure_baseline
+from analysis.bigram import ensure_baseline
 from analysis.evals.extrapolate import by_position, default_lengths
 from analysis.evals.loaded import load_guarded
 from analysis.evals.perplexity import spans
 from analysis.evals.registry import make_tasks
 from analysis.evals.task import Loaded, Place
-from analysis.evals.windows import batches, token_nats, window_starts
+from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus
+from data.windows import batches, window_starts
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
@@ -75,7 +76,7 @@ def test_windows_are_fixed_whole_and_spread() -> None:
 def test_nats_of_sliced_logits_are_the_same(model: Loaded, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     (rows,) = batches(corpus.validation, [0, 40, 80], CONTEXT, 3)
     whole = token_nats(model, rows)
-    monkeypatch.setattr("analysis.evals.windows.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
+    monkeypatch.setattr("analysis.evals.token_losses.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
     assert whole.shape == (3, CONTEXT)
     np.testing.assert_allclose(token_nats(model, rows), whole, rtol=1e-6)
 

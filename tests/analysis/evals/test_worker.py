@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import analysis.evals.loaded
-from analysis.evals.claims import take
+from analysis.claims import take
 from analysis.evals.matrix import Matrix, expand
 from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names

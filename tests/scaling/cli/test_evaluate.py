@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.evals.claims import take
+from analysis.claims import take
 from data.files import MANIFEST
 from scaling.rundir.worklist import expected_work
 from scaling.study.spec import load_study

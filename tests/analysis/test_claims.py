@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.evals import claims
-from analysis.evals.claims import clear, progress_of, take
+from analysis import claims
+from analysis.claims import clear, progress_of, take
 
 ROOT = Path(__file__).resolve().parents[3]
 HOLD = (
-    "import sys, time, pathlib; from analysis.evals.claims import take\n"
+    "import sys, time, pathlib; from analysis.claims import take\n"
     "with take(pathlib.Path(sys.argv[1]), 'task') as claim:\n"
     "    print('held', flush=True); time.sleep(60)\n"
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.fits.difficulty import add_difficulty, batch_difficulty
+from analysis.bigram import add_difficulty, batch_difficulty
 from data.bigram import bigram_loss, fit_bigram
 from data.corpus import Corpus, prepare
 from data.loader import Loader

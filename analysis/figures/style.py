@@ -1,0 +1,75 @@
+"""How all figures look: inks, frames, a panel for each architecture, one colour scale for sizes, lines of legends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from analysis.figures.palette import name_of
+
+INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
+FRAME, GRID = "#bbbbbb", "#eeeeee"
+FONT = "Helvetica, Arial, sans-serif"
+MARGIN = {"l": 70, "r": 190, "t": 50, "b": 60}  # pixels; the legend stands on the right
+
+
+def dress(figure: go.Figure, width: int, height: int, **margin: int) -> None:
+    """Font, frame and grid of all figures; width, height and margins (l, r, t, b) in pixels."""
+    figure.update_layout(
+        template="plotly_white",
+        width=width,
+        height=height,
+        margin=MARGIN | margin,
+        font={"family": FONT, "size": 12, "color": INK},
+        hoverlabel={"font_size": 12},
+    )
+    figure.update_xaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
+    figure.update_yaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
+
+
+def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go.Figure, int, int]:
+    """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
+    columns = min(len(archs), most_columns)
+    n_rows = -(-len(archs) // columns)
+    figure = make_subplots(
+        n_rows,
+        columns,
+        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        shared_yaxes=True,
+        vertical_spacing=gap / n_rows,
+    )
+    return figure, n_rows, columns
+
+
+def size_scale(sizes: Sequence[str]) -> dict[str, str]:
+    """A colour for each of `sizes`, which come from the smallest to the largest."""
+    if len(sizes) == 0:
+        return {}
+    at = np.linspace(0.08, 0.93, len(sizes)).tolist() if len(sizes) > 1 else [0.5]
+    return dict(zip(sizes, sample_colorscale("Viridis_r", at), strict=True))
+
+
+def reference_line(figure: go.Figure, row: int, column: int, loss: float) -> None:
+    """Named in the legend: wherever a label stood on it, curves would cross the label."""
+    axis = figure.get_subplot(row, column).xaxis.plotly_name.removeprefix("xaxis")
+    across = {"xref": f"x{axis} domain", "yref": f"y{axis}"}
+    figure.add_shape(
+        type="line", x0=0, x1=1, y0=loss, y1=loss, line={"color": GREY, "dash": "dash", "width": 1.3}, **across
+    )
+
+
+def legend_line(name: str, color: str, legend: str, width: float = 2.6) -> go.Scatter:
+    return go.Scatter(x=[None], y=[None], mode="lines", line={"color": color, "width": width}, name=name, legend=legend)
+
+
+def legend_reference(loss: float, legend: str) -> go.Scatter:
+    return legend_line(f"bigram, held-out {loss:.2f}", GREY, legend, 1.3).update(line_dash="dash")
+
+
+def fade(color: str, alpha: float) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{alpha})"
