@@ -6,13 +6,15 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study test test-slow lint clean
+.PHONY: help setup study check test test-slow lint docs clean
 
 help:
 	@echo 'make study      set up .venv if needed, then run scaling/studies/quickstart.yaml'
+	@echo 'make check      lint, types and the quick tests of every package, in about a minute'
 	@echo 'make test       the same set-up, then the fast tests (PROCESSES=2 of them at a time)'
 	@echo 'make test-slow  the long campaigns: fault injection, whole studies'
 	@echo 'make lint       ruff and mypy'
+	@echo 'make docs       write the generated tables of docs/ anew'
 	@echo 'make clean      remove build outputs and caches (keeps .venv and out)'
 	@echo 'PYTHON=python3.12 make ... sets up with another Python (3.11 to 3.13)'
 
@@ -29,6 +31,9 @@ $(READY): pyproject.toml constraints.txt
 study: $(READY)
 	$(BIN)/scaling run scaling/studies/quickstart.yaml
 
+check: lint
+	$(BIN)/python -m tests.quick
+
 test: $(READY)
 	$(BIN)/python -m pytest -m 'not slow' -n $(PROCESSES) --dist loadfile
 
@@ -39,6 +44,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python -m docs.generate
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,7 +44,7 @@ eval_elements: 100          # evaluations are spread over at most so many array 
 # max_running: 16           # array elements at once; default: no limit
 max_restarts: 5             # of one array element, in a row and without a newer saved state
 signal_s: 180               # notice before the time limit, to save the state
-# templates: ~/templates    # your own batch templates, looked into first: jobs/README.md
+# templates: ~/templates    # your own batch templates, looked into first: docs/clusters.md
 """
 
 

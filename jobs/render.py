@@ -1,4 +1,4 @@
-"""A job of a plan as a batch script: Jinja2 templates that a cluster's admin can read and replace (README.md).
+"""A job of a plan as a batch script: Jinja2 templates that a cluster's admin can read and replace (docs/clusters.md).
 
 No name is spliced into shell text: every value of a study goes through the one filter `quote`, #SBATCH lines hold
 numbers and checked words alone, and run ids are read from a file at run time.

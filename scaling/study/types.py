@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -38,15 +39,22 @@ def as_integer(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def one_of(kind: str, valid: Collection[str]) -> AfterValidator:
-    """A name from `valid`, as it is when a value is judged; another is told with the nearest one."""
+@dataclass(frozen=True)
+class OneOf:
+    """Refuses every name but those that are in `valid` when a value is judged; tells the nearest one."""
 
-    def check(name: str) -> str:
-        if name not in valid:
-            raise ValueError(f"unknown {kind} {shown(name)}{nearest(name, list(valid))}")
+    kind: str
+    valid: Collection[str]
+
+    def __call__(self, name: str) -> str:
+        if name not in self.valid:
+            raise ValueError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self.valid))}")
         return name
 
-    return AfterValidator(check)
+
+def one_of(kind: str, valid: Collection[str]) -> AfterValidator:
+    """A name from `valid`; `kind` is what messages and docs/study-file.md call it."""
+    return AfterValidator(OneOf(kind, valid))
 
 
 def distinct(values: list[Any]) -> list[Any]:

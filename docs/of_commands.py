@@ -1,0 +1,121 @@
+"""Reference of the commands, generated from the command lines."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+
+from .generate import table
+
+Row = list[str]
+HEADS = ["option", "default", "meaning"]
+
+
+def scaling_commands() -> str:
+    from scaling.cli.main import app
+
+    return "\n\n".join(_commands(typer.main.get_command(app), "scaling"))
+
+
+def flops_commands() -> str:
+    from scaling.cli.flops import app
+
+    return "\n\n".join(_commands(typer.main.get_command(app), "flops"))
+
+
+def _commands(command: Any, words: str) -> Iterator[str]:
+    """A part for each command below a group, hidden ones left out."""
+    for name, one in sorted(command.commands.items()):
+        if one.hidden:
+            continue
+        if hasattr(one, "commands"):
+            yield from _commands(one, f"{words} {name}")
+            continue
+        # `scaling eval STUDY` is the command `study` of its group
+        own = words if name == "study" and words == "scaling eval" else f"{words} {name}"
+        arguments = [p for p in one.params if p.param_type_name == "argument"]
+        options = [p for p in one.params if p.param_type_name == "option"]
+        usage = " ".join([own, *(_name(p) for p in arguments), *(["[OPTIONS]"] if options else [])])
+        rows = [[f"`{_name(p)}`", "required", p.help or ""] for p in arguments]
+        rows += [[f"`{', '.join(p.opts)}{_value(p)}`", _default(p), p.help or ""] for p in options]
+        yield f"### {own}\n\n    {usage}\n\n{_joined(one.help or '')}\n\n{table(HEADS, rows)}"
+
+
+def _joined(text: str) -> str:
+    """Paragraphs as they are, each on one line."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _name(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _value(option: Any) -> str:
+    """What follows an option's name on the command line, with the space before it."""
+    if option.is_flag:
+        return ""
+    annotation = str(option.type_descriptor.annotation)
+    words = (("int", " N"), ("float", " X"), ("Path", " PATH"))
+    return f" {option.metavar}" if option.metavar else next((w for kind, w in words if kind in annotation), " TEXT")
+
+
+def _default(option: Any) -> str:
+    if option.required:
+        return "required"
+    if option.is_flag or option.default in (None, "", ()) or callable(option.default):
+        return ""
+    return f"`{option.default}`"
+
+
+class _Found(Exception):
+    """Carries the parser of a command that was about to read its command line."""
+
+
+def parser_of(main: Callable[[list[str] | None], Any], arguments: list[str]) -> argparse.ArgumentParser:
+    """The parser that `main` reads `arguments` by; `main` itself goes no further."""
+    from arch.arguments import Parser
+
+    def stop(self: Parser, *_: Any, **__: Any) -> Any:
+        raise _Found(self)
+
+    kept = Parser.parse_args
+    Parser.parse_args = stop  # type: ignore[method-assign]
+    try:
+        main(arguments)
+    except _Found as found:
+        parser: argparse.ArgumentParser = found.args[0]
+        return parser
+    finally:
+        Parser.parse_args = kept  # type: ignore[method-assign]
+    raise AssertionError(f"{main.__module__}.main reads no command line by arch.arguments.Parser")
+
+
+def module_commands() -> str:
+    """The commands that are started by `python -m`."""
+    from analysis.inspection import decode_speed
+    from arch.bench import command
+    from scaling import check
+
+    mains = ((check.main, []), (command.main, []), (command.main, ["--model"]), (decode_speed.main, []))
+    return "\n\n".join(_module(parser_of(main, arguments), arguments) for main, arguments in mains)
+
+
+def _module(parser: argparse.ArgumentParser, arguments: list[str]) -> str:
+    actions = [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
+    rows = []
+    for action in actions:
+        name = ", ".join(action.option_strings) or action.dest.upper()
+        value = "" if action.nargs == 0 or not action.option_strings else f" {action.metavar or action.dest.upper()}"
+        shown = "" if action.default in (None, False, []) else f"`{action.default}`"
+        rows.append([f"`{name}{value}`", shown if action.option_strings else "required", action.help or ""])
+    heading = " ".join([parser.prog, *(word for word in arguments if word not in parser.prog)])
+    return f"### {heading}\n\n{_described(parser.description or '')}\n\n{table(HEADS, rows)}"
+
+
+def _described(text: str) -> str:
+    """A description as Markdown: paragraphs, and indented lines as they stand."""
+    return re.sub(r"\n{3,}", "\n\n", text.strip())

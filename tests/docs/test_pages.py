@@ -1,0 +1,98 @@
+"""The pages for people: generated parts are up to date, links lead somewhere, README stays short."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs.generate import REFRESH, generated_pages, page
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = {".git", ".venv", "out", "build", "dist", "node_modules"}
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+NAMED = re.compile(
+    r"(?<![\w./<>-])(?:docs|arch|flops|jobs|analysis|scaling|tests)/[A-Za-z][A-Za-z0-9_/-]*\.(?:md|yaml|py|ipynb)\b"
+)
+MOST_WORDS = 1200  # of README.md
+
+
+def files(*suffixes):
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.endswith(("_cache", "-info")))
+        yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in suffixes)
+
+
+PAGES = list(files(".md"))
+
+
+def prose(path):
+    """The text of a page without what stands in fences."""
+    return re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.S | re.M)
+
+
+def anchors(path):
+    """What a link can name after #, by the rule of GitHub and GitLab."""
+    heads = re.findall(r"^#+ +(.*?)\s*$", prose(path), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("path", generated_pages(), ids=lambda path: path.name)
+def test_generated_parts_are_those_of_today(path):
+    committed, today = path.read_text(encoding="utf-8").splitlines(), page(path).splitlines()
+    changed = [line for line in today if line not in committed] + [line for line in committed if line not in today]
+    assert committed == today, f"docs/{path.name} is out of date; `{REFRESH}` writes it anew. Changed: {changed[:4]}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    broken = []
+    for found in LINK.finditer(prose(path)):
+        name, _, anchor = found["target"].partition("#")
+        if "://" in name or name.startswith("mailto:"):
+            continue
+        target = path if not name else (path.parent / name).resolve()
+        if not target.exists() or not target.is_relative_to(ROOT):
+            broken.append(f"{found['target']}: no such file")
+        elif anchor and anchor not in anchors(target):
+            broken.append(f"{found['target']}: no such heading")
+    assert not broken
+
+
+def test_pages_that_are_named_exist():
+    """Also where code, studies and pages name a file in plain words."""
+    skipped = {"CHANGELOG.md"}  # tells of the past
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files(".md", ".yaml", ".toml")
+        if path.name not in skipped
+        for name in NAMED.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / name).exists()
+    ]
+    found += [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files(".py")
+        for name in re.findall(r"\b(?:docs|arch|flops|jobs|analysis)/[A-Za-z/-]+\.md\b", path.read_text("utf-8"))
+        if not (ROOT / name).exists()
+    ]
+    assert not found
+
+
+def test_the_index_has_every_page():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    linked = {found["target"].partition("#")[0] for found in LINK.finditer(index)}
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= linked
+
+
+def test_readme_is_short():
+    words = len(re.findall(r"\S*\w\S*", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert words <= MOST_WORDS, f"README.md has {words} words, at most {MOST_WORDS}: move some of it into docs/"
+
+
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + [one for extra in project["optional-dependencies"].values() for one in extra]
+    names = {re.split(r"[<>=\[;]", one)[0].strip() for one in wanted} - {"linear-scaling"}
+    told = set(re.findall(r"[\w-]+", (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")))
+    assert names <= told

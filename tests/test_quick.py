@@ -1,0 +1,16 @@
+"""`make check` covers every package."""
+
+from tests.quick import CONTRACTS, ROOT
+from tests.test_house import PACKAGES
+
+FLOORS = ("scaling.study", "scaling.rundir", "scaling.trainer", "analysis.fits", "analysis.evals")
+
+
+def test_the_quick_tests_are_there_and_cover_every_package():
+    named = [test for tests in CONTRACTS.values() for test in tests]
+    assert not [test for test in named if not (ROOT / test.partition("::")[0]).is_file()]
+    covered = {contract.partition(":")[0] for contract in CONTRACTS}
+    packages = set(PACKAGES) - {"scaling", "analysis"} | {"docs", *FLOORS}
+    assert packages <= covered
+    folders = {test.split("/")[1] for test in named if test.count("/") > 1}
+    assert {*PACKAGES, "docs"} <= folders
