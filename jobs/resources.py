@@ -17,6 +17,7 @@ from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
 from scaling.study.jobs_schema import Asked, Cluster
+from scaling.study.cost import memory_bytes
 from scaling.study.spec import RunSpec
 
 from .model import Resources
@@ -138,8 +139,8 @@ class Reckoner:
         if asked.nodes or tasks:
             nodes = asked.nodes or 1
             tasks = tasks or (self.profile.gpus_per_node if nodes > 1 and self.profile.gpus_per_node else 1)
-            if not splits(run, nodes * tasks):
-                whole = [str(n) for n in range(1, rows + 1) if splits(run, n)]
+            if not run.batch_split(nodes * tasks).is_even:
+                whole = [str(n) for n in range(1, rows + 1) if run.batch_split(n).is_even]
                 raise InputError(
                     f"jobs.resources of {run.arch}/{run.size}: a batch of {rows} sequences does not split over "
                     f"{nodes} x {tasks} processes; these numbers would do: {', '.join(whole)}"
@@ -166,7 +167,7 @@ class Reckoner:
 
     def _needed(self, run: RunSpec, world: int) -> float | None:
         """Bytes of each of `world` processes; GPUs, all of which the flops package knows, take the Triton kernels."""
-        return _memory_of(run, world, kernels=self.profile.gpus_per_node > 0)
+        return memory_bytes(run, world, kernels=self.profile.gpus_per_node > 0)
 
     def _room(self, tasks: int, needed: float) -> bool:
         """Whether processes of `needed` bytes fit, one on each GPU or `tasks` on a node."""
@@ -243,41 +244,16 @@ class Reckoner:
         return demand
 
 
-def splits(run: RunSpec, world: int) -> bool:
-    """Whether the batch is made of whole micro-batches on each of `world` processes: what the trainer asks for."""
-    rows = run.training.batch_tokens // run.context_length
-    share = rows // world
-    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
-    return share > 0 and rows % (world * micro) == 0
-
-
 def worlds(run: RunSpec, most_nodes: int, most_tasks: int) -> Iterator[tuple[int, int]]:
     """(nodes, tasks per node) that split the batch, the fewest first; of several nodes each is at least half used."""
     for tasks in range(1, most_tasks + 1):
-        if splits(run, tasks):
+        if run.batch_split(tasks).is_even:
             yield 1, tasks
     for nodes in range(2, most_nodes + 1):
         for tasks in range(most_tasks, most_tasks // 2, -1):
-            if splits(run, nodes * tasks):
+            if run.batch_split(nodes * tasks).is_even:
                 yield nodes, tasks
                 break
-
-
-def _memory_of(run: RunSpec, world: int, kernels: bool) -> float | None:
-    """Bytes of each process; None where a plugin's costs do not tell."""
-    rows = run.training.batch_tokens // run.context_length
-    share = max(1, rows // world)
-    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
-    return _modelled(
-        run,
-        micro_batch_tokens=micro * run.context_length,
-        zero_stage=run.training.zero_stage,
-        world_size=world,
-        precision=run.training.precision,
-        recompute=run.recompute,
-        accumulate=share > micro,
-        kernels=kernels,
-    )
 
 
 def _modelled(run: RunSpec, **settings: object) -> float | None:

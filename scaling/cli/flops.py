@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arch.errors import InputError
-from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
+from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, FILLED, Device, device_of
@@ -21,7 +20,7 @@ from flops.pace import MFU, START_S, makespan
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
-from ..rundir.worklist import pace_of
+from ..study.cost import memory_bytes, pace_of, processes_on, states_kept
 
 if TYPE_CHECKING:
     from ..study.spec import RunSpec, StudySpec
@@ -109,7 +108,6 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
     step = pace_of(run, device, units, mfu, convention)
     seconds = START_S[device.unit] + run.n_steps * step.step_seconds
     checkpoints = len(run.checkpoint_steps)
-    processes = units if device.unit == "GPU" else max(1, units // training.threads)
     return {
         "run_id": run.run_id,
         "arch": run.arch,
@@ -124,43 +122,11 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "wall_seconds": seconds,
         "pace": step.basis,
         "host_bound": step.host_bound,
-        "memory_bytes": _memory(run, processes, device.unit == "GPU"),
+        "memory_bytes": memory_bytes(run, processes_on(run, device, units), device.unit == "GPU"),
         "n_checkpoints": checkpoints,
         "artifact_bytes": checkpoints * artifact_bytes(cfg, training.artifact_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
     }
-
-
-def states_kept(run: RunSpec) -> int:
-    """States on disk after the run, the newest training.keep_states: one is saved every training.state_every_tokens,
-    by default at each checkpoint, and one after the last step."""
-    training = run.training
-    if training.state_every_tokens is None:
-        return min(training.keep_states, len(run.checkpoint_steps))
-    earlier = (run.n_tokens - training.batch_tokens) // training.state_every_tokens
-    return min(training.keep_states, 1 + min(run.n_steps - 1, earlier))
-
-
-def _memory(run: RunSpec, gpus: int, kernels: bool) -> float | None:
-    """Bytes on each of `gpus` devices, whose share of a batch is rounded up to whole sequences; kernels: they take the
-    Triton kernels, as GPUs do."""
-    training, context = run.training, run.context_length
-    share = -(-training.batch_tokens // context // gpus)
-    micro = min(share, (training.micro_batch_tokens or training.batch_tokens) // context)
-    try:
-        lines = training_memory(
-            run.config,
-            micro_batch_tokens=micro * context,
-            zero_stage=training.zero_stage,
-            world_size=gpus,
-            precision=training.precision,
-            recompute=run.recompute,
-            accumulate=share > micro,
-            kernels=kernels,
-        )
-    except InputError:  # a plugin's architecture without activations
-        return None
-    return lines["total"]
 
 
 def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which runs are left to train, in what order, and why one ended: what the stages ask about a run's process."""
+"""Which runs are left to train, and why one ended: what the stages ask about a run's process."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ from pathlib import Path
 
 from data.files import read_manifest
 from flops import cost_table
-from flops.hardware import DEVICES, Device
-from flops.pace import Pace, pace
 
 from ..study.spec import RunSpec
 from .directory import RunDir
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
 VERIFIED_PARAMS = 100_000_000  # artifacts are checksummed again before they are relied on up to this size
-
-
-def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
-    """Of the run's steps on `units` devices: as many processes, or on cores as many as its threads fill."""
-    processes = units if device.unit == "GPU" else max(1, units // run.training.threads)
-    share = -(-(run.training.batch_tokens // run.context_length) // processes)
-    micro = min(share, (run.training.micro_batch_tokens or run.training.batch_tokens) // run.context_length)
-    return pace(run.config, run.training.batch_tokens, device, units, -(-share // micro), mfu, convention)
-
-
-def expected_work(run: RunSpec) -> float:
-    """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
-    return run.n_steps * pace_of(run, DEVICES["cpu"]).step_seconds
 
 
 def is_small(run: RunSpec) -> bool:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError, nearest
 
-from ..rundir.worklist import EXIT_INPUT, expected_work, thread_environment
+from ..rundir.worklist import EXIT_INPUT, thread_environment
+from ..study.cost import expected_work
 from ..study.file import PACKAGED
 
 if TYPE_CHECKING:

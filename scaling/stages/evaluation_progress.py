@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..rundir.worklist import expected_work
+from ..study.cost import expected_work
 from .progress import clock
 
 if TYPE_CHECKING:

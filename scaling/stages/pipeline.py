@@ -22,7 +22,8 @@ from flops import cost_table
 
 from ..rundir.directory import RunDir, check_run, package_versions, prepare_run, sweep
 from ..rundir.lock import study_lock
-from ..rundir.worklist import EXIT_INPUT, expected_work, is_trained, reason_of, thread_environment
+from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
+from ..study.cost import expected_work
 from ..study.plan import plan, short, text_table
 from ..study.spec import RunSpec, StudySpec
 from .corpus import data_stage

@@ -19,6 +19,7 @@ from arch.errors import InputError, nearest
 from arch.presets import preset
 from arch.registry import plugin_of
 
+from .batch import BatchSplit, split_batch
 from .file import find_study, read_study, suffix_of
 from .schema import VOCABULARY, Cell, Corpus, ModelChanges, StudyFile, Training
 from .types import Arch, Plugins, Section, Seed, Size
@@ -76,6 +77,10 @@ class RunSpec(Section):
     def context_length(self) -> int:
         return int(self.model["context_length"])
 
+    def batch_split(self, processes: int) -> BatchSplit:
+        """How a batch of this run splits over so many processes."""
+        return split_batch(self.training, self.context_length, processes)
+
     @property
     def n_steps(self) -> int:
         """Optimizer steps: the planned tokens rounded up to whole batches, fewer under max_steps."""
@@ -111,10 +116,10 @@ def _checked(training: Training, context_length: int, processes: int, where: str
             f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
             f"a multiple of model.context_length={context_length}"
         )
-    rows, share = training.batch_tokens // context_length, training.batch_tokens // context_length // processes
-    if not share or rows % (processes * min(share, micro // context_length)):
+    split = split_batch(training, context_length, processes)
+    if not split.is_even:
         raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where}: {rows} sequences do not split over "
+            f"training.batch_tokens={training.batch_tokens} of {where}: {split.rows} sequences do not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
     if training.batch_tokens > training.n_tokens:

@@ -21,6 +21,8 @@ import torch.distributed as dist
 
 from arch.errors import InputError
 
+from ..study.batch import split_batch
+
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
@@ -127,16 +129,15 @@ class Engine:
         self.model = model
         self.stage = training.zero_stage
         self.grad_clip = training.grad_clip
-        context = model.model_config.context_length
-        local = batch_rows // self.ranks.world
-        micro = min(local, training.micro_batch_tokens // context) if training.micro_batch_tokens else local
-        if not local or not micro or batch_rows % (self.ranks.world * micro):
+        split = split_batch(training, model.model_config.context_length, self.ranks.world, batch_rows)
+        if not split.is_even:
             raise InputError(
                 f"training.batch_tokens: {batch_rows} sequences do not split over {self.ranks.world} processes and "
-                f"micro-batches of {max(micro, 1)}; change batch_tokens, micro_batch_tokens or the number of processes"
+                f"micro-batches of {split.micro_rows}; change batch_tokens, micro_batch_tokens or the number of "
+                f"processes"
             )
-        self.micro_rows, self.accumulate = micro, local // micro
-        self.rows = slice(self.ranks.rank * local, (self.ranks.rank + 1) * local)
+        self.micro_rows, self.accumulate = split.micro_rows, split.passes
+        self.rows = slice(self.ranks.rank * split.process_rows, (self.ranks.rank + 1) * split.process_rows)
 
         deepspeed = load_deepspeed(device.type)
         model.to(device).train()

@@ -8,7 +8,7 @@ import pytest
 from arch.errors import InputError
 from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
-from jobs.resources import START_S, Reckoner, splits, worlds
+from jobs.resources import START_S, Reckoner, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
 from scaling.study.jobs_schema import Asked, Cluster
@@ -134,14 +134,14 @@ def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
 
 def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
     run = paper("7b")  # 480 sequences in micro-batches of 4
-    assert [n for n in range(1, 65) if splits(run, n)] == [
+    assert [n for n in range(1, 65) if run.batch_split(n).is_even] == [
         n for n in range(1, 65) if 480 // n and 480 % (n * min(480 // n, 4)) == 0
     ]
     found = list(worlds(run, 8, 8))
-    assert all(splits(run, nodes * tasks) for nodes, tasks in found)
+    assert all(run.batch_split(nodes * tasks).is_even for nodes, tasks in found)
     assert [pair for pair in found if pair[0] == 1] == [(1, n) for n in (1, 2, 3, 4, 5, 6, 8)]
     many = list(worlds(run, 64, 8))
-    assert all(splits(run, nodes * tasks) and tasks > 4 for nodes, tasks in many if nodes > 1)
+    assert all(run.batch_split(nodes * tasks).is_even and tasks > 4 for nodes, tasks in many if nodes > 1)
     eight_rows = study(tmp_path, ["6k"]).runs()[0]
     assert list(worlds(eight_rows, 4, 8)) == [(1, 1), (1, 2), (1, 4), (1, 8)], "no two nodes half used"
     assert list(worlds(eight_rows, 4, 2)) == [(1, 1), (1, 2), (2, 2), (4, 2)]

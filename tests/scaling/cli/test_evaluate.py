@@ -15,7 +15,7 @@ import pytest
 
 from analysis.claims import take
 from data.files import MANIFEST
-from scaling.rundir.worklist import expected_work
+from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 from tests.analysis.evals.small_study import write_study
 from tests.analysis.evals.tiny_tasks import HERE

@@ -13,7 +13,8 @@ from flops.hardware import DEVICES, device_of
 from flops.pace import pace
 from flops.shapes import free_shape
 from flops.tables import duration
-from scaling.cli.flops import SUMMED, cost, states_kept
+from scaling.cli.flops import SUMMED, cost
+from scaling.study.cost import states_kept
 from scaling.study.plan import plan
 from scaling.study.spec import load_study
 from scaling.trainer.loop import Trainer

@@ -12,7 +12,7 @@ import pytest
 from arch.config import ARCHS
 from data.files import read_json
 from scaling.rundir.directory import RunDir
-from scaling.rundir.worklist import expected_work
+from scaling.study.cost import expected_work
 from scaling.study.spec import load_study
 
 from ..eighth import ROOT, page_commands, page_files

@@ -1,0 +1,56 @@
+"""What the training of a run takes on a device: seconds of a step, bytes of memory and of disk. Imports no torch."""
+
+from __future__ import annotations
+
+from arch.errors import InputError
+from flops import training_memory
+from flops.hardware import DEVICES, Device
+from flops.pace import Pace, pace
+
+from .spec import RunSpec
+
+
+def processes_on(run: RunSpec, device: Device, units: int) -> int:
+    """Processes that work on `units` devices: one on each GPU, on cores as many as their threads fill."""
+    return units if device.unit == "GPU" else max(1, units // run.training.threads)
+
+
+def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
+    """The pace of the run's steps on `units` devices; mfu and convention as of flops.pace."""
+    passes = run.batch_split(processes_on(run, device, units)).passes
+    return pace(run.config, run.training.batch_tokens, device, units, passes, mfu, convention)
+
+
+def expected_work(run: RunSpec) -> float:
+    """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
+    return run.n_steps * pace_of(run, DEVICES["cpu"]).step_seconds
+
+
+def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
+    """Bytes of each process while the run trains; kernels: with the Triton kernels, as GPUs train. None where the costs
+    of a plugin's architecture do not tell."""
+    training, split = run.training, run.batch_split(processes)
+    try:
+        lines = training_memory(
+            run.config,
+            micro_batch_tokens=split.micro_rows * run.context_length,
+            zero_stage=training.zero_stage,
+            world_size=processes,
+            precision=training.precision,
+            recompute=run.recompute,
+            accumulate=split.passes > 1,
+            kernels=kernels,
+        )
+    except InputError:
+        return None
+    return lines["total"]
+
+
+def states_kept(run: RunSpec) -> int:
+    """States on disk after the run, the newest training.keep_states: one is saved every training.state_every_tokens,
+    by default at each checkpoint, and one after the last step."""
+    training = run.training
+    if training.state_every_tokens is None:
+        return min(training.keep_states, len(run.checkpoint_steps))
+    earlier = (run.n_tokens - training.batch_tokens) // training.state_every_tokens
+    return min(training.keep_states, 1 + min(run.n_steps - 1, earlier))
