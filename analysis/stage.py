@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,7 +45,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     results = study.results
     settings = _fit_settings(study)
     held_out = study.evaluation.validation_tokens
-    inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": _plain(settings), "validation_tokens": held_out}
+    inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings.to_dict(), "validation_tokens": held_out}
     inputs["files"] = _input_files(study, runs)
     wanted = _hash(inputs)
     stored = _read(results / "fits.json")
@@ -138,8 +137,7 @@ def read_tables(results: Path) -> Tables:
 def _fit_settings(study: StudySpec) -> FitSettings:
     from analysis.fits.settings import FitSettings
 
-    ranges = {arch: tuple(pair) for arch, pair in study.fit.range.items()}
-    return FitSettings(range=ranges, **study.fit.model_dump(exclude={"range"}))
+    return FitSettings(**study.fit.model_dump())
 
 
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
@@ -177,10 +175,6 @@ def _provenance(study: StudySpec, runs: Sequence[RunSpec], fits: dict[str, Any])
 
 def _tables_exist(results: Path) -> bool:
     return all((results / f"{file}.parquet").exists() for file in TABLES.values())
-
-
-def _plain(settings: FitSettings) -> dict[str, Any]:
-    return asdict(settings) | {"range": {arch: list(pair) for arch, pair in settings.range.items()}}
 
 
 def _read(path: Path) -> dict[str, Any] | None:

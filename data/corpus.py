@@ -23,9 +23,9 @@ import numpy as np
 
 from arch.errors import InputError
 from data.files import MANIFEST, new_directory, read_manifest, write_json
-from data.settings import CorpusSettings, hash_of
+from data.settings import CorpusSettings, as_tuple, hash_of
 from data.shards import Tokens, open_index, open_split
-from data.sources import as_tuple, check_source
+from data.sources import check_source
 from data.splits import SPLITS, Progress, cut_shared, write_splits
 from data.splitting import text_hash
 from data.tokenizer import Tokenizer, get_tokenizer

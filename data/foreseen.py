@@ -11,8 +11,8 @@ from pathlib import Path
 from arch.errors import InputError
 from data.corpus import Corpus, is_of
 from data.files import read_manifest
-from data.settings import CorpusSettings
-from data.sources import NAMED_FILE_PIECE, Counts, as_tuple, check_source, file_sizes, read_documents, source_bytes
+from data.settings import CorpusSettings, as_tuple
+from data.sources import NAMED_FILE_PIECE, Counts, check_source, file_sizes, read_documents, source_bytes
 from data.tokenizer import get_tokenizer, rank_file
 
 LOOKED_AT = 1 << 26  # bytes of a source that are read to find its first document

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from arch.errors import InputError
-from data.sources import as_tuple
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,10 @@ class CorpusSettings:
     def hash(self) -> str:
         """16 hex digits of SHA-256 over the canonical JSON of the identity."""
         return hash_of(self.identity())[:16]
+
+
+def as_tuple(source: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return (source,) if isinstance(source, str) else tuple(source)
 
 
 def hash_of(value: Any) -> str:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from arch.errors import InputError, nearest
+from data.settings import as_tuple
 
 NAMED_FILE_PIECE = 64 * 1024  # a file given as the source itself: cut fine, else one document could not be split
 FOLDER_FILE_PIECE = 64 * 1024 * 1024  # a file in a folder is one document, unless it is too large to hold
@@ -46,10 +47,6 @@ class Counts:
     invalid_records: int = 0  # JSONL lines that are no object with a string under text_key
     empty: int = 0  # nothing but white space
     read_bytes: int = 0
-
-
-def as_tuple(source: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    return (source,) if isinstance(source, str) else tuple(source)
 
 
 def check_source(source: str | list[str] | tuple[str, ...]) -> None:

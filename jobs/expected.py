@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from flops.tables import duration
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import RunSpec, StudySpec
 
-from .local import at_once, visible_gpus
+from .local import at_once, visible_cores, visible_gpus
 from .local_submit import this_machine
 from .speed import ASSUMED, device_of, expected, measured, speed_of
 
@@ -56,5 +55,4 @@ def here(study: StudySpec, todo: Sequence[tuple[RunSpec, RunDir]], done: Iterabl
 
 def _devices() -> int:
     """GPUs that this process may see, or else cores that it may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return len(visible_gpus()) or cores
+    return len(visible_gpus()) or len(visible_cores())

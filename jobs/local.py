@@ -75,13 +75,18 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
 
 def core_slots(parallel: int) -> list[set[int] | None]:
     """The cores of each of `parallel` workers: equal, disjoint shares of this process's; None where there are fewer."""
-    if not hasattr(os, "sched_getaffinity"):
-        return [None] * parallel
-    cores = sorted(os.sched_getaffinity(0))
+    cores = visible_cores()
     share = len(cores) // parallel
-    if not share:
+    if not share or not hasattr(os, "sched_setaffinity"):
         return [None] * parallel
     return [set(cores[slot * share : (slot + 1) * share]) for slot in range(parallel)]
+
+
+def visible_cores() -> list[int]:
+    """The cores that this process may use; all of the machine where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
 
 
 def visible_gpus() -> list[str]:

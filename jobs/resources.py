@@ -16,8 +16,8 @@ from flops import artifact_bytes, count_params, training_memory
 from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
-from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.cost import memory_bytes
+from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.spec import RunSpec
 
 from .model import Resources

@@ -11,8 +11,8 @@ from flops import count_params
 from flops.hardware import DEVICES, Device
 from flops.pace import Pace
 from scaling.rundir.directory import RunDir
-from scaling.study.jobs_schema import Cluster
 from scaling.study.cost import pace_of
+from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import RunSpec
 
 Cell = tuple[str, str]  # (arch, size)

@@ -25,8 +25,8 @@ from scipy import optimize, stats
 from analysis.fits.crossings import Crossing, Missing, rise
 from analysis.fits.envelope import SizeCurve
 from analysis.fits.noise import SeedNoise
+from analysis.fits.settings import MIN_CROSSINGS
 
-MIN_CROSSINGS = 3  # two fix a line; a third can tell whether it is one
 MIN_SEEN = 2  # of them inside the stretch that both curves cover, or at most SLIGHT beyond it in log C
 SLIGHT = math.log(1.25)
 MOST = 5.0  # an interval that reaches an exponent of N_opt beyond this tells nothing: 1 spends all compute on size

@@ -1,33 +1,27 @@
-"""What a fit depends on besides the runs."""
+"""What a fit depends on besides the runs. Imports no numpy: plans read it too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from data.files import read_json
+from scaling.study.schema import Fit
+
+MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one
 
 
-@dataclass(frozen=True)
-class FitSettings:
-    """What a fit depends on besides the runs; the first ten are the study file's `fit` section."""
+class FitSettings(Fit, strict=False):
+    """The study file's section `fit`, and what its intervals are made with."""
 
-    loss: str = "train_smoothed"  # or "validation"
-    smoothing_tokens: int = 50_000
-    smoothing_fraction: float = 0.0
-    control: str = "none"  # or "bigram": the training loss less each batch's difficulty
-    flops: str = "exact"  # the convention of C
-    optimum: str = "crossings"  # or "envelope": what N_opt and D_opt are made of; the other stands beside
-    censor: bool = True  # leave out the envelope's points that say nothing about N_opt; the papers do not
-    range: Mapping[str, Sequence[float]] = field(
-        default_factory=dict
-    )  # FLOP by architecture; absent: all after warm-up
-    range_flops: str | None = None  # the convention of `range`; None: `flops`
-    grid_points: int = 40
+    range: dict[str, list[float]] = {}  # noqa: RUF012 (of any architecture, also where its plugin is not loaded)
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As fits.json holds them, for FitSettings(**settings)."""
+        return self.model_dump(mode="json")
 
     @property
     def range_convention(self) -> str:

@@ -7,7 +7,6 @@ the loss it used, the interval's method and estimand, and the hash of every metr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -68,7 +67,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "N": "non-embedding parameters",
             "L": settings.loss_name,
         },
-        "settings": asdict(settings) | {"range": {k: list(v) for k, v in settings.range.items()}},
+        "settings": settings.to_dict(),
         "interval": _interval(noise, settings),
         "verdict": judge(usable, fitted, noise, settings.level),
         "archs": fitted,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from arch.errors import InputError
+from flops.tables import duration
 
 from ..rundir.worklist import thread_environment
 from .options import AsJson, DryRun, print_json, tell
@@ -91,8 +92,6 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
     from analysis.recall.sweep import outcomes
     from jobs.local import Task, run_tasks
 
-    from ..stages.progress import clock
-
     command = [sys.executable, "-m", "scaling", "recall", sweep, "--out", str(out), "--worker"]
     tasks = [
         Task(f"recall {number}", command, directory / "recall.log", thread_environment(1)) for number in range(workers)
@@ -105,8 +104,8 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
             if event.kind == "tick" and now - shown >= (TICK_S if stream.isatty() else 10.0):
                 shown, states = now, outcomes(chosen, directory)
                 done = sum(outcome is not None for outcome in states.values())
-                rest = (
-                    f", {clock((now - begun) * (len(states) - done) / (done - before))} left" if done > before else ""
-                )
+                rest = ""
+                if done > before:
+                    rest = f", {duration((now - begun) * (len(states) - done) / (done - before))} left"
                 end = "\r" if stream.isatty() else "\n"
                 print(f"recall: {done}/{len(states)} units{rest}", end=end, file=stream, flush=True)

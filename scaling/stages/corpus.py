@@ -34,7 +34,7 @@ def data_stage(request: Request) -> Corpus:
             request.line(f"corpus: {share} read, {message}", True)
 
     try:
-        corpus = prepare(settings_of(request.study), request.corpus_directory, progress)
+        corpus = prepare(request.study.corpus.settings(), request.corpus_directory, progress)
         _require_enough(request, corpus)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
@@ -44,15 +44,6 @@ def data_stage(request: Request) -> Corpus:
     for line in [*corpus.warnings, *_too_few(request.study, corpus)]:
         request.say(f"warning: {line}")
     return corpus
-
-
-def settings_of(study: StudySpec) -> CorpusSettings:
-    """The study's corpus as the data package takes it."""
-    from data.settings import CorpusSettings
-
-    wanted = study.corpus
-    source = wanted.source[0] if len(wanted.source) == 1 else tuple(wanted.source)
-    return CorpusSettings(source=source, **wanted.model_dump(exclude={"source", "epochs"}))
 
 
 def _require_enough(request: Request, corpus: Corpus) -> None:
@@ -84,7 +75,7 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
 def _foreseen(request: Request, data_later: bool) -> list[str]:
     from data.foreseen import check_text, check_tokenizer, existing_corpus
 
-    settings = settings_of(request.study)
+    settings = request.study.corpus.settings()
     if (corpus := existing_corpus(settings, request.corpus_directory)) is not None:
         _require_enough(request, corpus)
         return []

@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from flops.tables import duration
+
 from ..study.cost import expected_work
-from .progress import clock
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
@@ -51,7 +52,8 @@ class EvalProgress:
         text = f"eval: {len(self.done)}/{self._total} done"
         text += f", {len(self.failed)} failed" if self.failed else ""
         left = self.left_s(shares)
-        text += f", {clock(left)} left" if left is not None else f", {clock(time.monotonic() - self._begun)} so far"
+        so_far = time.monotonic() - self._begun
+        text += f", {duration(left)} left" if left is not None else f", {duration(so_far)} so far"
         at = [f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED]]
         return f"{text}; {'; '.join(at)}" if at else text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from analysis.fits.settings import MIN_CROSSINGS
 from arch.errors import InputError
 from flops.tables import duration
 
@@ -13,8 +14,6 @@ from .evaluation import planned
 
 if TYPE_CHECKING:
     from .pipeline import Request
-
-CROSSINGS = 3  # of neighbouring sizes' curves that a law of N_opt needs: analysis.fits.optimum.MIN_CROSSINGS (a test)
 
 
 def notes_of(request: Request) -> dict[str, Any]:
@@ -35,8 +34,10 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
     for arch, found in sizes.items():
         pairs.setdefault(len(found) - 1, []).append(arch)
     told = "; ".join(f"{', '.join(archs)}: {number}" for number, archs in pairs.items())
-    few = [arch for number, archs in pairs.items() if number < CROSSINGS for arch in archs]
-    line = f"fits: pairs of neighbouring sizes: {told}; the curves of {CROSSINGS} pairs must cross for a law of N_opt"
+    few = [arch for number, archs in pairs.items() if number < MIN_CROSSINGS for arch in archs]
+    line = (
+        f"fits: pairs of neighbouring sizes: {told}; the curves of {MIN_CROSSINGS} pairs must cross for a law of N_opt"
+    )
     line += f", so {', '.join(few)} can have none" if few else ""
     twice = sum(len(found) > 1 for found in seeds.values())
     return line + (f"; {twice} size(s) with two seeds or more" if twice else "; no size has two seeds: no intervals")

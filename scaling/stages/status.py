@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from arch.errors import InputError
+from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
 from ..study.plan import short, text_table
 from ..study.spec import RunSpec, StudySpec
-from .progress import clock
 
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
 CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
@@ -100,7 +100,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
             short(row["n_tokens"]),
             f"{loss:.3f}" if loss is not None else "-",
             short(speed) if speed else "-",
-            clock(row["seconds_left"]) if row["seconds_left"] is not None else "-",
+            duration(row["seconds_left"]) if row["seconds_left"] is not None else "-",
             str(row["checkpoints"]),
             f"{row['evaluated']}/{'?' if row['to_evaluate'] is None else row['to_evaluate']}",
             str(row["restarts"]),

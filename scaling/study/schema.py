@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, create_model, model_validator
 
 from arch.config import CHOICES, ModelConfig
+from arch.errors import InputError
+from data.settings import CorpusSettings
 
 from .jobs_schema import Jobs
 from .types import (
@@ -68,10 +70,17 @@ class Corpus(Section):
         return raw
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Corpus:
-        if (self.validation_fraction is None) == (self.validation_tokens is None):
-            raise ValueError("give validation_fraction or validation_tokens, and null for the other")
+    def _as_the_data_package_takes_it(self) -> Corpus:
+        try:
+            self.settings()
+        except InputError as error:
+            raise ValueError(str(error).removeprefix("corpus: ")) from None
         return self
+
+    def settings(self) -> CorpusSettings:
+        """What the corpus is made by, as the data package takes it. Raises InputError where that cannot be."""
+        source = self.source[0] if len(self.source) == 1 else tuple(self.source)
+        return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs"}))
 
 
 class Cell(NamedTuple):

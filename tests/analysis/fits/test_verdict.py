@@ -147,7 +147,7 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
     assert laws_table(fits)[0]["beta"].endswith("(no power law)")
     advice = "TNL: the curve is steep early on: state fit.range.tnl in the study file"
     assert any(line.startswith(advice) for line in law_notes(fits))
-    stated = fit_study(load_tables(tmp_path), replace(base, range={"tnl": (1e11, 5e12)}))
+    stated = fit_study(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
     assert all(at["loss"]["value"] for at in stated["verdict"]["archs"]["tnl"]["predictions"])
     assert not any("steep early on" in line for line in law_notes(stated))
 

@@ -8,7 +8,7 @@ import pytest
 from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from scaling.stages.pipeline import Request, headline
-from scaling.stages.plan_notes import CROSSINGS, evaluation_time, fit_notes
+from scaling.stages.plan_notes import evaluation_time, fit_notes
 from scaling.study.plan import PF_DAY, plan, short, show_plan, text_table
 from scaling.study.spec import load_study
 
@@ -119,9 +119,6 @@ training: {n_tokens: 2560, batch_tokens: 256, lr: 3e-3}
 
 
 def test_what_the_fits_need_is_told(tmp_path):
-    from analysis.fits.optimum import MIN_CROSSINGS
-
-    assert CROSSINGS == MIN_CROSSINGS
     (tmp_path / "s.yaml").write_text(PLANNED)
     study = load_study(tmp_path / "s.yaml")
     assert fit_notes(study.runs()) == (

@@ -1,5 +1,6 @@
 """Study files: what they may say, what each mistake is told as, and what decides a run's hash."""
 
+import dataclasses
 import json
 from itertools import pairwise
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from analysis.fits.settings import FitSettings
 from arch.config import CHOICES
 from arch.errors import InputError
 from arch.presets import TINY
+from data.settings import CorpusSettings
+from scaling.study.schema import Corpus, Fit
 from scaling.study.spec import RunSpec, load_study
 
 STUDIES = Path(__file__).resolve().parents[3] / "scaling" / "studies"
@@ -575,3 +579,19 @@ def test_a_field_of_an_earlier_version_is_told_by_its_name_of_today(load, by_set
 def test_a_plugin_is_part_of_its_runs_hash(load):
     run = load().runs()[0]
     assert run.plugins == [] and run.model_copy(update={"plugins": ["mine"]}).spec_hash != run.spec_hash
+
+
+def test_a_corpus_is_what_the_data_package_takes_by_default_too():
+    """The section's defaults are those of data.settings; `epochs` alone is the study's own."""
+    settings = Corpus(source="stdlib:").settings()
+    assert settings == CorpusSettings(source="stdlib:")
+    assert set(Corpus.model_fields) - {"epochs"} == {field.name for field in dataclasses.fields(CorpusSettings)}
+
+
+def test_the_settings_of_a_fit_are_its_section():
+    """As fits.json holds them they open again, also with an architecture whose plugin is not loaded."""
+    settings = FitSettings(range={"somebody's": (1e10, 1e12)}, optimum="envelope")
+    assert FitSettings(**json.loads(json.dumps(settings.to_dict()))) == settings
+    assert {name: settings.to_dict()[name] for name in Fit.model_fields} == settings.model_dump(
+        mode="json", include=set(Fit.model_fields)
+    )
