@@ -291,7 +291,7 @@ def git_commit() -> str | None:
 
     A submission's copy of the packages holds it in the file COMMIT.
     """
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if (root / "COMMIT").is_file():
         return (root / "COMMIT").read_text() or None
     if not (root / ".git").exists() or shutil.which("git") is None:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from analysis.runs import load_runs
 from arch.errors import InputError
 from data.files import new_directory, read_json
 from flops import cost_table
-from scaling.rundir.directory import RunDir, package_versions, prepare_run, sweep
+from scaling.rundir.directory import RunDir, git_commit, package_versions, prepare_run, sweep
 from scaling.rundir.lock import is_locked, run_lock, study_lock
 from scaling.rundir.worklist import is_trained
 from scaling.stages.status import show_status, status_rows
@@ -258,3 +259,11 @@ def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatc
         assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
     monkeypatch.setattr("scaling.stages.status.CHECKED_BYTES", 10)
     assert "the rows of 1 runs were not looked at" in show_status(status_rows(study, [run]))
+
+
+def test_the_commit_is_that_of_the_source_tree():
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        pytest.skip("not a checkout")
+    head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    assert (git_commit() or "").removesuffix("+changes") == head.strip()
