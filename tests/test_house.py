@@ -42,7 +42,7 @@ ALLOWED = {
     ),
     "analysis.claims": (),
     "analysis.bigram": ("scaling.study", "data"),
-    "analysis.fits.settings": ("data.files",),
+    "analysis.fits.settings": ("scaling.study.schema", "data.files"),
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
     "analysis.fits": ("analysis.fits.settings", "analysis.runs", "flops.laws", "arch.errors", "data"),
     "analysis.figures": LIGHT,
