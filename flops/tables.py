@@ -1,19 +1,18 @@
-"""Tables for reading (rich), for Markdown and as CSV. rich is imported when a table is drawn."""
+"""Tables for reading, for Markdown and as CSV."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from arch.errors import InputError, choice
+from arch.tables import text_table, wrapped
 
 FORMATS = ("table", "csv", "md", "json")
-WIDE = 200  # columns where standard output is no terminal
 
 
 def plain(value: Any) -> str:
@@ -74,7 +73,7 @@ class Column:
     key: str
     head: str = ""
     show: Callable[[Any], str] = plain
-    text: bool = False  # to the left, and kept beside the other columns where a table is cut into parts
+    text: bool = False  # aligned on the left
     csv: Callable[[Any], Any] = lambda value: value
     csv_only: bool = False
 
@@ -144,37 +143,9 @@ def markdown(table: Table) -> str:
 
 
 def draw(table: Table) -> None:
-    """A rich table; cut into parts, one below the other, where it is wider than the terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.measure import Measurement
-    from rich.table import Table as Drawn
-
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else WIDE)
-    unbound = console.options.update(max_width=10_000)
-    cells = table.cells()
-
-    def drawn(chosen: list[int]) -> Drawn:
-        result = Drawn(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        for index in chosen:
-            column = table.drawn[index]
-            result.add_column(column.title, justify="left" if column.text else "right", no_wrap=True)
-        for number, row in enumerate(cells):
-            result.add_row(*(row[i] for i in chosen), end_section=number == len(cells) - table.last - 1)
-        return result
-
-    def fits(chosen: list[int]) -> bool:
-        return Measurement.get(console, unbound, drawn(chosen)).maximum <= console.width
-
-    kept = [index for index, column in enumerate(table.drawn) if column.text]
-    left = [index for index, column in enumerate(table.drawn) if not column.text]
-    console.print(table.title, highlight=False, markup=False, style="bold")
-    while True:
-        part = [left.pop(0)] if left else []
-        while left and fits(sorted([*kept, *part, left[0]])):
-            part.append(left.pop(0))
-        console.print(drawn(sorted([*kept, *part])), highlight=False, markup=False)
-        if not left:
-            break
-    for note in table.notes:
-        console.print(note, highlight=False, markup=False)
+    """The title, the table and its notes, no wider than a terminal."""
+    left = {index for index, column in enumerate(table.drawn) if column.text}
+    print("\n".join(wrapped(table.title.split("\n"))))
+    print(text_table([column.title for column in table.drawn], table.cells(), left, table.last))
+    for note in wrapped(table.notes):
+        print(note)

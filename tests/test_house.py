@@ -26,6 +26,7 @@ LIGHT = (
     "arch.kernel_config",
     "arch.presets",
     "arch.registry",
+    "arch.tables",
 )  # no torch
 ALLOWED = {
     "arch": (),

@@ -15,6 +15,7 @@ from analysis.figures.style import INK, dress
 from analysis.inspection.gates import LONG, SHOWN_BINS, Inspection
 from analysis.pages.html import render
 from arch.errors import InputError
+from arch.tables import text_table
 from data.files import write_bytes, write_json
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def gates_table(found: Inspection) -> str:
     rows = gates_rows(found.gates)
     if not rows:
         return f"{head}\n{no_gate(found.arch)}"
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (HEADINGS, *rows)]
-    return "\n".join([head, "forget gates", *lines])
+    return f"{head}\nforget gates\n{text_table(HEADINGS, rows, left=())}"
 
 
 def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:

@@ -26,8 +26,9 @@ import torch
 
 from ..arguments import Parser, at_least_one, file_to_write, whole_numbers
 from ..errors import InputError
+from ..tables import rows_table
 from .cases import CASES, FORMS, Case
-from .measure import device, errors, failed, measure, table
+from .measure import device, errors, failed, measure
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -82,8 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
         from .plot import write
 
         write(rows, options.plot)
-    print(table([row for row in rows if "against" in row]))
-    print(table([row for row in rows if "against" not in row]))
+    print(rows_table([row for row in rows if "against" in row]))
+    print(rows_table([row for row in rows if "against" not in row]))
 
 
 def shapes_of(options: Any) -> list[tuple[int, ...]]:

@@ -22,6 +22,7 @@ import torch
 from ..config import ARCHS
 from ..model.lm import LanguageModel, build_model
 from ..presets import preset
+from ..tables import text_table
 
 LENGTHS = (1024, 2048, 3072, 4096, 5120)
 SHAPE: dict[str, int] = {"d_model": 256, "n_layers": 4, "n_heads": 4, "d_ffn": 1024, "vocab_size": 257}
@@ -94,18 +95,12 @@ def show(rows: list[dict[str, Any]]) -> str:
     """The paper's layout: a line an architecture, training then inference, by length."""
     lengths = list(dict.fromkeys(row["length"] for row in rows))
     heads = ["", *(f"{kind} {length // 1024}K" for kind in ("train", "infer") for length in lengths)]
-    lines = [heads]
+    lines = []
     for arch in dict.fromkeys(row["arch"] for row in rows):
         mine = {row["length"]: row for row in rows if row["arch"] == arch}
         kinds = ("train_steps_per_s", "infer_steps_per_s")
         lines.append([arch, *(_cell(mine[length][kind]) for kind in kinds for length in lengths)])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    return text_table(heads, lines)
 
 
 def _cell(value: float | None) -> str:

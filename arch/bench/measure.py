@@ -131,13 +131,6 @@ def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[s
     return rows
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    cells = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
-
-
 def device() -> str:
     described = "no triton"
     if common.WITH_TRITON:

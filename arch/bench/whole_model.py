@@ -29,8 +29,9 @@ from ..errors import InputError
 from ..model.lm import LanguageModel
 from ..ops.common import FORMS
 from ..presets import preset
+from ..tables import rows_table
 from .floors import PEAK
-from .measure import device, failed, table
+from .measure import device, failed
 
 PROFILED = 3  # steps
 PARTS = ("forward", "backward", "optimizer")
@@ -147,7 +148,7 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
         kinds[kernel["kind"]] = kinds.get(kernel["kind"], 0.0) + kernel["ms"]
     shares = ", ".join(f"{kind} {ms:.1f}" for kind, ms in kinds.items())
     print(f"{total:.1f} ms of kernels in {span / 1e3 / PROFILED:.1f} ms: {shares}")
-    print(table(kernels[:rows]), flush=True)
+    print(rows_table(kernels[:rows]), flush=True)
     return kernels
 
 
@@ -194,4 +195,4 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)
-    print(table([{name: value for name, value in row.items() if name != "kernels"} for row in rows]))
+    print(rows_table([{name: value for name, value in row.items() if name != "kernels"} for row in rows]))

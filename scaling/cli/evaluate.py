@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from arch.errors import InputError
+from arch.tables import text_table, wrapped
 
 from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
 
@@ -65,7 +66,6 @@ def study(
 
     from ..stages import evaluation
     from ..stages.evaluation_plan import missing_evaluations, show_missing
-    from ..study.plan import text_table
 
     alone = worker or bool(checkpoint)
     if attempt is not None and not alone:
@@ -112,12 +112,9 @@ def list_tasks(
         return print_json({"tasks": tasks, "presets": PRESETS})
     if wanted:
         return print("\n\n".join(f"{name}: {layout}" for name, layout in found.items()))
-    width = max(map(len, ENTRIES))
-    for name, entry in ENTRIES.items():
-        print(f"{name:{width}}  {entry.about}" + (f" [{entry.needs}]" if entry.needs else ""))
-    for name, members in PRESETS.items():
-        print(f"preset {name}: {', '.join(members)}")
-    print("how the data of a task must look: scaling eval list --rows TASK")
+    print(text_table(("task", "about", "needs"), [(n, one.about, one.needs or "") for n, one in ENTRIES.items()]))
+    notes = [f"preset {name}: {', '.join(members)}" for name, members in PRESETS.items()]
+    print("\n".join(["", *wrapped([*notes, "how the data of a task must look: scaling eval list --rows TASK"])]))
 
 
 @app.command()
@@ -137,7 +134,6 @@ def table(
     from analysis.evals.lmeval.summary import show_summary, summary
 
     from ..stages.evaluation import current_results, require_checkpoints, shown_words
-    from ..study.plan import text_table
 
     request = request_of(study, only, sets, out, as_json)
     require_checkpoints(request)
@@ -153,7 +149,7 @@ def table(
             f"`scaling eval {shown_words(request)} --tasks csr,ppl` (`scaling eval list` shows all)"
         )
     heads, cells, notes = show_summary(rows)
-    print("\n".join([text_table(heads, cells), *notes]))
+    print("\n".join([text_table(heads, cells), *wrapped(notes)]))
 
 
 @app.command()

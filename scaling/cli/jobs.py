@@ -252,10 +252,9 @@ def _warn(lines: Sequence[str]) -> None:
 
 def _describe(made: Draft, explain: bool) -> str:
     """The plan for reading: what is left out, the graph of jobs, and their reasons."""
+    from arch.tables import text_table
     from flops.tables import duration
     from jobs.plan import explain as reasons
-
-    from ..study.plan import text_table
 
     left_out = [f"{number} {why}" for why, number in made.state.skipped.items()]
     training = sum(need.train for need in made.state.needs)

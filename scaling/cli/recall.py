@@ -59,8 +59,7 @@ def recall(
         _train(sweep, out, min(workers, len(todo)), chosen, directory, stream)
         found = outcomes(chosen, directory)
     from analysis.recall.figure import HEADINGS, table, write
-
-    from ..study.plan import text_table
+    from arch.tables import text_table
 
     result = write(chosen, found, directory)
     if as_json:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arch.tables import text_table, wrapped
 from flops.tables import duration
 
-from ..study.plan import short, text_table
+from ..study.plan import short
 from .evaluation import Choice, eval_matrix
 
 if TYPE_CHECKING:
@@ -81,4 +82,4 @@ def show_missing(todo: dict[str, Any]) -> str:
         + (f", {todo['n_refused']:,} cannot be done" if todo["n_refused"] else "")
         + " (dry run: nothing was written)"
     )
-    return "\n".join(lines)
+    return "\n".join([*lines[:1], *wrapped(lines[1:])] if rows else wrapped(lines))

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import shutil
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from arch.errors import FULL, InputError
+from arch.tables import rows_table, wrapped
 from flops import cost_table
 
 from ..rundir.directory import RunDir, check_run, package_versions, prepare_run, sweep
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
-from ..study.plan import plan, short, text_table
+from ..study.plan import plan, short
 from ..study.spec import RunSpec, StudySpec
 from .corpus import data_stage
 from .progress import Progress, Watched
@@ -261,23 +260,14 @@ def show_laws(fits: dict[str, Any]) -> str:
     from analysis.report.tables import short_laws_table
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 
-    width = min(shutil.get_terminal_size((100, 24)).columns, 120)
-
-    def wrapped(lines: Sequence[str]) -> list[str]:
-        return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent="  ")]
-
     parts = ["\n".join(wrapped(verdict_text(fits)))]
-    parts += [_table_of(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
+    parts += [rows_table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
     named = fits["conventions"]
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
-    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + _table_of(short_laws_table(fits))]
+    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
     parts += ["\n".join(wrapped(law_notes(fits)))]
     return "\n\n".join(part for part in parts if part)
-
-
-def _table_of(rows: Sequence[dict[str, str]]) -> str:
-    return text_table(list(rows[0]), [list(row.values()) for row in rows]) if rows else ""
 
 
 def outstanding(request: Request) -> list[str]:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from arch.errors import InputError
+from arch.tables import text_table, wrapped
 from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
-from ..study.plan import short, text_table
+from ..study.plan import short
 from ..study.spec import RunSpec, StudySpec
 
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
@@ -110,7 +111,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
     told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
     if unread := sum(row["rows_left_out"] is None for row in rows):
         told.append(f"the rows of {unread} runs were not looked at, they are many: `scaling fit` checks them")
-    return "\n".join([text_table([*heads, "reason"], lines), *told])
+    return "\n".join([text_table([*heads, "reason"], lines), *wrapped(told)])
 
 
 def show_jobs(rows: Sequence[dict[str, Any]]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from arch.architectures.tnl.decays import drift
+from arch.tables import text_table, wrapped
 from flops import cost_table
 
 from .spec import RunSpec, StudySpec
@@ -101,17 +102,5 @@ def show_plan(table: dict[str, Any]) -> str:
     closing += f"{table['evaluations']['text']}\n" if "evaluations" in table else ""
     closing += f"{table['fits']}\n" if "fits" in table else ""
     closing += "".join(f"warning: {line}\n" for line in table["warnings"])
-    return f"{text_table(heads, lines)}\n{closing}everything goes to {table['directory']}/"
-
-
-def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns padded to their widest cell: the first to the left, the others to the right."""
-    widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
-    lines = []
-    for row in (heads, *rows):
-        cells = [
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(lines)
+    closing += f"everything goes to {table['directory']}/"
+    return "\n".join([text_table(heads, lines), *wrapped(closing.split("\n"))])

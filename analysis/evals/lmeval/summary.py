@@ -3,7 +3,6 @@ Complexity Language Models" in its order, then what it does not have, and the av
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -141,14 +140,14 @@ def _cells(rows: list[dict[str, Any]], used: list[str], errors: bool) -> list[tu
 
 
 def _told(what: str, found: list[dict[str, float]], digits: int) -> list[str]:
-    """Each name's number over the lines, from the least to the most where they differ, in lines of a table's width."""
+    """Each name's number over the lines, from the least to the most where they differ, in a line."""
     parts = []
     for name in dict.fromkeys(name for one in found for name in one):
         values = [one[name] for one in found if name in one]
         ends = [f"{end:,.{digits}f}" for end in (min(values), max(values))]
         parts.append(f"{name} {' to '.join(dict.fromkeys(ends))}")
     told = f"{what}: {', '.join(parts)}"
-    return textwrap.wrap(told, MOST_COLUMNS, subsequent_indent="  ", break_on_hyphens=False) if parts else []
+    return [told] if parts else []
 
 
 def _cell(value: float | None, partial: bool, error: float | None) -> str:
