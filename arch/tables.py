@@ -1,6 +1,6 @@
 """The tables that commands print. Columns of numbers are aligned on the right, all others on the left.
 
-Where standard output is a terminal (or COLUMNS is set) no line is wider than it: columns of numbers that do not fit
+Where standard output is a terminal no line is wider than it: columns of numbers that do not fit
 follow in further parts, which repeat the first columns, and long texts are folded (by rich, which is imported only for
 that). In a pipe or a file a row is one line, however wide. Imports nothing heavy.
 """
@@ -8,7 +8,6 @@ that). In a pipe or a file a row is one line, however wide. Imports nothing heav
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import sys
@@ -23,9 +22,7 @@ WITHOUT_NUMBER = ("-", "none", "not identified", "not fitted", "not tested", "no
 
 def print_width() -> int | None:
     """The columns that standard output has; None where it is no terminal: a line may have any length there."""
-    if not os.environ.get("COLUMNS", "").isdigit() and not sys.stdout.isatty():
-        return None
-    return max(40, shutil.get_terminal_size().columns)
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
@@ -34,7 +31,8 @@ def wrapped(lines: Sequence[str]) -> list[str]:
     if width is None:
         return list(lines)
     width = min(width, WIDEST_TEXT)
-    return [part for line in lines for part in textwrap.wrap(line, width, subsequent_indent=GAP) or [""]]
+    how = textwrap.TextWrapper(width, subsequent_indent=GAP, break_long_words=False, break_on_hyphens=False)
+    return [part for line in lines for part in how.wrap(line) or [""]]
 
 
 def rows_table(rows: Sequence[Mapping[str, object]]) -> str:

@@ -1,5 +1,6 @@
 """The tables that commands print: alignment, and what a terminal that is too narrow gets."""
 
+import io
 import re
 import subprocess
 import sys
@@ -16,9 +17,9 @@ ROWS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_numbers_stand_on_the_right_words_on_the_left_and_totals_apart() -> None:
@@ -47,6 +48,7 @@ def test_rows_by_name_may_lack_cells() -> None:
 
 def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = text_table(HEADS, ROWS)
+    monkeypatch.setattr("sys.stdout", Terminal())
     monkeypatch.setenv("COLUMNS", "48")
     drawn = text_table(HEADS, ROWS)
     assert drawn != whole and all(len(line) <= 48 for line in drawn.splitlines())
@@ -55,7 +57,8 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_cut(monkeypatch: pyte
     assert wrapped(["one " * 20]) == ["one " * 11 + "one", "  " + "one " * 7 + "one"]
 
 
-def test_a_pipe_has_no_width_and_ascii_rules() -> None:
+def test_a_pipe_has_no_width_and_ascii_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "48")  # of the terminal that started the command
     assert print_width() is None and wrapped(["one " * 100]) == ["one " * 100]
     assert text_table(HEADS, [*ROWS, ["x" * 500, *ROWS[0][1:]]]).isascii()
 

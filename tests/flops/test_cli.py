@@ -35,6 +35,7 @@ def another_process(*args: str, module: str = "scaling.cli.flops") -> subprocess
 def flops(*args: str, columns: int | None = None) -> subprocess.CompletedProcess[str]:
     """The command in this process, where it is quicker."""
     out, err = io.StringIO(), io.StringIO()
+    out.isatty = lambda: columns is not None
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["flops", *args])
         patch.delenv("COLUMNS", raising=False)

