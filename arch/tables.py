@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
 GAP = "  "
@@ -22,7 +20,11 @@ WITHOUT_NUMBER = ("-", "none", "not identified", "not fitted", "not tested", "no
 
 def print_width() -> int | None:
     """The columns that standard output has; None where it is no terminal: a line may have any length there."""
-    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return max(40, shutil.get_terminal_size().columns)
 
 
 def wrapped(lines: Sequence[str]) -> list[str]:
@@ -30,6 +32,8 @@ def wrapped(lines: Sequence[str]) -> list[str]:
     width = print_width()
     if width is None:
         return list(lines)
+    import textwrap
+
     width = min(width, WIDEST_TEXT)
     how = textwrap.TextWrapper(width, subsequent_indent=GAP, break_long_words=False, break_on_hyphens=False)
     return [part for line in lines for part in how.wrap(line) or [""]]
