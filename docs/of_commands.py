@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import typer
 
@@ -82,15 +83,12 @@ def parser_of(main: Callable[[list[str] | None], Any], arguments: list[str]) -> 
     def stop(self: Parser, *_: Any, **__: Any) -> Any:
         raise _Found(self)
 
-    kept = Parser.parse_args
-    Parser.parse_args = stop  # type: ignore[method-assign]
     try:
-        main(arguments)
+        with patch.object(Parser, "parse_args", stop):
+            main(arguments)
     except _Found as found:
         parser: argparse.ArgumentParser = found.args[0]
         return parser
-    finally:
-        Parser.parse_args = kept  # type: ignore[method-assign]
     raise AssertionError(f"{main.__module__}.main reads no command line by arch.arguments.Parser")
 
 
@@ -100,7 +98,12 @@ def module_commands() -> str:
     from arch.bench import command
     from scaling import check
 
-    mains = ((check.main, []), (command.main, []), (command.main, ["--model"]), (decode_speed.main, []))
+    mains: list[tuple[Callable[..., Any], list[str]]] = [
+        (check.main, []),
+        (command.main, []),
+        (command.main, ["--model"]),
+        (decode_speed.main, []),
+    ]
     return "\n\n".join(_module(parser_of(main, arguments), arguments) for main, arguments in mains)
 
 

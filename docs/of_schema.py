@@ -118,9 +118,9 @@ def _bounded(hint: Any, about: tuple[Any, ...]) -> str:
                 told["low"] = "at least 1" if hint is int and limit.gt == 0 else f"above {limit.gt:g}"
             elif isinstance(limit, annotated_types.Ge):
                 told["low"] = f"at least {limit.ge:g}"
-            elif isinstance(limit, annotated_types.Lt) and limit.lt < 2**31:
+            elif isinstance(limit, annotated_types.Lt) and limit.lt != 2**63:  # that, and 10^18, no study comes near
                 told["high"] = f"below {limit.lt:g}"
-            elif isinstance(limit, annotated_types.Le) and limit.le < 10**9:
+            elif isinstance(limit, annotated_types.Le) and limit.le not in (10**18, 1e9):
                 told["high"] = f"at most {limit.le:,}"
     return ", ".join([type_words(hint), *told.values()])
 
