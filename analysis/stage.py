@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import RunSpec, StudySpec
 
 FIT_VERSION = 11  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 7  # of the page
+REPORT_VERSION = 8  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 

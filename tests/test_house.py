@@ -47,7 +47,7 @@ ALLOWED = {
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
     "analysis.fits": ("analysis.fits.settings", "analysis.runs", "flops.laws", "arch.errors", "data"),
     "analysis.figures": LIGHT,
-    "analysis.pages": ("analysis.figures",),
+    "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs"),

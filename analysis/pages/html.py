@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
-from markupsafe import Markup
-
-from analysis.figures.palette import name_of
+from markupsafe import Markup, escape
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 TEMPLATES = Path(__file__).parent / "templates"
 INTERVAL = re.compile(r"\[([^\[\], ]+), ([^\[\], ]+)\]")
+UNBROKEN = '<span class="nb">[\\1, \\2]</span>'
 NUMBER = re.compile(r"[-+−]?\d[\d,.]*(e[-+]?\d+)?[*%]?|-|")  # a cell without a value fits either kind of column
 
 
@@ -49,23 +48,16 @@ def render(template: Path, figures: bool, **values: Any) -> str:
     return environment.get_template(template.name).render(values, plotly=plotly) + "\n"
 
 
-def shaped(rows: Sequence[Mapping[str, str]], first_is_arch: bool = False, missing: str = "") -> Shaped:
+def shaped(rows: Sequence[Mapping[str, str]], missing: str = "") -> Shaped:
     """Columns in the order of their appearance, without those that are empty in every row. Columns of numbers, but for
-    the first, are aligned on the right. first_is_arch: the first column holds architectures."""
+    the first, are aligned on the right. An interval [a, b] is not broken over two lines."""
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if any(row.get(name) for row in rows)]
     numeric = {name: all(NUMBER.fullmatch(row.get(name, "")) for row in rows) for name in names[1:]}
-    drawn = []
+    drawn: list[list[tuple[str, bool]]] = []
     for row in rows:
         cells = [row.get(name, missing) for name in names]
-        if first_is_arch:
-            cells[0] = name_of(cells[0])
-        # an interval is not broken over two lines
-        drawn.append(
-            [
-                (INTERVAL.sub("[\\1,\u00a0\\2]", cell), numeric.get(n, False))
-                for n, cell in zip(names, cells, strict=True)
-            ]
-        )
+        texts = [Markup(INTERVAL.sub(UNBROKEN, str(escape(cell)))) for cell in cells]
+        drawn.append([(text, numeric.get(name, False)) for name, text in zip(names, texts, strict=True)])
     return Shaped([(name, numeric.get(name, False)) for name in names], drawn)
 
 

@@ -1,4 +1,4 @@
-"""What belongs under the tables of the fits, in lines: why something is no number, and how numbers came about."""
+"""The notes under the tables of the fits: why a value is missing, and how the values were estimated."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
             lines += _curvature_notes(arch, one["laws"]["loss"])
             if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
                 lines.append(
-                    f"{name_of(arch)}: the curve is steep early on: state fit.range.{arch} in the study file to leave "
-                    f"that out, from about where the two smallest sizes cross to where the largest ones end; where "
-                    f"it is convex still, it is no power law"
+                    f"{name_of(arch)}: the loss falls faster at the start of the range. To leave that part out, set "
+                    f"fit.range.{arch} in the study file, from about where the curves of the two smallest sizes cross "
+                    f"to where the curves of the largest sizes end. If the rest is still convex, it is no power law"
                 )
         misfit = one["laws"]["n_opt"].get("misfit")
         if misfit and misfit["scale"] > 1:
             lines.append(
-                f"{name_of(arch)}: the crossings scatter more than seeds explain (chance {misfit['chance']:.3f}); the "
-                f"intervals of a and b take {misfit['scale']:.2f} times the seed noise"
+                f"{name_of(arch)}: the crossings scatter more than seed noise explains (p = {misfit['chance']:.3f}); "
+                f"the intervals of a and b are computed with {misfit['scale']:.2f} times the seed noise"
             )
         for run in one["left_out"]:
-            lines.append(f"{run['run_id']}: left out, {run['state']}" + (f": {run['reason']}" if run["reason"] else ""))
+            why = f": {run['reason']}" if run["reason"] else ""
+            lines.append(f"{run['run_id']}: left out of the fits, its state is {run['state']}{why}")
     return lines + [
-        f"{one['run_id']}: rows left out, as the run cannot have written them: {one['why']}" for one in fits["skipped"]
+        f"{one['run_id']}: left out because the run cannot have written it: {one['why']}" for one in fits["skipped"]
     ]
 
 
 def crossing_notes(fits: dict[str, Any]) -> list[str]:
-    """Under the table of crossings: what weakens them."""
+    """Under the table of crossings: what makes them less certain."""
     lines = []
     for arch, law in _fitted(fits, "n_opt"):
         if law["identified"] and law["method"] == CROSSINGS:
@@ -63,16 +64,16 @@ def crossing_notes(fits: dict[str, Any]) -> list[str]:
 
 
 def method_notes(fits: dict[str, Any]) -> list[str]:
-    """How the intervals and the optimum were made."""
+    """How the intervals and the optimum were estimated."""
     lines = [interval_text(fits)]
     moved = {arch: loss.get("level_bias") for arch, loss in _fitted(fits, "loss")}
     if told := ", ".join(
         f"{name_of(arch)} {math.expm1(bias):+z.2%}" for arch, bias in moved.items() if bias is not None
     ):
         lines.append(
-            f"the lowest of several curves that chance has moved lies too low: by simulation the level of L is off by "
-            f"{told}. Its interval (beta, the band) is corrected for that, the line is not: it follows the envelope, "
-            f"and need not lie in the middle of its band"
+            f"The lowest of several noisy curves lies too low on average; by simulation this changes the level of L "
+            f"by {told}. The interval of L (of beta, and the band) is corrected for it. The line is not: it follows "
+            f"the envelope and need not lie in the middle of its band."
         )
     return [*lines, _optimum_text(fits)]
 
@@ -90,22 +91,22 @@ def _curvature_notes(arch: str, loss: dict[str, Any]) -> list[str]:
         why = "" if told["tested"] else f" ({told['reason']})"
         return [
             f"{name_of(arch)}: a pure power law does not describe this curve: its points lie "
-            f"{math.expm1(loss['off_line']):.1%} off the line; no interval and no loss by it is given{why}"
+            f"{math.expm1(loss['off_line']):.1%} off the line. The law has no interval and predicts no loss{why}"
         ]
     if not told["tested"]:
-        return [f"{name_of(arch)}: whether L(C) is a power law was not tested: {told['reason']}"]
-    seen = "none" if told["visible"] is None else f"one of {told['visible']:.2f} nats/token"
+        return [f"{name_of(arch)}: it was not tested whether L(C) is a power law: {told['reason']}"]
+    seen = "none" if told["visible"] is None else f"{told['visible']:.2f} nats/token"
     if told["found"]:
-        why = "as an irreducible loss makes it" if told["shape"] == "convex" else "which no irreducible loss makes"
+        why = "as with an irreducible loss" if told["shape"] == "convex" else "which no irreducible loss explains"
         return [
-            f"{name_of(arch)}: a pure power law does not describe this curve: it is {told['shape']}, {why} (chance of "
-            f"this under a power law: {chance(loss):.3f}), its points lie {math.expm1(loss['off_line']):.1%} off the "
-            f"line; no interval and no loss by it is given"
+            f"{name_of(arch)}: a pure power law does not describe this curve: it is {told['shape']} in log-log, {why} "
+            f"(p = {chance(loss):.3f}), and its points lie {math.expm1(loss['off_line']):.1%} off the line. The law "
+            f"has no interval and predicts no loss"
         ]
     return [
-        f"{name_of(arch)}: no bend of L(C) was found (it leans {lean(told)}, by what noise does with a chance of "
-        f"{chance(loss):.2f}); the test finds an irreducible loss of half the lowest loss in {told['power_half']:.0%} "
-        f"of such studies, and with 80% chance {seen}"
+        f"{name_of(arch)}: no bend of L(C) was found (the curve is slightly {lean(told)}, p = {chance(loss):.2f}). In "
+        f"{told['power_half']:.0%} of such studies the test finds an irreducible loss of half the lowest loss; the "
+        f"smallest one that it finds with a power of 0.8: {seen}"
     ]
 
 
@@ -114,13 +115,13 @@ def lean(told: dict[str, Any]) -> str:
 
 
 def chance(loss: dict[str, Any]) -> float:
-    """Of a bend as large to its side under a pure power law; no less than the replicates can tell."""
+    """The p-value of a bend this large to its side under a pure power law; at least what the replicates resolve."""
     p = loss["curvature"]["p_value"]
     return float(max(min(p, 1 - p), 1 / (loss["replicates"] + 1)))
 
 
 def common_lean(fits: dict[str, Any]) -> list[str]:
-    """A line where all architectures' curves lean one way, together by more than chance (Stouffer's sum, 1%)."""
+    """A line where the curves of all architectures bend the same way by more than chance (Stouffer's sum, 1%)."""
     tested = [
         one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"] and one["laws"]["loss"]["identified"]
     ]
@@ -134,41 +135,43 @@ def common_lean(fits: dict[str, Any]) -> list[str]:
     side = leans.pop()
     why = "an irreducible loss" if side == "convex" else "learning rates or budgets that suit some sizes better"
     return [
-        f"the curves of all {len(tested)} architectures lean {side} (together by a chance of {together:.1g}): {why}?"
+        f"The curves of all {len(tested)} architectures are {side} to some degree (p = {together:.1g} for all of them "
+        f"together). A possible cause: {why}."
     ]
 
 
 def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
-    """What weakens an architecture's crossings, in one line; none where nothing does."""
-    told = [
-        f"{found[key]} {what}"
-        for key, what in (
-            ("n_crossings_extrapolated", "lie beyond what was compared"),
-            ("n_crossings_disordered", "come before that of the next smaller sizes"),
-            ("n_crossings_missing", "more were not reached, which leaves the law to those that noise brought near"),
+    """What makes an architecture's crossings less certain, in one line; none where nothing does."""
+    told = []
+    if n := found["n_crossings_extrapolated"]:
+        told.append(f"{n} of {found['n_crossings']} crossings {'is' if n == 1 else 'are'} extrapolated")
+    if n := found["n_crossings_disordered"]:
+        told.append(f"{n} {'comes' if n == 1 else 'come'} at less compute than the crossing of the next smaller sizes")
+    if n := found["n_crossings_missing"]:
+        told.append(
+            f"{n} further {'pair' if n == 1 else 'pairs'} of sizes did not cross, so the law rests on the pairs that "
+            "did, which noise may have selected"
         )
-        if found[key]
-    ]
-    return [f"{name_of(arch)}: of {found['n_crossings']} crossings {', '.join(told)}"] if told else []
+    return [f"{name_of(arch)}: {'; '.join(told)}"] if told else []
 
 
 def _optimum_text(fits: dict[str, Any]) -> str:
     laws = [one["laws"]["n_opt"] for one in fits["archs"].values() if one["fitted"]]
     if not laws:
-        return "a, b: nothing was fitted"
+        return "a and b: nothing was fitted."
     method = laws[0]["method"] if fits["interval"]["seed_noise"] else laws[0]["method"].removesuffix(f", {FIELLER}")
-    return f"a, b: {method}; estimand: {laws[0]['estimand']}"
+    return f"a and b: {method}. Estimand: {laws[0]['estimand']}."
 
 
 def interval_text(fits: dict[str, Any]) -> str:
     interval = fits["interval"]
     if interval["seed_noise"] is None:
-        return f"intervals: {interval['method']}"
+        return f"Intervals: {interval['method']}."
     noise = interval["seed_noise"]
     return (
-        f"intervals: {interval['level']:.0%}; of alpha and beta: {interval['method']}, {interval['replicates']} "
-        f"replicates; estimand: {interval['estimand']}; seed noise {noise['s']:.2%} of the loss with {noise['df']} "
-        f"degrees of freedom, correlated by {noise['correlation']:.2f} along a curve over a factor e of compute"
+        f"Intervals: {interval['level']:.0%}. Those of alpha and beta: {interval['method']}, {interval['replicates']} "
+        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {noise['df']} "
+        f"degrees of freedom; along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
     )
 
 
@@ -176,10 +179,10 @@ def extrapolation_text(fits: dict[str, Any]) -> str:
     losses = [one["laws"]["loss"] for one in fits["archs"].values() if one["fitted"]]
     fitted = [loss["range"] for loss in losses if loss["identified"]]
     if not fitted:
-        return "nothing was fitted"
+        return "Nothing was fitted."
     low, high = min(r[0] for r in fitted), max(r[1] for r in fitted)
     return (
-        f"the laws of L rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP in all, those of N_opt and D_opt on "
-        f"ranges of their own (table of diagnostics); every number outside, coefficients at C = 1 FLOP included, is an "
-        f"extrapolation, and an interval over seeds does not cover its error"
+        f"The laws of L rest on {power_of_ten(low)} to {power_of_ten(high)} FLOP, those of N_opt and D_opt on ranges "
+        f"of their own (see the diagnostics). Every value outside, also a coefficient at C = 1 FLOP, is an "
+        f"extrapolation, and an interval over seeds does not cover its error."
     )

@@ -26,25 +26,28 @@ from analysis.runs import Tables
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 CURVATURE = (
-    "The quadratic term of log L in log C is 0 for a pure power law, but for the steps that a few sizes make under it, "
-    "which are taken off. What as large a term is likely by, under a pure power law, is simulated from the seed noise.",
-    "Where no bend is found the power law is not shown to hold: the power says how often a bend would have been seen.",
+    "For a pure power law the quadratic term of log L in log C is 0, apart from the steps that a few sizes make in the "
+    "envelope, which are subtracted. Its distribution under a pure power law is simulated from the seed noise.",
+    "Where no bend is found, the power law is not proven: the power says how often the test would have found a bend.",
 )
 OPTIMUM = (
-    "Where two neighbouring curves cross, the optimal size lies half way between them in log N: the crossings tell the "
-    "optimum of a continuous choice of sizes. The envelope's points, which the papers fit, take the values of the grid "
-    "of sizes alone; a line through their steps is too flat, by about 1 / k^2 for k sizes that own points.",
-    "A small chance of their scatter: the crossings lie further from a line than seed noise explains, and N_opt is no "
-    "power law here, or rates or budgets are uneven; the intervals are widened by it.",
+    "Where the curves of two neighbouring sizes cross, the optimal size lies half way between them in log N. The "
+    "crossings therefore estimate the optimum over a continuous choice of sizes. The points of the envelope, which the "
+    "papers fit, take only the sizes of the grid; a line through their steps is too flat by about 1 / k^2 for k sizes "
+    "that own points.",
+    "Where the p-value of their scatter is small, the crossings lie further from a line than seed noise explains: "
+    "N_opt is no power law here, or learning rates or training lengths do not suit all sizes alike. The intervals are "
+    "widened for it.",
 )
 DIAGNOSTICS = (
-    "a p + b = 1 holds exactly where N_opt and D_opt lie on the same points and FLOP per token grow as N^p; p = 1 "
-    "for C = 6 N D, so a + b = 1 there.",
-    "A censored point is owned by the smallest or largest size, lies inside warm-up (its smoothing window included), "
-    "or belongs to a size whose smaller rival was still ahead when its run ended or whose next larger rival has no "
-    "curve there after its warm-up: in each case another size may have been better.",
-    "The last column is how far N may stray at no visible cost: the ratio of the largest to the smallest size within "
-    "0.5% of the minimal loss, median over the uncensored points.",
+    "a p + b = 1 holds exactly where N_opt and D_opt rest on the same points and the FLOP per token grow as N^p. For "
+    "C = 6 N D, p is 1 and a + b is 1.",
+    "A censored point says nothing about the optimal size, because another size may have been better: its owner is the "
+    "smallest or the largest size, the point lies inside warm-up (its smoothing window included), a smaller size still "
+    "had the lower loss when its run ended, or the next larger size has no curve there after its warm-up.",
+    "Points left out of L(C): no size next to the optimal one has a curve at their compute.",
+    "The last column says how flat the minimum is: the ratio of the largest to the smallest size within 0.5% of the "
+    "lowest loss, median over the uncensored points.",
 )
 
 

@@ -1,4 +1,4 @@
-"""The fits as rows of text: for the terminal and for the report. Rounded here and nowhere else."""
+"""The fits as rows of text, for the terminal, the report and the notebook. Values are rounded here alone."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import math
 from typing import Any
 
 from analysis.figures.axes import power_of_ten
-from analysis.fits.laws import CURVED
+from analysis.figures.palette import name_of
 from analysis.fits.optimum import METHOD as CROSSINGS
 from analysis.report.notes import chance, lean
 
-NO_POWER_LAW = f"({CURVED})"
-NOT_SO = " (no power law)"
-MANY = 0.1  # of the replicates; from here on the cell says how many failed
+NO_POWER_LAW = " (no power law)"
+MANY = 0.1  # of the replicates: from this share on the cell says how many failed
 
 HEADINGS = {
     "arch": "architecture",
@@ -30,15 +29,15 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     rows = []
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
-            rows.append({"arch": arch} | dict.fromkeys(list(HEADINGS)[1:], "not fitted"))
+            rows.append({"arch": name_of(arch)} | dict.fromkeys(list(HEADINGS)[1:], "not fitted"))
             continue
         laws = one["laws"]
         r2 = laws["loss"]["r2"]
         rows.append(
             {
-                "arch": arch,
-                "alpha": estimate(laws["loss"], "exponent") + (f" {NO_POWER_LAW}" if laws["loss"]["curved"] else ""),
-                "beta": estimate(laws["loss"], "coef") + (NOT_SO if laws["loss"]["curved"] else ""),
+                "arch": name_of(arch),
+                "alpha": estimate(laws["loss"], "exponent") + (NO_POWER_LAW if laws["loss"]["curved"] else ""),
+                "beta": estimate(laws["loss"], "coef") + (NO_POWER_LAW if laws["loss"]["curved"] else ""),
                 "a": estimate(laws["n_opt"], "exponent"),
                 "b": estimate(laws["d_opt"], "exponent"),
                 "r2": "" if r2 is None else f"{r2:.4f}",
@@ -52,12 +51,12 @@ def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """`laws_table` for a terminal: three digits, and no coefficients."""
     rows = []
     for arch, one in fits["archs"].items():
-        row = {"architecture": arch} | dict.fromkeys(("alpha", "a (N_opt)", "b (D_opt)", "R^2", "decades"), "")
+        row = {"architecture": name_of(arch)} | dict.fromkeys(("alpha", "a (N_opt)", "b (D_opt)", "R^2", "decades"), "")
         if not one["fitted"]:
             rows.append(row | {"alpha": "not fitted"})
             continue
         loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
-        row["alpha"] = estimate(loss, "exponent", ".3f") + (NOT_SO if loss["curved"] else "")
+        row["alpha"] = estimate(loss, "exponent", ".3f") + (NO_POWER_LAW if loss["curved"] else "")
         row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
         row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
         rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})
@@ -65,24 +64,26 @@ def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
-    """a and b from the crossings of neighbouring sizes and from the envelope's points, a row an architecture."""
+    """a and b from the crossings of neighbouring sizes and from the points of the envelope, a row an architecture."""
     rows = []
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             continue
         by_method = {law["n_opt"]["method"] == CROSSINGS: law for law in (one["laws"], one["beside"])}
-        row = {"architecture": arch}
+        row = {"architecture": name_of(arch)}
         for name, is_crossings in (("crossings", True), ("envelope points", False)):
             laws = by_method[is_crossings]
             row |= {
-                f"a, {name}": estimate(laws["n_opt"], "exponent"),
-                f"b, {name}": estimate(laws["d_opt"], "exponent"),
+                f"a ({name})": estimate(laws["n_opt"], "exponent"),
+                f"b ({name})": estimate(laws["d_opt"], "exponent"),
             }
         found = one["diagnostics"]
-        row["crossings (missing)"] = f"{found['n_crossings']} ({found['n_crossings_missing']})"
-        row["extrapolated, out of order"] = f"{found['n_crossings_extrapolated']}, {found['n_crossings_disordered']}"
+        row["crossings"] = str(found["n_crossings"])
+        row["pairs without one"] = str(found["n_crossings_missing"])
+        row["extrapolated"] = str(found["n_crossings_extrapolated"])
+        row["out of order"] = str(found["n_crossings_disordered"])
         misfit = by_method[True]["n_opt"]["misfit"]
-        row["chance of their scatter"] = "" if not misfit or misfit["chance"] is None else f"{misfit['chance']:.2f}"
+        row["p of their scatter"] = "" if not misfit or misfit["chance"] is None else f"{misfit['chance']:.2f}"
         rows.append(row)
     return rows
 
@@ -94,26 +95,24 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         told = one["laws"]["loss"].get("curvature") if one["fitted"] else None
         if told is None:
             continue
-        row = {"architecture": arch}
+        row = {"architecture": name_of(arch)}
         if not told["tested"]:
             off = f"{math.expm1(one['laws']['loss']['off_line']):.1%}"
-            missed = (
-                f"does not describe this curve: its points lie {off} off the line" if told["found"] else "not tested"
-            )
-            rows.append(row | {"a pure power law": f"{missed}; {told['reason']}"})
+            missed = f"does not fit: the points lie {off} off the line" if told["found"] else "not tested"
+            rows.append(row | {"power law?": f"{missed}; {told['reason']}"})
             continue
-        verdict = f"does not describe this curve ({told['shape']})" if told["found"] else "not refuted"
+        verdict = "does not fit" if told["found"] else "not refuted"
         visible = told["visible"]
         rows.append(
             row
             | {
-                "a pure power law": verdict,
-                "it leans": lean(told),
-                "chance of as much that way": f"{chance(one['laws']['loss']):.3f}",
+                "power law?": verdict,
+                "shape in log-log": lean(told) if told["shape"] != "ragged" else "ragged",
+                "p of this bend": f"{chance(one['laws']['loss']):.3f}",
                 "quadratic term of log L": f"{told['quadratic']:+.2e}",
-                "of the envelope's steps": f"{told['steps']:+.2e}",
-                "power: irreducible loss of half the lowest": f"{told['power_half']:.2f}",
-                "irreducible loss seen with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
+                "the same of the steps (subtracted)": f"{told['steps']:+.2e}",
+                "power against an irreducible loss of half the lowest": f"{told['power_half']:.2f}",
+                "irreducible loss found with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
             }
         )
     return rows
@@ -124,17 +123,17 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     other = "envelope points" if fits["settings"]["optimum"] == "crossings" else "crossings"
     return [
         {
-            "architecture": arch,
+            "architecture": name_of(arch),
             "C": convention,
             "range of L (FLOP)": _range(one["loss"]),
-            "alpha": estimate(one["loss"], "exponent") + (f" {NO_POWER_LAW}" if one["loss"]["curved"] else ""),
-            "beta": estimate(one["loss"], "coef") + (NOT_SO if one["loss"]["curved"] else ""),
+            "alpha": estimate(one["loss"], "exponent") + (NO_POWER_LAW if one["loss"]["curved"] else ""),
+            "beta": estimate(one["loss"], "coef") + (NO_POWER_LAW if one["loss"]["curved"] else ""),
             "a": estimate(one["n_opt"], "exponent"),
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
             "b": estimate(one["d_opt"], "exponent"),
             "D_opt at C = 1": estimate(one["d_opt"], "coef"),
-            f"a, {other}": estimate(one["beside"]["n_opt"], "exponent"),
-            f"b, {other}": estimate(one["beside"]["d_opt"], "exponent"),
+            f"a ({other})": estimate(one["beside"]["n_opt"], "exponent"),
+            f"b ({other})": estimate(one["beside"]["d_opt"], "exponent"),
         }
         for arch in fits["archs"]
         for convention, archs in fits["by_convention"].items()
@@ -143,7 +142,7 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
-    """What says when not to believe a law, a row an architecture."""
+    """The diagnostics of the laws, a row an architecture."""
     rows = []
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
@@ -153,19 +152,20 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         censored, flat, ends = found["fraction_censored"], found["flatness"], found["compute_identity"]
         rows.append(
             {
-                "architecture": arch,
+                "architecture": name_of(arch),
                 "runs": str(one["n_runs"]),
                 "range of L (FLOP)": _range(one["laws"]["loss"]),
-                "loss falls over": f"{found.get('falling_decades', 0):.2f} decades",
-                "points (uncovered)": f"{found['n_points']} ({found['n_uncovered']})",
-                "not in L(C): no size near the optimal one": str(one["laws"]["loss"]["n_outside"]),
+                "loss falls over (decades)": f"{found.get('falling_decades', 0):.2f}",
+                "points of the envelope": str(found["n_points"]),
+                "without a curve": str(found["n_uncovered"]),
+                "points left out of L(C)": str(one["laws"]["loss"]["n_outside"]),
                 "censored": "" if censored is None else f"{censored:.0%}",
-                "owners: uncensored/points": ", ".join(owners),
-                "range of N_opt, D_opt": _range(one["laws"]["n_opt"]),
+                "uncensored/all points by size": ", ".join(owners),
+                "range of N_opt, D_opt (FLOP)": _range(one["laws"]["n_opt"]),
                 "a + b": _number(found["a_plus_b"]),
                 "a p + b - 1": _number(found["cost_identity"], "+.1e"),
                 "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
-                "N within 0.5% of min loss": "" if flat is None else f"x {flat:.2f}",
+                "sizes within 0.5% of the lowest loss": "" if flat is None else f"x {flat:.2f}",
             }
         )
     return rows
@@ -182,7 +182,7 @@ def estimate(law: dict[str, Any], what: str, form: str | None = None) -> str:
 
 
 def failed(law: dict[str, Any]) -> str:
-    """A mark behind an interval that many of its replicates did not give; "" where few failed."""
+    """What stands behind an interval of which many replicates could not be fitted; "" where few failed."""
     lost, total = law.get("replicates_not_identified"), law.get("replicates")
     share = lost / total if lost and total else 0.0
     if share < MANY:

@@ -11,17 +11,17 @@ from analysis.figures.palette import name_of
 from analysis.fits.verdict import MISSED
 
 ANOTHER_SIZE = {
-    "owned by the largest size": "the best there is the largest size trained; a larger one may do better",
-    "owned by the smallest size": "the best there is the smallest size trained; a smaller one may do better",
-    "a smaller size was still ahead when its run ended": "a smaller size was ahead when its run ended; trained on, it "
-    "may do better",
-    "the next larger size has no curve here, after its warm-up": "the next larger size has no curve there",
+    "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
+    "owned by the smallest size": "the best size there is the smallest one trained; a smaller one may be better",
+    "a smaller size was still ahead when its run ended": "a smaller size had the lower loss when its run ended; "
+    "trained for longer it may be better",
+    "the next larger size has no curve here, after its warm-up": "the next larger size has no curve at this compute",
 }
 
 
 def verdict_text(fits: dict[str, Any]) -> list[str]:
-    """What the study says, a sentence a line: which architecture, told apart from which, how large, on how many
-    tokens."""
+    """What the study says, a sentence a line: which architecture is best, which ones are worse by more than noise, how
+    large the best one should be, and on how many tokens it should train."""
     told = fits["verdict"]
     if told["c"] is None:
         return [f"No comparison: {told['reason']}."]
@@ -29,28 +29,31 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
     loss = _with_interval(told["archs"][best], "loss", _loss)
     is_apart = any(told["archs"][arch]["apart"] for arch in others)
-    reached = f"{where}, the largest compute that all {len(told['archs'])} architectures that were fitted reached"
+    reached = f"{where}, the largest compute that all {len(told['archs'])} fitted architectures reached"
     if not others:
-        lines = [f"{name_of(best)} alone was fitted: its loss at {where}, the largest compute it reached, is {loss}."]
+        lines = [f"{name_of(best)} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
     elif is_apart:
         lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} nats/token."]
     else:
-        noise = " by more than seed noise" if fits["interval"]["seed_noise"] is not None else ""
-        lines = [f"No architecture is told apart{noise} at {reached}; lowest: {name_of(best)}, {loss} nats/token."]
+        known = fits["interval"]["seed_noise"] is not None
+        what = "No architecture is worse than the best by more than seed noise" if known else "No architecture is best"
+        lines = [f"{what} at {reached}.", f"The lowest loss measured is that of {name_of(best)}: {loss} nats/token."]
     for apart, text in (
-        (False, "not distinguishable from it: the difference is within seed noise"),
-        (True, "worse by more than seed noise"),
+        (False, f"not distinguishable from {name_of(best)}: the difference is within seed noise"),
+        (True, f"worse than {name_of(best)} by more than seed noise"),
     ):
         if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["apart"] is apart]):
             lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
     if others and fits["interval"]["seed_noise"] is None:
-        lines.append("No size was trained with two seeds: whether the differences are more than chance is not known.")
+        lines.append("No size was trained with more than one seed, so every difference may be chance.")
     at = told["archs"][best]["predictions"][0]
     if at["n_opt"]["value"] is None:
         lines.append(f"The optimal size of {name_of(best)} is not identified: {at['n_opt']['reason']}.")
     else:
         n, d = (_predicted(at[part], _count) for part in ("n_opt", "d_opt"))
-        lines.append(f"The optimal size of {name_of(best)} there is N = {n} parameters, on D = {d} tokens.")
+        lines.append(
+            f"At this compute the optimal {name_of(best)} has N = {n} parameters and trains on D = {d} tokens."
+        )
     return lines
 
 
@@ -61,11 +64,11 @@ def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         apart = {True: "yes", False: "no", None: "not known"}[one["apart"]]
         rows.append(
             {
-                "architecture": arch,
-                "loss there": _with_interval(one, "loss", _loss),
-                "above the best": "" if arch == told["best"] else _difference(one),
-                "more than noise": "" if arch == told["best"] else apart,
-                "by the size": f"{one['size']}, {_count(one['n_tokens'])} tokens",
+                "architecture": name_of(arch),
+                "loss at this C": _with_interval(one, "loss", _loss),
+                "above the lowest": "" if arch == told["best"] else _difference(one),
+                "more than seed noise": "" if arch == told["best"] else apart,
+                "best size, tokens seen": f"{one['size']}, {_count(one['n_tokens'])}",
             }
         )
     return rows
@@ -75,7 +78,7 @@ def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """N_opt, D_opt and loss by the laws, at the common compute and at the end of each architecture's own range."""
     return [
         {
-            "architecture": arch,
+            "architecture": name_of(arch),
             "C (FLOP)": power_of_ten(at["c"]),
             "N_opt": _predicted(at["n_opt"], _count),
             "D_opt (tokens)": _predicted(at["d_opt"], _count),
@@ -91,10 +94,11 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
     told, noise, lines = fits["verdict"], fits["interval"]["seed_noise"], []
     archs = told["archs"]
     if noise is not None and archs:
-        more = "; differences hold for all pairs at once" if len(archs) > 1 else ""
+        more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
         lines.append(
-            f"Intervals: {told['level']:.0%}, over other seeds alone (noise {noise['s']:.2%} of the loss, "
-            f"{noise['df']} degrees of freedom){more}. Other text, learning rates or budgets may change the order."
+            f"Intervals: {told['level']:.0%}. They cover other seeds alone (seed noise: {noise['s']:.2%} of the loss, "
+            f"{noise['df']} degrees of freedom).{more} Other text, learning rates or training lengths may change the "
+            f"order."
         )
     alike: dict[str, list[str]] = {}
     for arch, one in archs.items():
@@ -102,12 +106,18 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
             alike.setdefault(text, []).append(name_of(arch))
     lines += [f"{_listed(found)}: {text}." for text, found in alike.items()]
     if archs and fits["settings"]["loss"] == "train_smoothed":
-        lines.append("A smoothed curve ends half its window before its run does, so C is below what the runs spent.")
+        lines.append(
+            "A smoothed curve ends half a smoothing window before its run, so this C is less than the runs used."
+        )
     parts = [at[part] for one in archs.values() for at in one["predictions"] for part in ("n_opt", "d_opt", "loss")]
     if any((part["beyond"] or 1) > 1 for part in parts):
-        lines.append("~: beyond the compute that the law rests on; no interval covers the error of that.")
+        lines.append(
+            "~: extrapolated beyond the range that the law was fitted to; no interval covers the error of this."
+        )
     if any(part["value"] is not None and part["interval"] is None for part in parts) and noise is not None:
-        lines.append("No interval for a line outside of its points, nor where too many replicates gave none.")
+        lines.append(
+            "A law of L has no interval where it is extrapolated, nor where too many replicates could not be fitted."
+        )
     for arch, fitted in fits["archs"].items():
         if not fitted["fitted"]:
             lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
@@ -123,9 +133,9 @@ def _another_size(one: dict[str, Any]) -> str | None:
     if one["censored"] is None or one["censored"] not in ANOTHER_SIZE:
         return None
     if one["n_sizes"] == 1:
-        return "only one size was trained, so nothing tells which is best"
+        return "only one size was trained, so the best size is not known"
     if one["n_rivals"] == 0:
-        return f"only {one['size']} was trained that far, so nothing tells whether it is the best size there"
+        return f"only the size {one['size']} was trained that far, so the best size there is not known"
     return ANOTHER_SIZE[one["censored"]]
 
 

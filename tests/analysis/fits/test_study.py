@@ -89,7 +89,7 @@ def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
     row = laws_table(fits)[0]
     assert row["a"] == row["b"] == "not identified"
     assert any("a, b not identified: 2 pairs cross" in line for line in notes(fits))
-    assert any("whether L(C) is a power law was not tested" in line for line in notes(fits))
+    assert any("it was not tested whether L(C) is a power law" in line for line in notes(fits))
     assert {entry["a"] for entry in conventions_table(fits)} == {"not identified"}
 
 
@@ -113,17 +113,17 @@ def test_the_papers_way(tmp_path: Path) -> None:
     assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["beside"]["n_opt"]["n_points"]
     assert found["laws"]["loss"]["steps"] == 0 and ours["laws"]["loss"]["steps"] > 0
     row = optimum_table(papers)[0]
-    assert conventions_table(papers)[0]["a, crossings"] != "not identified"
-    assert row["a, envelope points"] == laws_table(papers)[0]["a"] != row["a, crossings"]
+    assert conventions_table(papers)[0]["a (crossings)"] != "not identified"
+    assert row["a (envelope points)"] == laws_table(papers)[0]["a"] != row["a (crossings)"]
 
 
 def test_without_seeds_nothing_is_tested_and_no_interval_is_named(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     fits = fit_study(load_tables(tmp_path, runs), settings())
     told = "\n".join(notes(fits))
-    assert "whether L(C) is a power law was not tested: there are no replicate seeds" in told
+    assert "it was not tested whether L(C) is a power law: there are no replicate seeds" in told
     assert "Fieller" not in told
-    assert curvature_table(fits)[0]["a pure power law"].startswith("not tested")
+    assert curvature_table(fits)[0]["power law?"].startswith("not tested")
 
 
 def test_a_lean_that_all_architectures_share_is_told(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_lean_that_all_architectures_share_is_told(tmp_path: Path) -> None:
     losses = [one["laws"]["loss"] for one in fits["archs"].values()]
     for loss, p in zip(losses, (0.06, 0.08, 0.1), strict=True):
         loss["curvature"] |= {"tested": True, "found": False, "shape": None, "p_value": p}
-    assert any(line.startswith("the curves of all 3 architectures lean convex") for line in notes(fits))
+    assert any(line.startswith("The curves of all 3 architectures are convex to some degree") for line in notes(fits))
     losses[0]["curvature"]["p_value"] = 0.94  # one leans the other way
-    assert not any("lean convex" in line for line in notes(fits))
+    assert not any("are convex" in line for line in notes(fits))
 
 
 def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None:
@@ -151,10 +151,11 @@ def test_a_curve_that_is_no_power_law_is_told_everywhere(tmp_path: Path) -> None
     loss = fits["archs"]["tnl"]["laws"]["loss"]
     assert loss["curvature"]["shape"] == "convex" and loss["curvature"]["reason"] == CURVED
     assert loss["interval"] is None and loss["band"] is None
-    assert laws_table(fits)[0]["alpha"].endswith(f"({CURVED})")
-    assert curvature_table(fits)[0]["a pure power law"] == "does not describe this curve (convex)"
+    assert laws_table(fits)[0]["alpha"].endswith(" (no power law)")
+    assert curvature_table(fits)[0]["power law?"] == "does not fit"
+    assert curvature_table(fits)[0]["shape in log-log"] == "convex"
     assert any(f"TNL: {CURVED}: it is convex" in line for line in notes(fits))
-    assert all(row["alpha"].endswith(f"({CURVED})") for row in conventions_table(fits))
+    assert all(row["alpha"].endswith(" (no power law)") for row in conventions_table(fits))
     assert fits["archs"]["tnl"]["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.02)
 
 
@@ -173,7 +174,7 @@ def test_all_ranges_that_are_told_are_those_of_the_laws(tmp_path: Path) -> None:
         assert found["range of L (FLOP)"] == told
         assert conventions_table(fits)[0]["range of L (FLOP)"] == told
         assert f"rest on {told.replace(' – ', ' to ')} FLOP" in extrapolation_text(fits)
-        assert float(found["loss falls over"].split()[0]) <= float(laws_table(fits)[0]["decades"])
+        assert float(found["loss falls over (decades)"]) <= float(laws_table(fits)[0]["decades"])
         assert fits["by_convention"]["exact"]["tnl"]["range"][0] == one["range"][0]
 
 
@@ -182,7 +183,7 @@ def test_the_bias_of_the_level_is_told(tmp_path: Path) -> None:
     fits = fit_study(load_tables(tmp_path, runs), settings())
     loss = fits["archs"]["tnl"]["laws"]["loss"]
     assert loss["level_bias"] < -0.001
-    assert any(f"level of L is off by TNL {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
+    assert any(f"changes the level of L by TNL {math.expm1(loss['level_bias']):+.2%}." in line for line in notes(fits))
 
 
 def test_without_replicate_seeds_there_is_no_interval(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_runs_that_are_not_done_are_left_out_and_told(tmp_path: Path) -> None:
         assert not fits["archs"][arch]["fitted"]
         assert "no usable run" in fits["archs"][arch]["reason"]
     told = "\n".join(notes(fits))
-    assert f"{runs[-1]}: left out, failed: loss is nan at step 9" in told
+    assert f"{runs[-1]}: left out of the fits, its state is failed: loss is nan at step 9" in told
     assert "HGRN2: not fitted: no usable run" in told
     assert laws_table(fits)[-1]["alpha"] == "not fitted"
 
@@ -300,7 +301,10 @@ def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
     runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
     fits = fit_study(load_tables(tmp_path, runs), settings())
     assert fits["archs"]["tnl"]["n_runs"] == 5
-    assert f"{runs[-1]}: left out, done: it lacks more tokens than fit.smoothing_tokens" in notes(fits)
+    assert (
+        f"{runs[-1]}: left out of the fits, its state is done: it lacks more tokens than fit.smoothing_tokens"
+        in notes(fits)
+    )
 
 
 def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:

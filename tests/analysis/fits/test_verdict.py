@@ -67,15 +67,15 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     assert first["n_opt"]["interval"][0] < n < first["n_opt"]["interval"][1]
 
     lines = "\n".join(verdict_text(fits))
-    assert (
-        lines.startswith("HGRN2 has the lowest loss at C = ")
-        and "that all 3 architectures that were fitted reached" in lines
-    )
-    assert "LLaMA is not distinguishable from it: the difference is within seed noise." in lines
-    assert "TNL is worse by more than seed noise." in lines and "The optimal size of HGRN2 there is N = " in lines
+    assert lines.startswith("HGRN2 has the lowest loss at C = ") and "that all 3 fitted architectures reached" in lines
+    assert "LLaMA is not distinguishable from HGRN2: the difference is within seed noise." in lines
+    assert "TNL is worse than HGRN2 by more than seed noise." in lines
+    assert "At this compute the optimal HGRN2 has N = " in lines
     rows = comparison_table(fits)
-    assert [row["more than noise"] for row in rows] == ["", "no", "yes"] and "+3.0% [" in rows[2]["above the best"]
-    assert {row["architecture"] for row in prediction_table(fits)} == {"hgrn2", "llama", "tnl"}
+    assert [row["more than seed noise"] for row in rows] == ["", "no", "yes"] and "+3.0% [" in rows[2][
+        "above the lowest"
+    ]
+    assert {row["architecture"] for row in prediction_table(fits)} == {"HGRN2", "LLaMA", "TNL"}
     monkeypatch.setattr("arch.tables.print_width", lambda: 100)
     printed = show_laws(fits)
     assert max(map(len, printed.splitlines())) <= 100 and lines.splitlines()[1] in printed
@@ -85,8 +85,11 @@ def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
     fits = study_of(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
     assert [one["apart"] for one in fits["verdict"]["archs"].values()] == [None, None]
     assert fits["verdict"]["archs"]["tnl"]["interval"] is None
-    assert any("whether the differences are more than chance is not known" in line for line in verdict_text(fits))
-    assert comparison_table(fits)[1]["more than noise"] == "not known" and "[" not in prediction_table(fits)[0]["N_opt"]
+    assert any("every difference may be chance" in line for line in verdict_text(fits))
+    assert (
+        comparison_table(fits)[1]["more than seed noise"] == "not known"
+        and "[" not in prediction_table(fits)[0]["N_opt"]
+    )
 
 
 def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None:
@@ -96,11 +99,11 @@ def test_what_is_not_identified_stays_so_with_its_reason(tmp_path: Path) -> None
     fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=20_000))
     assert any(line.startswith("LLaMA is not compared: no usable run") for line in verdict_notes(fits))
     lines = verdict_text(fits)
-    assert lines[0].startswith("TNL alone was fitted: its loss at C = ")
+    assert lines[0].startswith("TNL alone was fitted. At C = ")
     assert "is not identified: " in lines[-1] and "3 are needed" in lines[-1]
     assert prediction_table(fits)[0]["N_opt"] == "not identified"
     assert short_laws_table(fits)[-1]["a (N_opt)"] == "not identified"
-    told = "TNL: only 55k was trained that far, so nothing tells whether it is the best size there."
+    told = "TNL: only the size 55k was trained that far, so the best size there is not known."
     assert told in verdict_notes(fits)
 
 
@@ -112,23 +115,23 @@ def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> No
         told[name] = said_of(judge({"tnl": curves}, {"tnl": one}, None, 0.95))
     early = replace(small, log_c=small.log_c[:1], log_loss=small.log_loss[:1])
     told["alone"] = said_of(judge({"tnl": [early, large]}, {"tnl": one}, None, 0.95))
-    assert "TNL: the best there is the largest size trained; a larger one may do better." in told["both"]
-    assert "TNL: only one size was trained, so nothing tells which is best." in told["one"]
-    assert "TNL: only 55k was trained that far, so nothing tells whether it is the best size there." in told["alone"]
-    assert not any("may do better" in line for line in [*told["one"], *told["alone"]])
+    assert "TNL: the best size there is the largest one trained; a larger one may be better." in told["both"]
+    assert "TNL: only one size was trained, so the best size is not known." in told["one"]
+    assert "TNL: only the size 55k was trained that far, so the best size there is not known." in told["alone"]
+    assert not any("may be better" in line for line in [*told["one"], *told["alone"]])
 
 
 def said_of(verdict: dict[str, Any]) -> list[str]:
     settings, interval = {"loss": "train_smoothed"}, {"seed_noise": None}
     told = verdict_notes({"verdict": verdict, "interval": interval, "settings": settings, "archs": {}})
-    assert any("ends half its window before its run does" in line for line in told)
+    assert any("ends half a smoothing window before its run" in line for line in told)
     return told
 
 
 def test_architectures_that_are_not_told_apart_have_no_winner(tmp_path: Path) -> None:
-    first = verdict_text(study_of(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))[0]
-    assert first.startswith("No architecture is told apart by more than seed noise at C = ")
-    assert "; lowest: HGRN2, " in first and "has the lowest loss" not in first
+    first, second, *_ = verdict_text(study_of(tmp_path, {"tnl": 0.001, "hgrn2": 0.0}))
+    assert first.startswith("No architecture is worse than the best by more than seed noise at C = ")
+    assert "HGRN2" not in first and second.startswith("The lowest loss measured is that of HGRN2: ")
 
 
 def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
@@ -148,11 +151,11 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
         assert (at["loss"]["value"], at["loss"]["reason"]) == (None, missed)
     assert {row["loss by the law"] for row in prediction_table(fits)} == {missed}
     assert laws_table(fits)[0]["beta"].endswith("(no power law)")
-    advice = "TNL: the curve is steep early on: state fit.range.tnl in the study file"
+    advice = "TNL: the loss falls faster at the start of the range. To leave that part out, set fit.range.tnl"
     assert any(line.startswith(advice) for line in law_notes(fits))
     stated = fit_study(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
     assert all(at["loss"]["value"] for at in stated["verdict"]["archs"]["tnl"]["predictions"])
-    assert not any("steep early on" in line for line in law_notes(stated))
+    assert not any("falls faster at the start" in line for line in law_notes(stated))
 
 
 def test_no_compute_that_all_reached(tmp_path: Path) -> None:

@@ -6,18 +6,23 @@ from analysis.pages.html import render, shaped
 
 PAGE = """{% extends "page.html.j2" %}{% from "parts.html.j2" import table with context %}
 {% block title %}{{ name }}{% endblock %}
-{% block body %}{{ table(rows, first_is_arch=true, bad=bad) }}{% endblock %}"""
+{% block body %}{{ table(rows, bad=bad) }}{% endblock %}"""
 
 
 def test_columns_of_numbers_stand_on_the_right_and_empty_ones_go() -> None:
     rows = [
-        {"arch": "tnl", "loss": "1.25", "a": "0.5 [0.4, 0.6]", "share": "−3.2%", "why": ""},
+        {"arch": "TNL", "loss": "1.25", "a": "0.5 [0.4, 0.6]", "share": "−3.2%", "why": ""},
         {"arch": "hgrn2", "loss": "1,234.5", "a": "not identified", "share": "12.0*"},
         {"arch": "llama", "loss": "-", "share": "1.2e+16*", "why": ""},
     ]
-    found = shaped(rows, first_is_arch=True, missing="none")
+    found = shaped(rows, missing="none")
     assert found.heads == [("arch", False), ("loss", True), ("a", False), ("share", True)]
-    assert found.rows[0] == [("TNL", False), ("1.25", True), ("0.5 [0.4,\u00a00.6]", False), ("−3.2%", True)]
+    assert found.rows[0] == [
+        ("TNL", False),
+        ("1.25", True),
+        ('0.5 <span class="nb">[0.4, 0.6]</span>', False),
+        ("−3.2%", True),
+    ]
     assert found.rows[2][2] == ("none", False)
 
 

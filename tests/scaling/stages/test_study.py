@@ -67,7 +67,7 @@ def test_one_command_does_it_all(studied):
     # what people see, not on a terminal: plain lines, the table of laws, the path of the report
     assert "\r" not in result.stdout and "\x1b" not in result.stdout
     assert all(f"{run_id}: done, step 30/30, loss " in result.stdout for run_id in RUNS)
-    assert "4/4 runs" in result.stdout and "No architecture is told apart at C = " in result.stdout
+    assert "4/4 runs" in result.stdout and "No architecture is best at C = " in result.stdout
     assert result.stdout.rstrip().endswith(f"report: {home / 'report' / 'index.html'}")
 
 
@@ -78,9 +78,7 @@ def test_running_it_again_is_quick_and_writes_nothing(studied):
     (result,) = results
     assert result.returncode == 0
     assert content(folder) == before
-    assert (
-        "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is told apart at C = " in result.stdout
-    )
+    assert "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is best at C = " in result.stdout
 
 
 def test_a_variant_lies_beside_its_original(studied):
