@@ -56,7 +56,7 @@ def shaped(rows: Sequence[Mapping[str, str]], missing: str = "") -> Shaped:
     drawn: list[list[tuple[str, bool]]] = []
     for row in rows:
         cells = [row.get(name, missing) for name in names]
-        texts = [Markup(INTERVAL.sub(UNBROKEN, str(escape(cell)))) for cell in cells]
+        texts = [Markup(INTERVAL.sub(UNBROKEN, str(escape(cell)).replace(" – ", "\u00a0– "))) for cell in cells]
         drawn.append([(text, numeric.get(name, False)) for name, text in zip(names, texts, strict=True)])
     return Shaped([(name, numeric.get(name, False)) for name in names], drawn)
 

@@ -142,11 +142,11 @@ def common_lean(fits: dict[str, Any]) -> list[str]:
 
 def _crossings_note(arch: str, found: dict[str, Any]) -> list[str]:
     """What makes an architecture's crossings less certain, in one line; none where nothing does."""
-    told = []
+    told, total = [], found["n_crossings"]
     if n := found["n_crossings_extrapolated"]:
-        told.append(f"{n} of {found['n_crossings']} crossings {'is' if n == 1 else 'are'} extrapolated")
+        told.append(f"{n} of {total} crossings {'is' if n == 1 else 'are'} extrapolated")
     if n := found["n_crossings_disordered"]:
-        told.append(f"{n} {'comes' if n == 1 else 'come'} at less compute than the crossing of the next smaller sizes")
+        told.append(f"{n} of {total} {'lies' if n == 1 else 'lie'} at less compute than that of the next smaller sizes")
     if n := found["n_crossings_missing"]:
         told.append(
             f"{n} further {'pair' if n == 1 else 'pairs'} of sizes did not cross, so the law rests on the pairs that "

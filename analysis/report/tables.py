@@ -110,7 +110,7 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "shape in log-log": lean(told) if told["shape"] != "ragged" else "ragged",
                 "p of this bend": f"{chance(one['laws']['loss']):.3f}",
                 "quadratic term of log L": f"{told['quadratic']:+.2e}",
-                "the same of the steps (subtracted)": f"{told['steps']:+.2e}",
+                "quadratic term of the steps (subtracted)": f"{told['steps']:+.2e}",
                 "power against an irreducible loss of half the lowest": f"{told['power_half']:.2f}",
                 "irreducible loss found with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
             }
