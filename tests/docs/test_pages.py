@@ -2,12 +2,16 @@
 
 import os
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 from docs.generate import REFRESH, generated_pages, page
+from scaling.cli.flops import app as flops_app
+from scaling.cli.main import app as scaling_app
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = {".git", ".venv", "out", "build", "dist", "node_modules"}
@@ -96,3 +100,28 @@ def test_every_dependency_has_its_reason():
     names = {re.split(r"[<>=\[;]", one)[0].strip() for one in wanted} - {"linear-scaling"}
     told = set(re.findall(r"[\w-]+", (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")))
     assert names <= told
+
+
+def commands_of(path):
+    """The command lines of `scaling` and `flops` in a page's blocks of code, as words."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        found = re.match(r"(?:    |\$ )?(?:\.venv/bin/)?((?:scaling|flops) .*)", line)
+        if found and (line.startswith(("    ", "$ ")) or path.name == "ADDING.md"):
+            yield shlex.split(found[1].partition("  #")[0].partition(" > ")[0].partition(" | ")[0])
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if list(commands_of(path))], ids=lambda path: path.name)
+def test_commands_in_pages_are_those_there_are(path):
+    apps = {"scaling": get_command(scaling_app), "flops": get_command(flops_app)}
+    wrong = []
+    for words in commands_of(path):
+        command, rest = apps[words[0]], words[1:]
+        while hasattr(command, "commands") and not rest[0].startswith("-"):
+            known = command.commands.get(rest[0]) or command.commands.get("study")  # `scaling eval STUDY`
+            if known is None:
+                wrong.append(f"{' '.join(words)}: no such command")
+                break
+            command, rest = known, rest[1:] if rest[0] in command.commands else rest
+        options = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
+        wrong += [f"{' '.join(words)}: {word}" for word in rest if word.startswith("--") and word not in options]
+    assert not wrong
