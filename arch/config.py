@@ -93,7 +93,7 @@ class ModelConfig:
     `norm`, `gate_rank`, `tpe_dim`, `tpe_context`, `ssm_state` and `dt_rank` may be left None; their values are then
     filled in at construction, so a ModelConfig never holds an unresolved field (the last three stay None where they
     mean nothing).
-    Mamba has no channel mixer and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that
+    Mamba has no MLP and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that
     contradict each other or mean nothing to the architecture. Each ablation is one field; its default is the model of
     the paper. What a choice means is written in the mixer that reads it.
     """
@@ -119,7 +119,7 @@ class ModelConfig:
     value_activation: bool = False  # TNL, cosFormer2: silu on v, as the authors' later code has it and no paper
     decay_slopes: str = "paper"  # TNL: paper: they follow from the number of heads | fixed: the fastest does not
     theta_learned: bool = True  # cosFormer2: angles of LRPE are parameters; False: they stay where they start
-    lrpe: str = "full"  # cosFormer2: full: all channels turn; half: the first half of a head, the same in each head
+    lrpe: str = "full"  # cosFormer2: full: all channels rotate; half: the first half of a head, the same in each head
     lower_bound: str = "increasing"  # HGRN's forget gates: increasing with depth | off | random | decreasing | only
     input_gate: str = "tied"  # HGRN: tied: 1 - f | own: a projection and sigmoid of its own | none
     output_gate: bool = True  # HGRN

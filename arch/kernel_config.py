@@ -106,7 +106,7 @@ class DecayConfig:
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
     arch: str | None  # as in GatedConfig
-    bulk: bool | None = None  # whether the kernels for Hopper run (`decay_by_hopper`); None: where they can
+    tma: bool | None = None  # whether the kernels for Hopper run (`decay_by_hopper`); None: where they can
 
     @property
     def target(self) -> dict[str, Any]:
@@ -137,8 +137,8 @@ def decay_config(key_dim: int, value_dim: int, exact: bool) -> DecayConfig:
 def decay_by_hopper(config: DecayConfig, key_dim: int, value_dim: int, exact: bool, hopper: bool) -> bool:
     """Whether the kernels for Hopper run (attend_hopper.py; no angles): bf16, at the widths they were checked at. Their
     sizes are fixed there; of the config they use chunk, tile, key_tile and segments."""
-    if config.bulk is not None:
-        return config.bulk
+    if config.tma is not None:
+        return config.tma
     return {key_dim, value_dim} <= {64, 128} and hopper and not exact
 
 
@@ -174,7 +174,7 @@ class RotaryConfig:
     registers: int | None  # of a thread of the gradients, at most; None: the compiler's choice
     segments: int  # 0: as many as the number of programs asks for
     arch: str | None  # as in GatedConfig
-    runs: bool  # without decays: four sequential runs (rotary_hopper.py) instead of states of every chunk
+    sequential: bool  # without decays: four sequential runs (rotary_hopper.py) instead of states of every chunk
     gluon: bool  # that over values by rotary_hopper_values_gluon.py
 
     @property
@@ -200,7 +200,7 @@ def rotary_config(key_dim: int, value_dim: int, exact: bool, hopper: bool, gluon
         registers=None if exact or wide else 168,
         segments=0,
         arch=None if own else "sm80",
-        runs=own,
+        sequential=own,
         gluon=own and gluon,
     )
     return replace(rules, **_override) if _override else rules
@@ -236,16 +236,16 @@ def state_segments(config: GatedConfig, rows: int, key_dim: int, value_dim: int,
 
 @dataclass(frozen=True)
 class ScanConfig:
-    """Of a program of `scan`: its channels, and the pieces of `rows` rows that it holds at a time, forward and
+    """Of a program of `scan`: its channels, and the blocks of `rows` rows that it holds at a time, forward and
     backward."""
 
     channels: int
-    rows: int  # the forward stores a state for each piece of as many
-    pieces: tuple[int, int]
+    rows: int  # the forward stores a state for each block of as many
+    blocks: tuple[int, int]
     per_thread: int  # channels of a thread
 
     def warps(self, direction: int) -> int:
-        return max(1, self.pieces[direction] * self.channels // (32 * self.per_thread))
+        return max(1, self.blocks[direction] * self.channels // (32 * self.per_thread))
 
 
 def scan_config(batch: int, width: int, parts: int) -> ScanConfig:
@@ -260,7 +260,7 @@ def scan_config(batch: int, width: int, parts: int) -> ScanConfig:
 def scan_states(length: int, batch: int, width: int, parts: int) -> int:
     """How many states of a channel the forward pass of `scan` stores for the backward pass."""
     config = scan_config(batch, width, parts)
-    return -(-length // (config.pieces[0] * config.rows)) * config.pieces[0]
+    return -(-length // (config.blocks[0] * config.rows)) * config.blocks[0]
 
 
 @dataclass(frozen=True)

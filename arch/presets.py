@@ -123,7 +123,7 @@ def _hgrn1(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
     d_ffn = 8 * round((layer - mixer) / (3 * cfg.d_model) / 8)
     if d_ffn < 8:
         raise InputError(
-            f"model.expansion={cfg.expansion} with expand_ratio={cfg.expand_ratio} leaves a layer no channel mixer: "
+            f"model.expansion={cfg.expansion} with expand_ratio={cfg.expand_ratio} leaves a layer no MLP: "
             f"its mixer has {mixer:,} parameters, a whole layer of the other architectures {layer:,}; give "
             f"model.d_ffn, a smaller ratio or another expansion"
         )
@@ -131,7 +131,7 @@ def _hgrn1(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[st
 
 
 def _mamba(size: str, shape: dict[str, Any], share: int) -> dict[str, Any]:
-    """No channel mixer, so more layers: 3 where others have 2, twice as many at the paper's sizes.
+    """No MLP, so more layers: 3 where others have 2, twice as many at the paper's sizes.
 
     Heads are d (tiny) or 64 of the inner stream's 2 d channels; a tiny model's state is d / `share`.
     """

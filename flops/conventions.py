@@ -38,7 +38,7 @@ SOFTMAX_MASKED = "mixer.softmax.masked"
 def _paper(cfg: ModelConfig, context: int, sequences: int) -> Lines:
     """72 l d^2 (...): table 1, divided by the b n tokens of its training step.
 
-    Without embedding and head; the channel mixer counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
+    Without embedding and head; the MLP counts as g = 8d/3 whatever d_ffn is; LLaMA's softmax is the full
     square; cosFormer2's TPE is left out. h is the configuration's head count (d/128 in the paper's models).
     """
     return paper_forward(cfg, context)

@@ -1,6 +1,6 @@
 """One entry per architecture: its parameters, its matrix products and the paper's closed form.
 
-Everything an architecture adds to the counts stands here; embedding, channel mixer, block norms and head are the same
+Everything an architecture adds to the counts stands here; embedding, MLP, block norms and head are the same
 for all and stand in params.py and forward.py, the products of the sequence operations in cores.py. Source of the
 shapes: Scaling Laws for Linear Complexity Language Models (Shen et al. 2024), section 2 and appendix A.1; of HGRN1's
 expansions: HGRN2, table 2.

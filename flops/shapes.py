@@ -140,7 +140,7 @@ def configuration(
         if name in fields and name in given and fields[name] != given[name]:
             raise InputError(f"--set {name}={fields[name]} and {option} {given[name]}: leave one out")
     if "d_ffn" in given and not entry_of(arch).channel_mixer:
-        raise InputError(f"--ffn: {arch} has no channel mixer: leave it out")
+        raise InputError(f"--ffn: {arch} has no MLP: leave it out")
     given = fields | given
     shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & given.keys()
     if size is not None:

@@ -22,7 +22,7 @@ from .registry import entry_of
 from .shapes import SMALL, every_arch, grid_shape, grid_widths
 
 MOST_WIDTH = 131_072
-# Width over layers. The paper's presets have 39 to 128. Without a channel mixer a model has twice the layers.
+# Width over layers. The paper's presets have 39 to 128. Without an MLP a model has twice the layers.
 ASPECT = (32.0, 160.0)
 MATCH_ASPECT = 2.0  # a match is at most so much wider or deeper, for its layers, than what it is matched to
 # Small models are deeper for their width: the tiny presets have 8 to 64. The range's lower end, up to such a width.
@@ -68,7 +68,7 @@ def aspect_of(text: str) -> tuple[float, float]:
 
 
 def default_aspect(arch: str) -> tuple[float, float]:
-    """ASPECT; half of it for an architecture without a channel mixer."""
+    """ASPECT; half of it for an architecture without an MLP."""
     return ASPECT if entry_of(arch).channel_mixer else (ASPECT[0] / 2, ASPECT[1] / 2)
 
 
@@ -167,8 +167,8 @@ def matches(
     """For every architecture ("params" | "flops", its closest match to `target`): in non-embedding parameters, and in
     training FLOP per token under `convention`, at its vocabulary, context and rows of a chunk.
 
-    Width over layers stays within a factor of 2 of its own (or in `aspect`); where one of the two has no channel
-    mixer, of half or twice that.
+    Width over layers stays within a factor of 2 of its own (or in `aspect`); where one of the two has no gated
+    MLP, of half or twice that.
     """
     same = {"vocab_size": target.vocab_size, "context_length": target.context_length}
     same |= {"tie_embeddings": target.tie_embeddings, "chunk_size": target.chunk_size}

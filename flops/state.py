@@ -16,7 +16,7 @@ def decode_state(cfg: ModelConfig, n_tokens: int | None = None, activation_bytes
 
     recurrent: numbers in the states of sequence operations, kept in fp32; activations: numbers kept as they came, in
     the activations' dtype of `activation_bytes` (LLaMA's keys and values, the inputs of Mamba's convolution); bytes: of
-    both and of the position counter. What arch.model.state.DecodeState holds, without padding.
+    both and of the position counter. What arch.model.cache.DecodeCache holds, without padding.
     Raises InputError for arguments that are no positive integers, and an architecture whose costs tell no state.
     """
     n_tokens = cfg.context_length if n_tokens is None else n_tokens

@@ -108,28 +108,28 @@ def check_batch(arch: str) -> None:
 
 
 def check_state(arch: str) -> None:
-    """Reading in pieces with a carried state, token by token too, is reading at once; the state does not grow."""
+    """Reading in pieces with a cache, token by token too, is reading at once; the cache does not grow."""
     model, ids = moved_model(arch), random_ids(2, LENGTH)
     with torch.no_grad():
-        whole, state, sizes, read = model(input_ids=ids).logits, None, [], 0
+        whole, cache, sizes, read = model(input_ids=ids).logits, None, [], 0
         for size in (33, 1, 1, 1, 32, 2):
-            out = model(input_ids=ids[:, read : read + size], state=state, keep_state=True)
-            close(out.logits, whole[:, read : read + size], f"tokens {read} .. {read + size - 1} after a state")
-            state, read = out.state, read + size
-            sizes.append(state.n_bytes)
-    grows = mixer_of(arch).reads_history
-    assert grows or len(set(sizes)) == 1, f"the state grows: {sizes} bytes"
+            out = model(input_ids=ids[:, read : read + size], cache=cache, use_cache=True)
+            close(out.logits, whole[:, read : read + size], f"tokens {read} .. {read + size - 1} after a cache")
+            cache, read = out.cache, read + size
+            sizes.append(cache.n_bytes)
+    grows = mixer_of(arch).has_kv_cache
+    assert grows or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
 
 
 def check_state_size(arch: str) -> None:
-    """flops.decode_state is the state's size in fp32, where the costs tell one."""
+    """flops.decode_state is the cache's size in fp32, where the costs tell one."""
     if entry_of(arch).state is None:
         return
     config = preset(arch, SIZE)
     with torch.no_grad():
-        state = build_model(config, seed=0)(input_ids=random_ids(1, LENGTH), keep_state=True).state
-    counted, real = decode_state(config, LENGTH)["bytes"], state.n_bytes
-    assert counted == real, f"flops counts {counted:,} bytes, the model's state has {real:,}"
+        cache = build_model(config, seed=0)(input_ids=random_ids(1, LENGTH), use_cache=True).cache
+    counted, real = decode_state(config, LENGTH)["bytes"], cache.n_bytes
+    assert counted == real, f"flops counts {counted:,} bytes, the model's cache has {real:,}"
 
 
 def check_packing(arch: str) -> None:
@@ -144,33 +144,33 @@ def check_packing(arch: str) -> None:
 
 
 def check_padding(arch: str) -> None:
-    """Padding at either end of a row changes no logit, and on the left no state."""
+    """Padding at either end of a row changes no logit, and on the left no cache."""
     model = moved_model(arch)
     lengths = [1, 40, LENGTH]
     rows = [random_ids(1, length, seed=length) for length in lengths]
     with torch.no_grad():
-        plain = [model(input_ids=ids, keep_state=True) for ids in rows]
+        plain = [model(input_ids=ids, use_cache=True) for ids in rows]
         for side in ("left", "right"):
             ids = torch.full((len(rows), LENGTH), 11)
             mask = torch.zeros_like(ids)
             spans = [slice(LENGTH - n, LENGTH) if side == "left" else slice(0, n) for n in lengths]
             for row, span in enumerate(spans):
                 ids[row, span], mask[row, span] = rows[row], 1
-            out = model(input_ids=ids, attention_mask=mask, keep_state=side == "left")
+            out = model(input_ids=ids, attention_mask=mask, use_cache=side == "left")
             for row, span in enumerate(spans):
                 close(out.logits[row : row + 1, span], plain[row].logits, f"{lengths[row]} tokens padded on the {side}")
-                if out.state is None or mixer_of(arch).reads_history:
+                if out.cache is None or mixer_of(arch).has_kv_cache:
                     continue
-                for layer, (found, expected) in enumerate(zip(out.state.layers, plain[row].state.layers, strict=True)):
+                for layer, (found, expected) in enumerate(zip(out.cache.layers, plain[row].cache.layers, strict=True)):
                     for name, value in expected.items():
                         close(found[name][row], value[0], f"state {name!r} of layer {layer} after padding")
 
 
-def check_forms(arch: str) -> None:
-    """The naive form of the sequence operations gives what the fast one gives."""
+def check_backends(arch: str) -> None:
+    """The naive backend of the sequence operations gives what the fast one gives."""
     model, ids = moved_model(arch), random_ids(2, LENGTH)
     with torch.no_grad():
-        close(model(input_ids=ids, form="naive").logits, model(input_ids=ids).logits, "naive form")
+        close(model(input_ids=ids, backend="naive").logits, model(input_ids=ids).logits, "naive backend")
 
 
 def check_autocast(arch: str) -> None:
@@ -208,7 +208,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "state size": check_state_size,
     "packing": check_packing,
     "padding": check_padding,
-    "forms": check_forms,
+    "backends": check_backends,
     "autocast": check_autocast,
     "file": check_file,
 }

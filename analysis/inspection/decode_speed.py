@@ -45,19 +45,19 @@ def decode_steps(
     device = model.lm_head.weight.device
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.model_config.vocab_size, (batch, lengths[-1] + 1), generator=generator).to(device)
-    state, read = None, 0
+    cache, read = None, 0
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=autocast):
         for length in lengths:
             while read < length:
                 piece = ids[:, read : min(read + PIECE, length)]
-                state = model(piece, state=state, keep_state=True, logits_to_keep=1).state
+                cache = model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
                 read += piece.shape[1]
-            assert state is not None
-            step = partial(model, ids[:, length : length + 1], state=state, keep_state=True, form="naive")
+            assert cache is not None
+            step = partial(model, ids[:, length : length + 1], cache=cache, use_cache=True, backend="naive")
             yield {
                 "n_tokens": length,
                 "step_ms": _least_ms(_recorded(step) if graph else step, device),
-                "state_bytes": state.n_bytes // batch,
+                "state_bytes": cache.n_bytes // batch,
             }
 
 

@@ -107,7 +107,7 @@ class Sweep(Part):
         return self
 
     def config(self, arch: str, problem: Problem, width: int, ratio: int | None = None) -> ModelConfig:
-        """The model of one cell: `n_layers` of this width, the channel mixer, where there is one, as wide; heads as
+        """The model of one cell: `n_layers` of this width, the MLP, where there is one, as wide; heads as
         wide as `ratio`, None for head_dim.
 
         Raises InputError where the width has no such heads, or the fields contradict each other.

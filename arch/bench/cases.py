@@ -1,4 +1,5 @@
-"""What `python -m arch.bench` measures: inputs like a model's, and each form of the operation as a function of them."""
+"""What `python -m arch.bench` measures: inputs like a model's, and each backend of the operation as a function of
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .floors import Products, decayed, floors, gated, softmax
 from .peers import LAYOUTS, scaled_naive, ssd
 from .scans import SCANS
 
-FORMS = ("triton", "chunk", "fla", "mamba_ssm", "sdpa", "sdpa-flash", "sdpa-cudnn")
+BACKENDS = ("triton", "chunk", "fla", "mamba_ssm", "sdpa", "sdpa-flash", "sdpa-cudnn")
 Run = Callable[[list[Tensor]], Tensor]
 
 
@@ -27,13 +28,13 @@ class Case:
     name: str
     names: tuple[str, ...]  # of the inputs, all differentiated
     make: Callable[..., list[Tensor]]  # of (B, T, H, D, a random tensor's maker)
-    runs: dict[str, Callable[..., Run]]  # by form; of (B, T, H, D)
+    runs: dict[str, Callable[..., Run]]  # by backend; of (B, T, H, D)
     products: Products
     activations: tuple[float, float] = (4, 11)  # how many are moved by the forward, and by forward and backward
 
-    def inputs(self, *shape: int, dtype: torch.dtype, device: str, form: str = "") -> tuple[list[Tensor], Tensor]:
+    def inputs(self, *shape: int, dtype: torch.dtype, device: str, backend: str = "") -> tuple[list[Tensor], Tensor]:
         """The inputs and a weight of the output's shape; activations in `dtype`, parameters and decays in fp32; with
-        `form` as peers.py lays them out for it."""
+        `backend` as peers.py lays them out for it."""
         generator = torch.Generator(device).manual_seed(0)
 
         def normal(*size: int) -> Tensor:
@@ -41,12 +42,12 @@ class Case:
 
         tensors = self.make(*shape, normal)
         inputs = [x.to(dtype) if x.dim() == 4 else x for x in tensors]
-        lay = LAYOUTS.get((self.name, form), lambda x: x)
+        lay = LAYOUTS.get((self.name, backend), lambda x: x)
         return [lay(x) for x in inputs], lay(normal(*shape).to(dtype))
 
-    def reference(self, against: str, form: str) -> Callable[..., Run]:
-        """The form `against` of the function that `form` computes, which for a peer can be another than ours."""
-        return self.runs.get(f"{against} for {form}", self.runs[against])
+    def reference(self, against: str, backend: str) -> Callable[..., Run]:
+        """The backend `against` of the function that `backend` computes, which for a peer can be another than ours."""
+        return self.runs.get(f"{against} for {backend}", self.runs[against])
 
     def floors(self, *shape: int) -> dict[str, float]:
         """ms by bytes and by matrix products: floors.py."""
@@ -54,10 +55,10 @@ class Case:
 
 
 def _own(call: Callable[[Any, str], tuple[Tensor, Tensor]]) -> dict[str, Callable[..., Run]]:
-    def by(form: str) -> Callable[..., Run]:
-        return lambda *shape: lambda x: call(x, form)[0]
+    def by(backend: str) -> Callable[..., Run]:
+        return lambda *shape: lambda x: call(x, backend)[0]
 
-    return {form: by(form) for form in ("triton", "chunk", "naive")}
+    return {backend: by(backend) for backend in ("triton", "chunk", "naive")}
 
 
 def _hgrn2_given(batch: int, length: int, heads: int, width: int, normal: Any) -> list[Tensor]:
@@ -71,8 +72,8 @@ def _hgrn2(*shape: Any) -> list[Tensor]:
     return [nnf.silu(q), *rest]
 
 
-def _hgrn2_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
-    return gated_attention(x[0], None, x[1], (x[2], x[3]), form=form, activation="silu")
+def _hgrn2_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
+    return gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend, activation="silu")
 
 
 def _fla_hgrn2(*shape: int) -> Run:
@@ -114,13 +115,13 @@ def _rates(heads: int, device: torch.device) -> Tensor:
     return torch.tensor(log_decays(3, 12, heads), dtype=torch.float32, device=device)
 
 
-def _tnl(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
+def _tnl(x: Any, backend: str, activation: str = "") -> tuple[Tensor, Tensor]:
     q, k, v = x
-    return decay_attention(q, k, v, _rates(q.shape[2], q.device), form=form, activation=activation)
+    return decay_attention(q, k, v, _rates(q.shape[2], q.device), backend=backend, activation=activation)
 
 
-def _tnl_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
-    return _tnl(x, form, "silu")
+def _tnl_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
+    return _tnl(x, backend, "silu")
 
 
 def _fla_tnl(*shape: int) -> Run:
@@ -144,18 +145,18 @@ def _cosformer2_given(batch: int, length: int, heads: int, width: int, normal: A
     return _with_theta(_given(batch, length, heads, width, normal))
 
 
-def _turned(x: Any, form: str, activation: str = "") -> tuple[Tensor, Tensor]:
+def _rotary(x: Any, backend: str, activation: str = "") -> tuple[Tensor, Tensor]:
     positions = torch.arange(x[0].shape[1], device=x[0].device)
     q, k, v, theta = x
-    return decay_attention(q, k, v, form=form, angles=(theta, positions), activation=activation)
+    return decay_attention(q, k, v, backend=backend, angles=(theta, positions), activation=activation)
 
 
-def _turned_silu(x: Any, form: str) -> tuple[Tensor, Tensor]:
-    return _turned(x, form, "silu")
+def _rotary_silu(x: Any, backend: str) -> tuple[Tensor, Tensor]:
+    return _rotary(x, backend, "silu")
 
 
 def _doubled(x: list[Tensor]) -> list[Tensor]:
-    """cosFormer2's q, k, v as flash-linear-attention takes them: q and k turned and twice as wide."""
+    """cosFormer2's q, k, v as flash-linear-attention takes them: q and k rotated and twice as wide."""
     q, k, v, theta = x
     cos, sin = rotation(theta, torch.arange(q.shape[1], device=q.device))
     return [cosine_pairs(q, cos, sin), cosine_pairs(k, cos, sin), v]
@@ -219,7 +220,8 @@ CASES = {
             "hgrn2",
             ("q", "v", "logits", "bound"),
             _hgrn2,
-            _own(lambda x, form: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)) | {"fla": _fla_hgrn2},
+            _own(lambda x, backend: gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend))
+            | {"fla": _fla_hgrn2},
             gated,
         ),
         Case("hgrn2-silu", ("q", "v", "logits", "bound"), _hgrn2_given, _own(_hgrn2_silu), gated),
@@ -227,18 +229,18 @@ CASES = {
             "gla",
             ("q", "k", "v", "log_f"),
             _gla,
-            _own(lambda x, form: gated_attention(x[0], x[1], x[2], x[3], form=form)) | {"fla": _fla_gla},
+            _own(lambda x, backend: gated_attention(x[0], x[1], x[2], x[3], backend=backend)) | {"fla": _fla_gla},
             gated,
         ),
         Case("tnl", ("q", "k", "v"), _qkv, _own(_tnl) | {"fla": _fla_tnl}, decayed()),
-        Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_turned_silu), decayed(2)),
+        Case("cosformer2-silu", ("q", "k", "v", "theta"), _cosformer2_given, _own(_rotary_silu), decayed(2)),
         Case("tnl-silu", ("q", "k", "v"), _given, _own(_tnl_silu), decayed()),
-        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_turned) | {"fla": _fla_cosformer2}, decayed(2)),
+        Case("cosformer2", ("q", "k", "v", "theta"), _cosformer2, _own(_rotary) | {"fla": _fla_cosformer2}, decayed(2)),
         Case(
             "cosformer2-doubled",
             ("q", "k", "v"),
             _cosformer2_doubled,
-            _own(lambda x, form: decay_attention(x[0], x[1], x[2], form=form)) | {"fla": _fla_doubled},
+            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], backend=backend)) | {"fla": _fla_doubled},
             decayed(2),
             (6, 17),
         ),
@@ -246,7 +248,7 @@ CASES = {
             "mamba2",
             ("q", "k", "v", "log_decay"),
             _mamba2,
-            _own(lambda x, form: decay_attention(x[0], x[1], x[2], x[3], form=form))
+            _own(lambda x, backend: decay_attention(x[0], x[1], x[2], x[3], backend=backend))
             | {"fla": _fla_mamba2, "mamba_ssm": ssd, "naive for mamba_ssm": scaled_naive},
             decayed(keys=128),
         ),

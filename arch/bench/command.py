@@ -1,5 +1,5 @@
-"""Sequence operations side by side on one GPU: our kernels, the chunk form, softmax attention, flash-linear-attention
-and mamba_ssm where they are installed.
+"""Sequence operations side by side on one GPU: our kernels, the chunk backend, softmax attention,
+flash-linear-attention and mamba_ssm where they are installed.
 
     python -m arch.bench                      all cases at B4 T8192 H8 D128, errors against float64 first
     python -m arch.bench --only tnl --shape 8,2048,16,128 --json out.json
@@ -9,11 +9,11 @@ and mamba_ssm where they are installed.
     python -m arch.bench --model llama,tnl    whole training steps instead: see whole_model.py
 
 Times are medians of CUDA events around work queued behind a pause, so the host is never waited for, with the L2 cache
-overwritten before each repetition. Nothing here stops at a form that fails: its row says why.
+overwritten before each repetition. Nothing here stops at a backend that fails: its row says why.
 
 Cases that end in -silu are given q before its silu, which is then part of what is timed; to the others, and so to
 flash-linear-attention, it is given behind it. What mamba_ssm is given stands in peers.py. cosformer2-doubled is
-what remains of cosformer2 where q and k come turned: flash-linear-attention's own share of it.
+what remains of cosformer2 where q and k come rotated: flash-linear-attention's own share of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import torch
 from ..arguments import Parser, at_least_one, file_to_write, whole_numbers
 from ..errors import InputError
 from ..tables import rows_table
-from .cases import CASES, FORMS, Case
+from .cases import BACKENDS, CASES, Case
 from .measure import device, errors, failed, measure
 
 
@@ -38,7 +38,9 @@ def main(arguments: list[str] | None = None) -> None:
         return whole_steps(arguments)
     parser = Parser("python -m arch.bench", __doc__)
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
-    parser.add_argument("--forms", default=",".join(FORMS), help="forms, comma-separated: " + ", ".join(FORMS))
+    parser.add_argument(
+        "--backends", default=",".join(BACKENDS), help="backends, comma-separated: " + ", ".join(BACKENDS)
+    )
     parser.add_argument("--shape", help="B,T,H,D (default 4,8192,8,128); several shapes are separated by spaces")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--no-check", action="store_true", help="skip the errors")
@@ -56,8 +58,8 @@ def main(arguments: list[str] | None = None) -> None:
     file_to_write(options.plot, "--plot")
     if options.lra:
         return _lra(options)
-    chosen, forms = options.only.split(","), options.forms.split(",")
-    for name, valid in [(x, CASES) for x in chosen] + [(x, FORMS) for x in forms]:
+    chosen, backends = options.only.split(","), options.backends.split(",")
+    for name, valid in [(x, CASES) for x in chosen] + [(x, BACKENDS) for x in backends]:
         if name not in valid:
             raise InputError(f"unknown {name!r} (valid: {', '.join(valid)})")
     if options.rows:
@@ -75,7 +77,7 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         for shape in shapes:
             for name in chosen:
-                rows += measure_all(CASES[name], shape, forms, options)
+                rows += measure_all(CASES[name], shape, backends, options)
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)
@@ -133,22 +135,22 @@ def _lra(options: Any) -> None:
     print(show(rows))
 
 
-def measure_all(case: Case, shape: tuple[int, ...], forms: list[str], options: Any) -> list[dict[str, Any]]:
+def measure_all(case: Case, shape: tuple[int, ...], backends: list[str], options: Any) -> list[dict[str, Any]]:
     rows = []
-    for form in forms:
-        if form not in case.runs:
+    for backend in backends:
+        if backend not in case.runs:
             continue
-        row: dict[str, Any] = {"case": case.name, "shape": ",".join(map(str, shape)), "form": form}
+        row: dict[str, Any] = {"case": case.name, "shape": ",".join(map(str, shape)), "backend": backend}
         try:
-            row |= measure(case, form, shape, options.repeats) | case.floors(*shape)
+            row |= measure(case, backend, shape, options.repeats) | case.floors(*shape)
         except Exception as error:
-            row |= failed(f"{case.name} {form}", error)
+            row |= failed(f"{case.name} {backend}", error)
         print(row, flush=True)
         rows.append(row)
         torch.cuda.empty_cache()
     if not options.no_check:
         try:
-            rows += errors(case, shape, forms)
+            rows += errors(case, shape, backends)
         except Exception as error:
             rows.append({"case": case.name} | failed(f"{case.name} errors", error))
         torch.cuda.empty_cache()

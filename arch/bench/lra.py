@@ -4,7 +4,7 @@
     python -m arch.bench --lra --only hgrn1,llama --batch 4 --json lra.json
 
 The paper gives neither sizes nor batch. Here: a small model of the kind used for Long Range Arena's text task, four
-layers of width 256 with four heads and a channel mixer of 1024, on bytes, one row a step unless --batch says otherwise.
+layers of width 256 with four heads and an MLP of 1024, on bytes, one row a step unless --batch says otherwise.
 A training step is forward, backward and AdamW of the causal language model, an inference step its forward pass; bf16
 autocast on a GPU, fp32 elsewhere. "-": out of memory. Speeds of different machines do not compare: the peer is the
 LLaMA row beside them.
@@ -43,7 +43,7 @@ def steps_per_s(step: Callable[[], Any], device: str, timed: int = TIMED) -> flo
 
 
 def speeds(
-    arch: str, length: int, batch: int, device: str, form: str | None = None, timed: int = TIMED
+    arch: str, length: int, batch: int, device: str, backend: str | None = None, timed: int = TIMED
 ) -> tuple[float, float]:
     """Training and inference steps a second of one architecture at one length."""
     model = build_model(preset(arch, "98k", **SHAPE, context_length=length), seed=0).to(device)
@@ -51,27 +51,27 @@ def speeds(
     ids = torch.randint(0, SHAPE["vocab_size"], (batch, length + 1), device=device)
 
     def train() -> None:
-        _loss(model, ids, device, form).backward()
+        _loss(model, ids, device, backend).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     @torch.inference_mode()
     def infer() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
-            model(input_ids=ids[:, :-1], form=form)
+            model(input_ids=ids[:, :-1], backend=backend)
 
     return steps_per_s(train, device, timed), steps_per_s(infer, device, timed)
 
 
-def _loss(model: LanguageModel, ids: torch.Tensor, device: str, form: str | None) -> torch.Tensor:
+def _loss(model: LanguageModel, ids: torch.Tensor, device: str, backend: str | None) -> torch.Tensor:
     with torch.autocast(device, torch.bfloat16, enabled=device != "cpu"):
-        loss = model(input_ids=ids[:, :-1].contiguous(), targets=ids[:, 1:].contiguous(), form=form).loss
+        loss = model(input_ids=ids[:, :-1].contiguous(), targets=ids[:, 1:].contiguous(), backend=backend).loss
     assert loss is not None
     return loss
 
 
 def lra(
-    archs: tuple[str, ...] = ARCHS, batch: int = 1, form: str | None = None, lengths: tuple[int, ...] = LENGTHS,
+    archs: tuple[str, ...] = ARCHS, batch: int = 1, backend: str | None = None, lengths: tuple[int, ...] = LENGTHS,
     timed: int = TIMED,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A record an architecture and length: train_steps_per_s and infer_steps_per_s, None where memory did not do."""
@@ -81,7 +81,7 @@ def lra(
         for length in lengths:
             found: tuple[float | None, float | None]
             try:
-                found = speeds(arch, length, batch, device, form, timed)
+                found = speeds(arch, length, batch, device, backend, timed)
             except torch.OutOfMemoryError:
                 found = (None, None)
                 torch.cuda.empty_cache()

@@ -18,7 +18,7 @@ from .peers import LAYOUTS
 
 
 class RoundedProducts(TorchDispatchMode):
-    """Matrix products of operands rounded to bf16: the chunk form with the kernels' roundings."""
+    """Matrix products of operands rounded to bf16: the chunk backend with the kernels' roundings."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
@@ -65,10 +65,10 @@ def failed(what: str, error: Exception) -> dict[str, Any]:
     return {"error": last_line(error)}
 
 
-def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict[str, Any]:
+def measure(case: Case, backend: str, shape: tuple[int, ...], repeats: int) -> dict[str, Any]:
     """First call in seconds, forward and forward + backward in ms, and what they need beyond the inputs in MiB."""
-    inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda", form=form)
-    run = case.runs[form]
+    inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda", backend=backend)
+    run = case.runs[backend]
     run_it = run(*shape)
     begin = time.perf_counter()
     gradients(run_it, inputs, weight)
@@ -93,39 +93,40 @@ def measure(case: Case, form: str, shape: tuple[int, ...], repeats: int) -> dict
 
 
 def errors(case: Case, shape: tuple[int, ...], chosen: list[str]) -> list[dict[str, Any]]:
-    """Relative errors of outputs and gradients: of every form against the recurrence in float64 on a short piece, and
-    of the kernels against the fp32 chunk form at full size. A form is held against the function that it computes."""
+    """Relative errors of outputs and gradients: of every backend against the recurrence in float64 on a short piece,
+    and of the kernels against the fp32 chunk backend at full size. A backend is held against the function that it
+    computes."""
     rows: list[dict[str, Any]] = []
     if "triton" not in case.runs:
         return rows
     short = (1, 500, shape[2], shape[3])
-    for size, reference, forms in (
+    for size, reference, backends in (
         (short, "naive", ("triton", "chunk", "rounded", "fla", "mamba_ssm")),
         (shape, "chunk", ("triton",)),
     ):
         wide = torch.float64 if reference == "naive" else torch.float32
         expected: dict[Any, list[Tensor]] = {}  # by what computes it, and how its inputs are laid out
-        for form in forms:
-            row: dict[str, Any] = {"case": case.name, "form": form, "against": reference, "shape": list(size)}
-            inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda", form=form)
+        for backend in backends:
+            row: dict[str, Any] = {"case": case.name, "backend": backend, "against": reference, "shape": list(size)}
+            inputs, weight = case.inputs(*size, dtype=torch.bfloat16, device="cuda", backend=backend)
             try:
-                if form == "rounded":
+                if backend == "rounded":
                     with RoundedProducts():
                         found = gradients(case.runs["chunk"](*size), inputs, weight)
-                elif form in case.runs and form in chosen:
-                    found = gradients(case.runs[form](*size), inputs, weight)
+                elif backend in case.runs and backend in chosen:
+                    found = gradients(case.runs[backend](*size), inputs, weight)
                 else:
                     continue
-                right = case.reference(reference, form)
-                key = right, LAYOUTS.get((case.name, form))
+                right = case.reference(reference, backend)
+                key = right, LAYOUTS.get((case.name, backend))
                 if key not in expected:
                     expected[key] = gradients(right(*size), [x.to(wide) for x in inputs], weight.to(wide))
                 apart = relative(found, expected[key])
                 row |= dict(zip(("out", *case.names), (f"{x:.1e}" for x in apart), strict=True))
-                again = gradients(case.runs[form](*size), inputs, weight) if form == "triton" else found
+                again = gradients(case.runs[backend](*size), inputs, weight) if backend == "triton" else found
                 row["repeats"] = all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
             except Exception as error:
-                row |= failed(f"{case.name} {form} errors", error)
+                row |= failed(f"{case.name} {backend} errors", error)
             print(row, flush=True)
             rows.append(row)
     return rows

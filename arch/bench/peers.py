@@ -43,7 +43,7 @@ def ssd(*shape: int) -> Callable[[list[Tensor]], Tensor]:
 
 def scaled_naive(*shape: int) -> Callable[[list[Tensor]], Tensor]:
     """The recurrence of what `ssd` computes."""
-    return lambda x: decay_attention(x[0], x[1], -x[3][..., None] * x[2], x[3], form="naive")[0]
+    return lambda x: decay_attention(x[0], x[1], -x[3][..., None] * x[2], x[3], backend="naive")[0]
 
 
 def peer_scan(*shape: int) -> Callable[[list[Tensor]], Tensor]:
@@ -65,5 +65,5 @@ def steps_inside(x: Tensor) -> Tensor:
     return x if x.dim() < 3 else x.bfloat16().movedim(1, -1).contiguous().movedim(-1, 1)
 
 
-# How a form is given what is timed, where that is not as ours: same numbers in another layout; by case and form.
+# How a backend is given what is timed, where that is not as ours: same numbers in another layout; by case and backend.
 LAYOUTS: dict[tuple[str, str], Callable[[Tensor], Tensor]] = {("mamba1", "mamba_ssm"): steps_inside}

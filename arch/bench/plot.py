@@ -35,7 +35,7 @@ def floor_ms(row: dict[str, Any], direction: str) -> float:
 
 
 def figure(rows: Sequence[dict[str, Any]]) -> go.Figure:
-    """A row of panels for each case, a line for each form and direction; rows as measured, those without times left
+    """A row of panels for each case, a line for each backend and direction; rows as measured, those without times left
     out."""
     timed = [row for row in rows if "both_ms" in row]
     cases = list(dict.fromkeys(row["case"] for row in timed))
@@ -46,15 +46,15 @@ def figure(rows: Sequence[dict[str, Any]]) -> go.Figure:
     shown: set[str] = set()
     for at, case in enumerate(cases, start=1):
         own = [row for row in timed if row["case"] == case]
-        for form in dict.fromkeys(row["form"] for row in own):
+        for backend in dict.fromkeys(row["backend"] for row in own):
             for direction in DIRECTIONS:
                 points = sorted(
-                    ((_sizes(row)[1], row) for row in own if row["form"] == form), key=lambda point: point[0]
+                    ((_sizes(row)[1], row) for row in own if row["backend"] == backend), key=lambda point: point[0]
                 )
                 spent = [1e6 * row[f"{direction}_ms"] / (_sizes(row)[0] * length) for length, row in points]
                 times = [row[f"{direction}_ms"] / floor_ms(row, direction) for _, row in points]
                 for column, values in ((1, spent), (2, times)):
-                    _line(drawn, shown, form, direction, [length for length, _ in points], values, at, column)
+                    _line(drawn, shown, backend, direction, [length for length, _ in points], values, at, column)
         drawn.add_hline(y=1, line={"color": "#bbbbbb", "width": 1}, row=at, col=2)
     drawn.update_xaxes(type="log", tickvals=LENGTHS, ticktext=[f"{length // 1024}k" for length in LENGTHS])
     drawn.update_yaxes(type="log", tickvals=TICKS, ticktext=[f"{value:g}" for value in TICKS])
@@ -73,18 +73,18 @@ def _sizes(row: dict[str, Any]) -> list[int]:
 
 
 def _line(
-    drawn: go.Figure, shown: set[str], form: str, direction: str, x: list[int], y: list[float], row: int, column: int
+    drawn: go.Figure, shown: set[str], backend: str, direction: str, x: list[int], y: list[float], row: int, column: int
 ) -> None:
-    name = form if direction == "both" else f"{form}, forward alone"
+    name = backend if direction == "both" else f"{backend}, forward alone"
     drawn.add_trace(
         go.Scatter(
             x=x,
             y=y,
             mode="lines+markers",
             name=name,
-            legendgroup=form,
+            legendgroup=backend,
             showlegend=name not in shown,
-            line={"color": COLORS.get(form, "#000000"), "dash": DIRECTIONS[direction]},
+            line={"color": COLORS.get(backend, "#000000"), "dash": DIRECTIONS[direction]},
         ),
         row=row,
         col=column,

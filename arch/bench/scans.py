@@ -21,9 +21,9 @@ def _hgrn1(batch: int, length: int, heads: int, width: int, normal: Any) -> list
     return [logits + 1, nnf.silu(c), torch.linspace(0.05, 0.9, heads * width, device=c.device)]
 
 
-def _scan(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+def _scan(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     logits, c, bound = x
-    out, state = scan((logits.flatten(2), bound), c.flatten(2), form=form)
+    out, state = scan((logits.flatten(2), bound), c.flatten(2), backend=backend)
     return out.view_as(c), state
 
 
@@ -46,9 +46,9 @@ def _hgrn1_complex(batch: int, length: int, heads: int, width: int, normal: Any)
     return [logits, nnf.silu(normal(batch, length, heads, width)), bound, theta]
 
 
-def _complex_scan(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+def _complex_scan(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     logits, c, bound, theta = x
-    out, state = scan((logits.flatten(2), bound), c.flatten(2).unflatten(2, (-1, 2)), theta, form=form)
+    out, state = scan((logits.flatten(2), bound), c.flatten(2).unflatten(2, (-1, 2)), theta, backend=backend)
     return out.reshape(c.shape), state
 
 
@@ -60,9 +60,9 @@ def _mamba1(batch: int, length: int, heads: int, width: int, normal: Any) -> lis
     return [dt, A, B, C, normal(batch, length, heads, width)]
 
 
-def _selective(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+def _selective(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     dt, A, B, C, values = x
-    out, state = selective_scan(dt, A, B[:, :, 0], C[:, :, 0], values.flatten(2), form=form)
+    out, state = selective_scan(dt, A, B[:, :, 0], C[:, :, 0], values.flatten(2), backend=backend)
     return out.view_as(values), state
 
 
@@ -71,10 +71,10 @@ def _tpe(batch: int, length: int, heads: int, width: int, normal: Any) -> list[T
     return [normal(batch, length, heads, width), normal(heads * width, width) / width]
 
 
-def _filter(x: list[Tensor], form: str) -> tuple[Tensor, Tensor]:
+def _filter(x: list[Tensor], backend: str) -> tuple[Tensor, Tensor]:
     values, mix = x
     share = torch.linspace(0, 1, mix.shape[1], device=mix.device)
-    out, state = causal_filter(values.flatten(2), mix, -(8192.0**-share), form=form)
+    out, state = causal_filter(values.flatten(2), mix, -(8192.0**-share), backend=backend)
     return out.view_as(values), state
 
 

@@ -1,8 +1,8 @@
 """`python -m arch.bench --sweep`: every kernel's own time over sizes of tiles, warps and stages, in one run.
 
-A trial sets the knobs of all the kernels of a case at once; its row has each kernel's time, so that the best of each is
-read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes of their
-own, on a short sequence.
+A trial sets the configuration of all the kernels of a case at once; its row has each kernel's time, so that the best of
+each is read off its own column, their sum, and the times of whole passes. Trials are compiled beforehand by processes
+of their own, on a short sequence.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def decay_trial(
         sum_tile=sums[:2],
         sum_warps=sums[2],
         sum_stages=sums[3],
-        bulk=False,
+        tma=False,
     )
 
 
-def turned_trial(
+def rotary_trial(
     chunk: int, states: tuple[int, ...], output: tuple[int, ...], keys: tuple[int, ...], values: tuple[int, ...],
     registers: int | None,
 ) -> Trial:  # fmt: skip
@@ -81,7 +81,7 @@ def turned_trial(
         value_stages=values[1],
         registers=registers,
         warps=chunk // 16,
-        runs=False,
+        sequential=False,
     )
 
 
@@ -107,7 +107,7 @@ def trials(case: str, width: int) -> list[Trial]:
     elif case == "cosformer2":
         # chunk; states: d_k, d_v, warps, stages, segments; output, keys, values: d_k, stages; registers
         rows = [
-            turned_trial(*row)
+            rotary_trial(*row)
             for row in (
                 (64, (32, 128, 8, 4, 1), (32, 3), (32, 1), (16, 3), 168),
                 (64, (32, 128, 8, 5, 1), (32, 4), (32, 2), (32, 3), None),
@@ -167,10 +167,7 @@ class Timed:
 def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) -> dict[str, float]:
     """Each kernel's median ms in a forward and backward pass, those of one name added up."""
     from ..ops.decay_attention.triton import operator as decay
-    from ..ops.decay_attention.triton import rotary_hopper as turned_runs
-    from ..ops.decay_attention.triton import rotary_hopper_keys as turned_run_keys
-    from ..ops.decay_attention.triton import rotary_operator as decay_turned
-    from ..ops.decay_attention.triton import tma as decay_bulk
+    from ..ops.decay_attention.triton import rotary_hopper, rotary_hopper_keys, rotary_operator, tma
     from ..ops.gated_attention.triton import operator as gated
     from ..ops.gated_attention.triton import state_pass
     from ..ops.triton.device_config import GLUON
@@ -184,15 +181,15 @@ def kernel_times(case: str, trial: Trial, shape: tuple[int, ...], repeats: int) 
         gated: ("gated_operands", "gated_states", "gated_output", "gated_values", "gated_backward"),
         state_pass: ("carry",),
         decay: ("activate", "decay_rows", "decay_sums", "decay_attend"),
-        decay_bulk: ("decay_plain_sums", "decay_plain_attend"),
-        decay_turned: ("turned_parts", "turned_states", "turned_output", "turned_backward"),
-        turned_runs: ("turned_run_sums", "turned_run_values"),
-        turned_run_keys: ("turned_run_keys",),
+        tma: ("decay_sums_hopper", "decay_attend_hopper"),
+        rotary_operator: ("rotary_parts", "rotary_states", "rotary_output", "rotary_backward"),
+        rotary_hopper: ("rotary_hopper_sums", "rotary_hopper_values"),
+        rotary_hopper_keys: ("rotary_hopper_keys",),
     }
     if GLUON:
-        from ..ops.decay_attention.triton import rotary_hopper_values_gluon as turned_run_gluon
+        from ..ops.decay_attention.triton import rotary_hopper_values_gluon
 
-        names[turned_run_gluon] = ("turned_run_values_gluon",)
+        names[rotary_hopper_values_gluon] = ("rotary_hopper_values_gluon",)
     with ExitStack() as stack:
         stack.enter_context(override(**trial))
         for module, kernels in names.items():

@@ -1,7 +1,7 @@
 """Whole training steps on one GPU: `python -m arch.bench --model llama,tnl,hgrn2,cosformer2`.
 
     --size 410m --batch 4 --context-length 8192      a preset, rows and tokens a row; vocabulary and widths are its own
-    --form triton                                    of the sequence operations (default: what a training run takes)
+    --backend triton                                 of the sequence operations (default: what a training run takes)
     --compile                                        the model under torch.compile
     --profile                                        also the kernels that a step spends its time in
 
@@ -27,7 +27,7 @@ from ..arguments import Parser, at_least_one, file_to_write
 from ..config import ARCHS
 from ..errors import InputError
 from ..model.lm import LanguageModel
-from ..ops.common import FORMS
+from ..ops.common import BACKENDS
 from ..presets import preset
 from ..tables import rows_table
 from .floors import PEAK
@@ -40,7 +40,7 @@ KINDS = (
     ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
     ("optimizer", ("adam",)),
-    ("sequence kernels", ("gated_", "decay_", "turned_", "activate", "carry", "scan", "selective", "filter")),
+    ("sequence kernels", ("gated_", "decay_", "rotary_", "activate", "carry", "scan", "selective", "filter")),
 )
 
 
@@ -57,7 +57,7 @@ class Training:
             self.tokens = torch.randint(config.vocab_size, shape, generator=generator)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
         self.call = torch.compile(self.model) if options.compile else self.model
-        self.arguments = {"form": options.form, "loss_only": True}
+        self.arguments = {"backend": options.backend, "loss_only": True}
         self.n_params = sum(parameter.numel() for parameter in self.model.parameters())
 
     def step(self, mark: Any = lambda: None) -> torch.Tensor:
@@ -158,7 +158,7 @@ def parser() -> Parser:
     found.add_argument("--size", default="410m")
     found.add_argument("--batch", type=int, default=4)
     found.add_argument("--context-length", type=int, default=8192)
-    found.add_argument("--form", choices=FORMS)
+    found.add_argument("--backend", choices=BACKENDS)
     found.add_argument("--compile", action="store_true")
     found.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
     found.add_argument("--steps", type=int, default=10, help="timed ones, after three")
@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows: list[dict[str, Any]] = []
     for arch in archs:
         row: dict[str, Any] = {"model": f"{arch}-{options.size}", "batch": options.batch}
-        row |= {"context_length": options.context_length, "form": options.form or "", "compile": options.compile}
+        row |= {"context_length": options.context_length, "backend": options.backend or "", "compile": options.compile}
         rows.append(row)
         try:
             training = Training(arch, options)

@@ -17,9 +17,9 @@ from transformers.modeling_utils import PreTrainedModel
 
 from ..config import FIELDS, ModelConfig, stored_fields
 from ..errors import InputError
+from ..model.cache import DecodeCache
 from ..model.decoder import Decoder
-from ..model.lm import MODEL_TYPE, last_tokens, next_token_loss, own_targets
-from ..model.state import DecodeState
+from ..model.lm import MODEL_TYPE, last_tokens, mask_targets, next_token_loss
 from ..registry import plugin_of, require
 
 # What the library may pass and these models cannot do; anything else it passes changes nothing.
@@ -64,7 +64,7 @@ class LinearScalingConfig(PretrainedConfig):
 class CausalLMOutputWithState(CausalLMOutput):
     """`state` is what `generate` hands to the next step."""
 
-    state: DecodeState | None = None
+    state: DecodeCache | None = None
 
 
 class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
@@ -141,10 +141,10 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         documents: Tensor | None = None,
-        state: DecodeState | None = None,
+        state: DecodeCache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
-        form: str | None = None,
+        backend: str | None = None,
         **others: Any,
     ) -> CausalLMOutputWithState:
         """Logits [B, T, V] and, with labels [B, T] (position t predicts labels[t + 1]), the loss in nats per token,
@@ -153,12 +153,12 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         for name in REFUSED:
             if others.get(name) is not None and others[name] is not False:
                 raise InputError(f"{name} is not supported by {type(self).__name__}: leave it out")
-        hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), form)
+        hidden, after = self.decoder(input_ids, attention_mask, documents, state, bool(use_cache), backend)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         loss = None
         if labels is not None:
-            targets = nnf.pad(own_targets(labels, None, attention_mask)[:, 1:], (0, 1), value=-100)
-            loss = next_token_loss(logits, own_targets(targets, documents, attention_mask))
+            targets = nnf.pad(mask_targets(labels, None, attention_mask)[:, 1:], (0, 1), value=-100)
+            loss = next_token_loss(logits, mask_targets(targets, documents, attention_mask))
         return CausalLMOutputWithState(loss=loss, logits=logits, state=after)
 
     @classmethod
@@ -169,7 +169,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
-        state: DecodeState | None = None,
+        state: DecodeCache | None = None,
         use_cache: bool | None = True,
         logits_to_keep: int | None = None,
         **unused: Any,
@@ -183,7 +183,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
             "logits_to_keep": logits_to_keep or 0,
         }
 
-    def _reorder_cache(self, state: DecodeState, rows: Tensor) -> DecodeState:
+    def _reorder_cache(self, state: DecodeCache, rows: Tensor) -> DecodeCache:
         return state.select(rows)
 
 

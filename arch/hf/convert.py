@@ -145,7 +145,7 @@ class _Fields:
         width, expand = self["hidden_size"], self["expand"]
         fields = {
             "n_heads": 1,
-            "d_ffn": expand * width,  # there is no channel mixer
+            "d_ffn": expand * width,  # there is no MLP
             "context_length": self.config.get("max_position_embeddings", MAMBA_CONTEXT),
             "norm_eps": self["layer_norm_epsilon"],
             "expand": expand,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
+from .cache import DecodeCache
 from .lm import LanguageModel
-from .state import DecodeState
 
 
 def generate_tokens(
@@ -27,14 +27,14 @@ def generate_tokens(
     seed: int = 0,
     eos_id: int | None = None,
     attention_mask: Tensor | None = None,
-    state: DecodeState | None = None,
+    cache: DecodeCache | None = None,
 ) -> Decoding:
     """Up to `n_new` tokens after input_ids [B, T], as an iterator over the steps' new ids, int64 [B] on the CPU.
 
     temperature: 0 takes the likeliest token, else logits are divided by it and a token is drawn; top_k: among the k
     likeliest alone (0: all); top_p: among the likeliest that together reach this probability, after top_k; seed: of the
     draws, which are those of one device; eos_id: a row that met it stays there, and the iteration ends when all did;
-    attention_mask: [B, T], 0 for padding on the left; state: of the tokens read before input_ids. Raises
+    attention_mask: [B, T], 0 for padding on the left; cache: of the tokens read before input_ids. Raises
     InputError for values that mean nothing, and, at the first step, for prompts that the model cannot read.
     """
     for name, value, least in (("n_new", n_new, 1), ("top_k", top_k, 0), ("seed", seed, 0)):
@@ -47,11 +47,11 @@ def generate_tokens(
     vocab_size = model.model_config.vocab_size
     if eos_id is not None and not 0 <= eos_id < vocab_size:
         raise InputError(f"eos_id {eos_id} is outside the vocabulary 0 .. {vocab_size - 1}")
-    return Decoding(model, input_ids, attention_mask, state, n_new, temperature, top_k, top_p, seed, eos_id)
+    return Decoding(model, input_ids, attention_mask, cache, n_new, temperature, top_k, top_p, seed, eos_id)
 
 
 class Decoding(Iterator[Tensor]):
-    """The steps of `generate_tokens`; `state` is that of the model after all tokens it has read so far, before the
+    """The steps of `generate_tokens`; `cache` is that of the model after all tokens it has read so far, before the
     first step the one given, if any (the last token that came out has not been read)."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Decoding(Iterator[Tensor]):
         model: LanguageModel,
         input_ids: Tensor,
         attention_mask: Tensor | None,
-        state: DecodeState | None,
+        cache: DecodeCache | None,
         n_new: int,
         temperature: float,
         top_k: int,
@@ -67,7 +67,7 @@ class Decoding(Iterator[Tensor]):
         seed: int,
         eos_id: int | None,
     ) -> None:
-        self.state = state
+        self.cache = cache
         self._model, self._left, self._eos_id = model, n_new, eos_id
         self._unread, self._mask = input_ids, attention_mask
         self._ended = torch.zeros(len(input_ids), dtype=torch.bool)
@@ -81,17 +81,18 @@ class Decoding(Iterator[Tensor]):
         output = self._model(
             self._unread,
             attention_mask=self._mask,
-            state=self.state,
-            keep_state=True,
+            cache=self.cache,
+            use_cache=True,
             logits_to_keep=1,
-            form="naive" if self._unread.shape[1] == 1 else None,  # for one token the recurrence itself is the fastest
+            # for one token the recurrence itself is the fastest
+            backend="naive" if self._unread.shape[1] == 1 else None,
         )
         ids = choose(output.logits[:, -1], *self._choice, self._generator)
         if self._eos_id is not None:
             ids = ids.masked_fill(self._ended, self._eos_id)
             self._ended = self._ended | (ids == self._eos_id)
         self._unread = ids[:, None].to(self._unread.device)
-        self.state, self._mask, self._left = output.state, None, self._left - 1
+        self.cache, self._mask, self._left = output.cache, None, self._left - 1
         return ids
 
 

@@ -1,4 +1,4 @@
-"""The decoder all architectures share: embedding -> [Tpe] -> layers of token and channel mixers -> norm."""
+"""The decoder all architectures share: embedding -> [Tpe] -> layers of token mixers and gated MLPs -> norm."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..architectures.common.forget_gates import lower_bounds, reset_gamma
 from ..architectures.cosformer2.mixer import Tpe
 from ..architectures.mixers import mixer_of
 from ..config import ModelConfig
-from ..ops.fused.linear import gated_linears, linears
+from ..ops.fused.linear import fused_gated_linear, fused_linear
+from .cache import DecodeCache, LayerCache
 from .layout import check_ids, lay_out
 from .mixer import Mixer, Stream
 from .norms import Norm
-from .state import DecodeState, State
 
 
-class ChannelMixer(nn.Module):
+class GatedMLP(nn.Module):
     """W_down((x W_u) * act(x W_v)): silu in LLaMA (eq. 6), no activation in the linear models (eq. 10, 14, 18)."""
 
     def __init__(self, config: ModelConfig) -> None:
@@ -30,11 +30,11 @@ class ChannelMixer(nn.Module):
         self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return linears(gated_linears(x, self.up, self.gate, "silu" if self.silu else ""), self.down)[0]
+        return fused_linear(fused_gated_linear(x, self.up, self.gate, "silu" if self.silu else ""), self.down)[0]
 
 
 class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += ChannelMixer(Norm(x)), the latter where the token mixer asks for one.
+    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer asks for one.
 
     The last branch travels beside x: the norm that reads the sum adds it, the next layer's or the model's.
     """
@@ -44,18 +44,20 @@ class Layer(nn.Module):
         assert config.norm is not None
         self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.mixer = mixer_of(config.arch)(config, index)
-        if self.mixer.has_channel_mixer:
+        if self.mixer.has_mlp:
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
-            self.channel = ChannelMixer(config)
+            self.channel = GatedMLP(config)
 
-    def forward(self, x: Tensor, branch: Tensor | None, stream: Stream, past: State) -> tuple[Tensor, Tensor, State]:
-        """x and what is to be added to it, [B, T, d] each (None: nothing), before and after the layer; the state."""
+    def forward(
+        self, x: Tensor, branch: Tensor | None, stream: Stream, layer_cache: LayerCache
+    ) -> tuple[Tensor, Tensor, LayerCache]:
+        """x and what is to be added to it, [B, T, d] each (None: nothing), before and after the layer; the cache."""
         x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
-        branch, state = self.mixer(normed, stream, past)
-        if self.mixer.has_channel_mixer:
+        branch, cache = self.mixer(normed, stream, layer_cache)
+        if self.mixer.has_mlp:
             x, normed = self.channel_norm.add(x, branch)
             branch = self.channel(normed)
-        return x, branch, state
+        return x, branch, cache
 
 
 class Decoder(nn.Module):
@@ -69,7 +71,7 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.tpe = Tpe(config) if config.arch == "cosformer2" else None
         mixer = mixer_of(config.arch)
-        self.reads_history = mixer.reads_history
+        self.has_kv_cache = mixer.has_kv_cache
         # gamma of `lower_bounds`
         bounded = mixer.has_lower_bounds and config.lower_bound != "off"
         self.gamma = nn.Parameter(torch.empty(config.n_layers, config.bound_dim)) if bounded else None
@@ -81,51 +83,59 @@ class Decoder(nn.Module):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         documents: Tensor | None = None,
-        state: DecodeState | None = None,
-        keep_state: bool = False,
-        form: str | None = None,
-    ) -> tuple[Tensor, DecodeState | None]:
-        """Hidden states [B, T, d] and, with `keep_state`, what the next tokens need. Arguments as LanguageModel's."""
-        if state is not None:
-            state.check(self.config, len(input_ids))
-        layout = lay_out(input_ids, attention_mask, documents, state, self.reads_history, keep_state)
+        cache: DecodeCache | None = None,
+        use_cache: bool = False,
+        backend: str | None = None,
+    ) -> tuple[Tensor, DecodeCache | None]:
+        """Hidden states [B, T, d] and, with `use_cache`, what the next tokens need. Arguments as LanguageModel's."""
+        if cache is not None:
+            cache.check(self.config, len(input_ids))
+        layout = lay_out(input_ids, attention_mask, documents, cache, self.has_kv_cache, use_cache)
         check_ids(input_ids, self.embedding.num_embeddings)
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         bounds = None if self.gamma is None else lower_bounds(self.gamma, self.config.lower_bound)
-        turns = mixer_of(self.config.arch).turns(self.config, layout.positions, x)
-        stream = Stream(layout.positions, layout.keep, layout.reset, layout.visible, form, bounds, turns)
-        first: State = {}
+        rotary = mixer_of(self.config.arch).rotary(self.config, layout.positions, x)
+        stream = Stream(
+            layout.positions,
+            layout.padding_mask,
+            layout.document_starts,
+            layout.attention_mask,
+            backend,
+            bounds,
+            rotary,
+        )
+        first: LayerCache = {}
         if self.tpe is not None:
-            x, first = self.tpe(x, stream, {} if state is None else state.first)
-        states: list[State] = []
+            x, first = self.tpe(x, stream, {} if cache is None else cache.first)
+        caches: list[LayerCache] = []
         branch: Tensor | None = None
         for index, layer in enumerate(self.layers):
-            past = {} if state is None else state.layers[index]
+            layer_cache = {} if cache is None else cache.layers[index]
             if self.gradient_checkpointing and self.training:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
-                x, branch, after = checkpoint(layer, x, None, stream, past, use_reentrant=False)
+                x, branch, after = checkpoint(layer, x, None, stream, layer_cache, use_reentrant=False)
             else:
-                x, branch, after = layer(x, branch, stream, past)
-            if keep_state:
-                states.append(after)
+                x, branch, after = layer(x, branch, stream, layer_cache)
+            if use_cache:
+                caches.append(after)
         assert branch is not None
         hidden = self.norm.add(x, branch)[1]
-        if not keep_state:
+        if not use_cache:
             return hidden, None
-        n_read = input_ids.shape[1] + (0 if state is None else state.n_read)
-        return hidden, DecodeState(self.config, layout.seen, states, first, n_read, layout.hidden)
+        n_read = input_ids.shape[1] + (0 if cache is None else cache.n_read)
+        return hidden, DecodeCache(self.config, layout.seen, caches, first, n_read, layout.masked_keys)
 
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
         Matrices normal(0, init_std), those that write to the residual stream divided by the root of their number (2 L;
-        L without channel mixers); norms 1 and 0; gamma, Tpe and what is special to a mixer as their modules say.
+        L without MLPs); norms 1 and 0; gamma, Tpe and what is special to a mixer as their modules say.
         The rule is ours: the papers state none.
         """
         std = self.config.init_std
-        writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_channel_mixer else 1)
+        writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_mlp else 1)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():

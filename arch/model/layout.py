@@ -1,4 +1,4 @@
-"""Where each token of a batch stands: its position, whether it is padding, where documents begin, what it may see."""
+"""Where each token of a batch stands: its position, padding, where documents begin, and what attention may look at."""
 
 from __future__ import annotations
 
@@ -8,84 +8,97 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from .state import DecodeState
+from .cache import DecodeCache
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The tokens of one forward pass. T: tokens of this pass; S: those of LLaMA's cache and this pass.
+    """The tokens of one forward pass. T: tokens of this pass; S: tokens of LLaMA's key-value cache and of this pass.
 
-    positions: index of each token in its document, int64 [T], or [B, T] where rows differ; keep: bool [B, T], False for
-    padding; reset: bool [B, T], True where a document begins after another; visible: bool [B or 1, 1, T, S], what
-    attention may look at, only where it is asked for and not simply causal; hidden: bool [B, S], those of all tokens so
-    far that later ones must not see, for attention alone; seen: int64 [B], tokens of the current document so far. None
-    stands for "nothing special".
+    positions: index of each token in its document, int64 [T], or [B, T] where rows differ; seen: int64 [B], tokens of
+    the current document so far; padding_mask: bool [B, T], True for padding; document_starts: bool [B, T], True where a
+    document begins after another; attention_mask: bool [B or 1, 1, T, S], True where token t may attend to key s, only
+    where it is asked for and not simply causal; masked_keys: bool [B, S], True for keys that no later token may attend
+    to. None stands for "nothing special".
     """
 
     positions: Tensor
     seen: Tensor
-    keep: Tensor | None = None
-    reset: Tensor | None = None
-    visible: Tensor | None = None
-    hidden: Tensor | None = None
+    padding_mask: Tensor | None = None
+    document_starts: Tensor | None = None
+    attention_mask: Tensor | None = None
+    masked_keys: Tensor | None = None
 
 
 def lay_out(
     input_ids: Tensor,
     attention_mask: Tensor | None,
     documents: Tensor | None,
-    state: DecodeState | None,
-    history: bool,
-    keep_state: bool,
+    cache: DecodeCache | None,
+    kv_cache: bool,
+    use_cache: bool,
 ) -> Layout:
     """The layout of input_ids [B, T].
 
-    attention_mask: [B, T] or, after a `state`, [B, all tokens so far], 0 for padding at either end of a row, but not
-    between a state's tokens and these;
-    documents: int [B, T], ids of packed documents; `history`: whether `visible` is wanted.
+    attention_mask: [B, T] or, with a `cache`, [B, all tokens so far], 0 for padding at either end of a row, but not
+    between the cache's tokens and these; documents: int [B, T], ids of packed documents; kv_cache: whether the model
+    keeps keys and values, and so needs the layout's attention_mask and masked_keys; use_cache: whether decoding goes on
+    after these tokens.
     Raises InputError for masks and documents that do not fit together.
     """
     if input_ids.dim() != 2 or not input_ids.shape[1]:
         raise InputError(f"input_ids has shape {list(input_ids.shape)}: give at least one token, as [batch, tokens]")
+    if documents is not None:
+        if cache is not None or attention_mask is not None:
+            raise InputError(
+                "documents cannot be given with an attention_mask or a cache: make padding a document of its own"
+            )
+        return _packed(input_ids, documents, kv_cache, use_cache)
     batch, length = input_ids.shape
     device = input_ids.device
     steps = torch.arange(length, device=device)
-    before = torch.zeros(batch, dtype=torch.int64, device=device) if state is None else state.seen
-    past = 0 if state is None else state.n_read
-    hidden = None if state is None else state.hidden
-    if documents is not None:
-        if state is not None or attention_mask is not None:
-            raise InputError(
-                "documents cannot be given with an attention_mask or a state: make padding a document of its own"
-            )
-        if documents.shape != input_ids.shape:
-            raise InputError(f"documents has shape {list(documents.shape)}, input_ids {list(input_ids.shape)}")
-        reset = torch.cat([torch.zeros_like(documents[:, :1], dtype=torch.bool), boundaries(documents)], 1)
-        positions = steps - torch.where(reset, steps, 0).cummax(1).values
-        number = reset.cumsum(1)  # an id may come again later in the row, as another document
-        same = number[:, :, None] == number[:, None, :]
-        visible = (causal(length, length, device) & same)[:, None] if history else None
-        hidden = number != number[:, -1:] if history and keep_state else None
-        return Layout(positions, positions[:, -1] + 1, reset=reset, visible=visible, hidden=hidden)
-    keep = _kept(attention_mask, input_ids, past, keep_state)
-    if keep is None:
-        positions = steps if state is None else before[:, None] + steps
+    before = torch.zeros(batch, dtype=torch.int64, device=device) if cache is None else cache.seen
+    n_cached = 0 if cache is None else cache.n_read
+    masked = None if cache is None else cache.masked_keys
+    padding = _padding(attention_mask, input_ids, n_cached, use_cache)
+    if padding is None:
+        positions = steps if cache is None else before[:, None] + steps
         seen = before + length
-        hidden = None if hidden is None else torch.cat([hidden, torch.zeros_like(input_ids, dtype=torch.bool)], 1)
+        masked = None if masked is None else torch.cat([masked, torch.zeros_like(input_ids, dtype=torch.bool)], 1)
     else:
-        positions = (before[:, None] + keep.cumsum(1) - 1).clamp(min=0)
-        seen = before + keep.sum(1)
-        earlier = torch.zeros(batch, past, dtype=torch.bool, device=device) if hidden is None else hidden
-        hidden = torch.cat([earlier, ~keep], 1)
-    visible = None
-    if history and (hidden is not None or (past and length > 1)):
-        visible = causal(length, past + length, device)[None]
-        if hidden is not None:
-            # a padded token sees itself: a row of the softmax with nothing in it would be no number
-            own = causal(length, past + length, device) & ~causal(length, past + length, device, 1)
-            visible = (visible & ~hidden[:, None]) | own
-        visible = visible[:, None]
-    return Layout(positions, seen, keep=keep, visible=visible, hidden=hidden if history else None)
+        tokens = ~padding
+        positions = (before[:, None] + tokens.cumsum(1) - 1).clamp(min=0)
+        seen = before + tokens.sum(1)
+        earlier = torch.zeros(batch, n_cached, dtype=torch.bool, device=device) if masked is None else masked
+        masked = torch.cat([earlier, padding], 1)
+    mask = None
+    if kv_cache and (masked is not None or (n_cached and length > 1)):
+        mask = causal(length, n_cached + length, device)[None]
+        if masked is not None:
+            # a padded token sees itself: a softmax over nothing would give nan
+            own = causal(length, n_cached + length, device) & ~causal(length, n_cached + length, device, 1)
+            mask = (mask & ~masked[:, None]) | own
+        mask = mask[:, None]
+    return Layout(positions, seen, padding_mask=padding, attention_mask=mask, masked_keys=masked if kv_cache else None)
+
+
+def _packed(input_ids: Tensor, documents: Tensor, kv_cache: bool, use_cache: bool) -> Layout:
+    """The layout of packed documents."""
+    if documents.shape != input_ids.shape:
+        raise InputError(f"documents has shape {list(documents.shape)}, input_ids {list(input_ids.shape)}")
+    length, device = input_ids.shape[1], input_ids.device
+    steps = torch.arange(length, device=device)
+    starts = torch.cat([torch.zeros_like(documents[:, :1], dtype=torch.bool), boundaries(documents)], 1)
+    positions = steps - torch.where(starts, steps, 0).cummax(1).values
+    number = starts.cumsum(1)  # an id may come again later in the row, as another document
+    same = number[:, :, None] == number[:, None, :]
+    return Layout(
+        positions,
+        positions[:, -1] + 1,
+        document_starts=starts,
+        attention_mask=(causal(length, length, device) & same)[:, None] if kv_cache else None,
+        masked_keys=number != number[:, -1:] if kv_cache and use_cache else None,
+    )
 
 
 def boundaries(documents: Tensor) -> Tensor:
@@ -99,8 +112,11 @@ def causal(length: int, total: int, device: torch.device, back: int = 0) -> Tens
 
 
 def check_ids(input_ids: Tensor, vocab_size: int) -> None:
-    """Raise InputError for ids that are no integers or outside the vocabulary. The latter not under compile, nor where
-    it would make a GPU wait that must not: in training (there the data's own checks stand) and in a CUDA graph."""
+    """Raise InputError for ids that are not integers or lie outside the vocabulary.
+
+    The vocabulary is not checked under compile, nor where the check would stall a GPU: in training (the data are
+    checked when they are tokenised) and in a CUDA graph.
+    """
     if input_ids.dtype not in (torch.int64, torch.int32):
         raise InputError(f"input_ids are {str(input_ids.dtype).removeprefix('torch.')}: give int64")
     if torch.compiler.is_compiling():
@@ -115,31 +131,31 @@ def check_ids(input_ids: Tensor, vocab_size: int) -> None:
         )
 
 
-def _kept(mask: Tensor | None, input_ids: Tensor, past: int, keep_state: bool) -> Tensor | None:
-    """bool [B, T] of these tokens, None where none is padding."""
+def _padding(mask: Tensor | None, input_ids: Tensor, n_cached: int, use_cache: bool) -> Tensor | None:
+    """bool [B, T], True where one of these tokens is padding; None where none is."""
     if mask is None:
         return None
     batch, length = input_ids.shape
-    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] not in (length, past + length):
+    if mask.dim() != 2 or mask.shape[0] != batch or mask.shape[1] not in (length, n_cached + length):
         raise InputError(
             f"attention_mask has shape {list(mask.shape)}, input_ids {[batch, length]}: one entry a token"
-            + (f", or one for each of the {past} that the state has read too" if past else "")
+            + (f", or one for each of the {n_cached} in the cache too" if n_cached else "")
         )
-    keep = mask[:, -length:].bool()
+    tokens = mask[:, -length:].bool()
     if torch.compiler.is_compiling():
-        return keep
-    if keep.all():
+        return ~tokens
+    if tokens.all():
         return None
-    ended = (~keep & (keep.cumsum(1) > 0)).cumsum(1) > 0
-    if (keep & ended).any():
+    ended = (~tokens & (tokens.cumsum(1) > 0)).cumsum(1) > 0
+    if (tokens & ended).any():
         raise InputError("attention_mask has zeros between ones: padding may stand at the ends of a row only")
-    if past and (~keep[:, 0] & keep.any(1)).any():
+    if n_cached and (~tokens[:, 0] & tokens.any(1)).any():
         raise InputError(
-            "attention_mask has padding between the state's tokens and these: after a state, pad on the right, or not"
+            "attention_mask has padding between the cache's tokens and these: with a cache, pad on the right, or not"
         )
-    if keep_state and not keep[:, -1].all():
+    if use_cache and not tokens[:, -1].all():
         raise InputError(
-            "attention_mask ends with 0, and a decode state goes on at the last token: pad on the left "
+            "attention_mask ends with 0, and decoding goes on at the last token: pad on the left "
             "(tokenizer.padding_side = 'left')"
         )
-    return keep
+    return ~tokens

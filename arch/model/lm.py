@@ -20,9 +20,9 @@ from ..config import ModelConfig, stored_fields
 from ..errors import InputError
 from ..ops.fused.cross_entropy import linear_cross_entropy
 from ..registry import plugin_of, require
+from .cache import DecodeCache
 from .decoder import Decoder
 from .layout import boundaries
-from .state import DecodeState
 
 MODEL_TYPE = "linear_scaling"
 WEIGHTS = "model.safetensors"
@@ -30,14 +30,14 @@ WEIGHTS = "model.safetensors"
 
 @dataclass
 class Output:
-    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; state where it was asked for."""
+    """logits [B, T, V]; loss in nats per token (fp32) where targets were given; cache where it was asked for."""
 
     logits: Tensor
     loss: Tensor | None = None
-    state: DecodeState | None = None
+    cache: DecodeCache | None = None
 
 
-def own_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+def mask_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tensor | None) -> Tensor:
     """Shifted targets [B, T] without those that belong to the next document, and those of padding: -100 there."""
     if documents is not None:
         return targets.masked_fill(nnf.pad(boundaries(documents), (0, 1), value=False), -100)
@@ -89,31 +89,31 @@ class LanguageModel(nn.Module):
         *,
         attention_mask: Tensor | None = None,
         documents: Tensor | None = None,
-        state: DecodeState | None = None,
-        keep_state: bool = False,
+        cache: DecodeCache | None = None,
+        use_cache: bool = False,
         logits_to_keep: int = 0,
         loss_only: bool = False,
-        form: str | None = None,
+        backend: str | None = None,
     ) -> Output:
-        """Logits of input_ids [B, T], the loss where `targets` are given, the state with `keep_state`.
+        """Logits of input_ids [B, T], the loss where `targets` are given, the cache with `use_cache`.
 
         targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
         either end of a row: the other tokens' results are those without it, and no padded token counts in the loss.
         documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
-        state: of the tokens before these, as `keep_state` returned it. logits_to_keep: only those of the last tokens
+        cache: of the tokens before these, as `use_cache` returned it. logits_to_keep: only those of the last tokens
         (0: all). loss_only: the loss without logits, which Output then holds of no token (on a GPU they are never all
-        in memory). form: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
-        fit, ids outside the vocabulary and a state of another model.
+        in memory). backend: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
+        fit, ids outside the vocabulary and a cache of another model.
         """
-        hidden, after = self.decoder(input_ids, attention_mask, documents, state, keep_state, form)
-        targets = None if targets is None else own_targets(targets, documents, attention_mask)
+        hidden, after = self.decoder(input_ids, attention_mask, documents, cache, use_cache, backend)
+        targets = None if targets is None else mask_targets(targets, documents, attention_mask)
         if loss_only and targets is not None and hidden.is_cuda and not torch.compiler.is_compiling():
             check_targets(targets, hidden)
             loss = linear_cross_entropy(hidden.flatten(0, 1), self.lm_head.weight, targets.flatten())
             return Output(hidden.new_empty(len(hidden), 0, self.model_config.vocab_size), loss, after)
         logits = self.lm_head(last_tokens(hidden, logits_to_keep))
         if targets is None:
-            return Output(logits, state=after)
+            return Output(logits, cache=after)
         return Output(logits[:, :0] if loss_only else logits, next_token_loss(logits, targets), after)
 
     def reset_parameters(self, seed: int) -> None:
@@ -155,7 +155,7 @@ class LanguageModel(nn.Module):
         (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
 
 
-class Bare(TorchFunctionMode):
+class NoInit(TorchFunctionMode):
     """Modules made in here do not fill their parameters with numbers that are replaced at once (2 to 5 s for 386 M of
     them on one CPU core)."""
 
@@ -170,7 +170,7 @@ class Bare(TorchFunctionMode):
 
 def build_model(config: ModelConfig, seed: int = 0) -> LanguageModel:
     """A freshly initialised model in fp32 on the CPU; the same bits for the same config and seed."""
-    with Bare():
+    with NoInit():
         model = LanguageModel(config)
     model.reset_parameters(seed)
     return model
@@ -191,7 +191,7 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
     if fields.get("model_type") != MODEL_TYPE:
         raise InputError(f"{directory}/config.json: model_type is {fields.get('model_type')!r}, not {MODEL_TYPE!r}")
     require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
-    with Bare():
+    with NoInit():
         model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import ModelConfig
-from .state import State
+from .cache import LayerCache
 
 
 @dataclass(frozen=True)
@@ -17,18 +17,18 @@ class Stream:
     """What travels beside the residual stream through one forward pass."""
 
     positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
-    keep: Tensor | None = None  # bool [B, T], False for padding; None: there is none
-    reset: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
-    visible: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: what may be seen; None: all that came before
-    form: str | None = None  # form of the sequence operations; None: the fast one
+    padding_mask: Tensor | None = None  # bool [B, T], True for padding; None: there is none
+    document_starts: Tensor | None = None  # bool [B, T], True where another document begins; None: nowhere
+    attention_mask: Tensor | None = None  # bool [B or 1, 1, T, S], LLaMA: True where t may attend to s; None: causal
+    backend: str | None = None  # backend of the sequence operations; None: the fast one
     bounds: Tensor | None = None  # HGRN: lower bounds of the forget gates, [layers, d], fp32
-    turns: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
+    rotary: tuple[Tensor, Tensor] | None = None  # LLaMA: the rotary angles' cosines and sines, the same in all layers
 
     def mask(self, x: Tensor, value: float = 0.0) -> Tensor:
         """x [B, T, ..] with `value` at padded tokens."""
-        if self.keep is None:
+        if self.padding_mask is None:
             return x
-        return x.masked_fill(~self.keep.reshape(*self.keep.shape, *[1] * (x.dim() - 2)), value)
+        return x.masked_fill(self.padding_mask.reshape(*self.padding_mask.shape, *[1] * (x.dim() - 2)), value)
 
     def bound(self, layer: int) -> Tensor:
         """The lower bound [d] of one layer's forget gates, in [0, 1)."""
@@ -44,8 +44,8 @@ class Mixer(nn.Module):
     (default: d). What the rest of the model must know about a mixer is data on its class.
     """
 
-    has_channel_mixer: ClassVar[bool] = True  # a layer puts a channel mixer behind this token mixer
-    reads_history: ClassVar[bool] = False  # keeps every token instead of a state, and reads Stream.visible
+    has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
+    has_kv_cache: ClassVar[bool] = False  # keeps every token instead of a state, and reads Stream.attention_mask
     has_lower_bounds: ClassVar[bool] = False  # reads Stream.bounds
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
@@ -59,8 +59,8 @@ class Mixer(nn.Module):
         self.out = nn.Linear(inner or config.d_model, config.d_model, bias=False)
 
     @staticmethod
-    def turns(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Stream.turns, for hidden states like x."""
+    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Stream.rotary, for hidden states like x."""
         return None
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
@@ -70,12 +70,12 @@ class Mixer(nn.Module):
         """[B, T, d] -> [B, T, H, p]."""
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        """x [B, T, d], already normalised -> [B, T, d], and the state after these tokens; `past` is the state before
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        """x [B, T, d], already normalised -> [B, T, d], and the state after these tokens; `cache` is the state before
         them, {} at the beginning.
 
-        A padded token (Stream.keep) must leave the state as it is: decay 1, no input. Where Stream.reset is True
-        nothing from before may be seen.
+        A padded token (Stream.padding_mask) must leave the state as it is: decay 1, no input. Where
+        Stream.document_starts is True nothing from before may be seen.
         """
         raise TypeError(f"{type(self).__name__} must define forward")
 

@@ -23,14 +23,14 @@ def rotation(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
 
 @full_precision
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of x [B, T, H, p]: channel c of the first half turns with channel c of the second half.
+    """Rotary embedding of x [B, T, H, p]: channel c of the first half is rotated with channel c of the second half.
 
     cos, sin: [T, p/2] or [B, T, p/2], without gradients. The pairing is that of Hugging Face's LLaMA.
     """
     if uses_kernels(x) and cos.dtype == torch.float32:
-        from ..ops.fused.triton.rows import Turn
+        from ..ops.fused.triton.rows import Rotate
 
-        return Turn.apply(x, cos, sin)
+        return Rotate.apply(x, cos, sin)
     first, second = x.to(accumulator(x, cos)).chunk(2, -1)
     cos, sin = cos[..., None, :], sin[..., None, :]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
@@ -40,9 +40,9 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def cosine_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """LRPE-cosine (Scaling Laws for Linear Complexity LMs, eq. 17): [x cos(t theta), x sin(t theta)].
 
-    x: [B, T, H, p]; cos, sin: [(B,) T, H or 1, r] with r <= p: the first r channels turn and are doubled, the others
+    x: [B, T, H, p]; cos, sin: [(B,) T, H or 1, r] with r <= p: the first r channels are rotated and doubled, the others
     stay as they are -> [B, T, H, p + r]. Then q'_t . k'_s = sum_c q_tc k_sc cos((t - s) theta_c),
     theta_c = 0 for c >= r.
     """
-    turning, still = x.to(accumulator(x, cos)).split([cos.shape[-1], x.shape[-1] - cos.shape[-1]], -1)
-    return torch.cat([turning * cos, turning * sin, still], -1).to(x.dtype)
+    rotated, rest = x.to(accumulator(x, cos)).split([cos.shape[-1], x.shape[-1] - cos.shape[-1]], -1)
+    return torch.cat([rotated * cos, rotated * sin, rest], -1).to(x.dtype)

@@ -1,5 +1,5 @@
-"""The sequence operations: a `naive` reference, a `chunk` form in plain PyTorch, kernels for a GPU (`triton`), and one
-`step` of decoding each."""
+"""The sequence operations: a `naive` reference, a `chunk` backend in plain PyTorch, kernels for a GPU (`triton`), and
+one `step` of decoding each."""
 
 from .causal_filter import causal_filter
 from .causal_filter import step as causal_filter_step

@@ -1,5 +1,5 @@
-"""What the sequence operations share: the checks of their inputs, the dtype they compute in, the choice of a form, and
-the parts of a chunk."""
+"""What the sequence operations share: the checks of their inputs, the dtype they compute in, the choice of a backend,
+and the parts of a chunk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..kernel_config import WIDEST_HEAD
 
 WITH_TRITON = importlib.util.find_spec("triton") is not None
-FORMS = ("naive", "chunk", "triton")
+BACKENDS = ("naive", "chunk", "triton")
 GRID, SHORTEST = 65_535, 32  # a CUDA grid's second and third dimension at most; the shortest chunk of a kernel
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,25 +82,25 @@ def accumulator(*tensors: Tensor | None) -> torch.dtype:
     return torch.float64 if any(t is not None and t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def choose_form(
-    form: str | None, x: Tensor, widths: Sequence[int], dtype: torch.dtype, obstacle: str | None = None
+def choose_backend(
+    backend: str | None, x: Tensor, widths: Sequence[int], dtype: torch.dtype, obstacle: str | None = None
 ) -> str:
-    """`form`; where it is None the kernels, on a GPU that can run them, and else the chunk form.
+    """`backend`; where it is None the kernels, on a GPU that can run them, and else the chunk backend.
 
     x: a sequence [B, T, ..]; widths: of the heads' keys and values; dtype: that the operation computes in; obstacle:
     why there is no kernel in this case, if so. Where kernels were asked for, or are to be expected on a GPU, and cannot
-    run, there is one warning, and the chunk form is taken.
+    run, there is one warning, and the chunk backend is taken.
     """
-    if form is not None and form not in FORMS:
-        raise InputError(f"unknown form {form!r} of a sequence operation (valid: {', '.join(FORMS)})")
-    if form in ("naive", "chunk"):
-        return form
-    if form is None and (x.device.type != "cuda" or dtype == torch.float64 or x.numel() == 0):
+    if backend is not None and backend not in BACKENDS:
+        raise InputError(f"unknown backend {backend!r} of a sequence operation (valid: {', '.join(BACKENDS)})")
+    if backend in ("naive", "chunk"):
+        return backend
+    if backend is None and (x.device.type != "cuda" or dtype == torch.float64 or x.numel() == 0):
         return "chunk"
     obstacle = obstacle or kernel_obstacle(x, widths, dtype)
     if obstacle is None:
         return "triton"
-    _warn_once(f"no Triton kernel: {obstacle}; the chunk form runs instead")
+    _warn_once(f"no Triton kernel: {obstacle}; the chunk backend runs instead")
     return "chunk"
 
 
@@ -166,11 +166,11 @@ def without_padding(x: Tensor, *sizes: int) -> Tensor:
     return x
 
 
-def check(operation: str, reset: Tensor | None, **inputs: tuple[Tensor | None, str]) -> None:
+def check(operation: str, document_starts: Tensor | None, **inputs: tuple[Tensor | None, str]) -> None:
     """Raise InputError in one line where an input is not of a float dtype or does not fit the shapes before it.
 
     inputs: by name a tensor (or None) and its axes, a letter for each, or a digit that is the size; behind a "~" the
-    tensor need only broadcast to them. `reset` is bool [B, T].
+    tensor need only broadcast to them. `document_starts` is bool [B, T].
     """
     sizes: dict[str, int] = {}
     for name, (x, axes) in inputs.items():
@@ -192,9 +192,11 @@ def check(operation: str, reset: Tensor | None, **inputs: tuple[Tensor | None, s
         if not fits:
             expected = ", ".join(f"{axis} = {sizes[axis]}" if axis in sizes else axis for axis in axes)
             raise InputError(f"{operation}: {name} has shape {list(x.shape)}, expected [{expected}]")
-    if reset is not None and (reset.dtype != torch.bool or list(reset.shape) != [sizes["B"], sizes["T"]]):
+    if document_starts is not None and (
+        document_starts.dtype != torch.bool or list(document_starts.shape) != [sizes["B"], sizes["T"]]
+    ):
         raise InputError(
-            f"{operation}: reset is {_plain(reset.dtype)} {list(reset.shape)}, "
+            f"{operation}: document_starts is {_plain(document_starts.dtype)} {list(document_starts.shape)}, "
             f"expected bool [B = {sizes['B']}, T = {sizes['T']}]"
         )
 
@@ -203,11 +205,13 @@ def _plain(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def cut(log_decay: Tensor, reset: Tensor | None) -> Tensor:
-    """log_decay [B, T, ...] with -inf where the state is reset: a decay of 0, and no gradient there."""
-    if reset is None:
+def cut(log_decay: Tensor, document_starts: Tensor | None) -> Tensor:
+    """log_decay [B, T, ...] with -inf at document starts: a decay of 0, and no gradient there."""
+    if document_starts is None:
         return log_decay
-    return log_decay.masked_fill(reset.reshape(*reset.shape, *[1] * (log_decay.dim() - 2)), float("-inf"))
+    return log_decay.masked_fill(
+        document_starts.reshape(*document_starts.shape, *[1] * (log_decay.dim() - 2)), float("-inf")
+    )
 
 
 def to_chunks(x: Tensor, size: int) -> Tensor:
@@ -236,17 +240,17 @@ def chunk_parts(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor
 
 
 class Cuts(NamedTuple):
-    """Where resets cut a chunk of C rows: bool tensors, True where the state passes."""
+    """Where document starts cut a chunk of C rows: bool tensors, True where the state passes."""
 
     first: Tensor  # [.., C]: from before the chunk to each row
     last: Tensor  # [.., C]: from each row to the chunk's end
     whole: Tensor  # [..]: through the whole chunk
-    rank: Tensor  # [.., C]: the resets from the chunk's start to each row; equal ranks are one document
+    rank: Tensor  # [.., C]: the document starts from the chunk's start to each row; equal ranks are one document
 
 
-def cuts(reset: Tensor) -> Cuts:
-    """reset [.., C], bool."""
-    rank = reset.cumsum(-1)
+def cuts(document_starts: Tensor) -> Cuts:
+    """document_starts [.., C], bool."""
+    rank = document_starts.cumsum(-1)
     return Cuts(rank == 0, rank == rank[..., -1:], rank[..., -1] == 0, rank)
 
 

@@ -118,7 +118,7 @@ def generate(
         raise
     out.end()
     last = time.perf_counter()
-    assert steps.state is not None
+    assert steps.cache is not None
     return {
         "prompt": prompt,
         "text": out.text,
@@ -132,7 +132,7 @@ def generate(
             "prefill_tokens_per_s": round(len(ids) / (first - begin), 1),
             "decode_s": round(last - first, 6),
             "decode_tokens_per_s": round((len(written) - 1) / (last - first), 1) if len(written) > 1 else None,
-            "state_bytes": steps.state.n_bytes,
+            "state_bytes": steps.cache.n_bytes,
             "device": device.type,
             "dtype": next(name for name, dtype in DTYPES.items() if dtype == model.lm_head.weight.dtype),
         },

@@ -209,7 +209,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         ),
         (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["study", "paper", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
-        (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no channel mixer"),
+        (["count", "--arch", "mamba2", "--size", "7b", "--ffn", "4096"], "--ffn: mamba2 has no MLP"),
         (["study", "paper", "--set", "training.n_tokens=1e60"], "training.n_tokens: must be less than or equal to"),
         (["table", "--norms", "papr"], "did you mean 'paper'?"),
         (["table", "--as-printed", "--convention", "exact"], "leave --convention out"),

@@ -44,7 +44,7 @@ def kept(cfg, sequences, context, precision, own_instructions=True):
     with unlaunched(own_instructions), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the plain form runs where no kernel is
         return kept_bytes(
-            model, lambda: model(tokens[:, :-1], tokens[:, 1:], loss_only=True, form="triton").loss, precision
+            model, lambda: model(tokens[:, :-1], tokens[:, 1:], loss_only=True, backend="triton").loss, precision
         )
 
 
@@ -81,17 +81,17 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
 @needs_triton
 @pytest.mark.parametrize("arch", ARCHS)
 def test_each_module_keeps_what_its_lines_say(arch):
-    """Norms, mixer, channel mixer and Tpe alone, each with the copies of its weights."""
+    """Norms, mixer, MLP and Tpe alone, each with the copies of its weights."""
     cfg, n = preset(arch, "410m", n_layers=2, vocab_size=301, context_length=256), 2 * 256
     lines = layer_activations(cfg, 256, 2, 2, kernels=True)
     model = build_model(cfg, seed=0).decoder
     layer, x = model.layers[0], torch.zeros(2, 256, cfg.d_model, dtype=torch.bfloat16)
     bounds = None if model.gamma is None else torch.zeros(2, cfg.d_model)
-    turns = mixer_of(arch).turns(cfg, torch.arange(256), x)
-    stream = Stream(torch.arange(256), form="triton", bounds=bounds, turns=turns)
+    rotary = mixer_of(arch).rotary(cfg, torch.arange(256), x)
+    stream = Stream(torch.arange(256), backend="triton", bounds=bounds, rotary=rotary)
     matrices = layer_matrices(cfg)
     cases = {"mixer.": (layer.mixer, lambda: layer.mixer(x, stream, {})[0])}
-    if layer.mixer.has_channel_mixer:
+    if layer.mixer.has_mlp:
         cases["ffn"] = (layer.channel, lambda: layer.channel(x))
     with unlaunched(own_instructions=arch != "cosformer2"):  # whose own keep less
         for name, (module, run) in cases.items():
@@ -100,7 +100,7 @@ def test_each_module_keeps_what_its_lines_say(arch):
             assert kept_bytes(module, run, "bf16") == pytest.approx(expected, rel=0.01), name
         branch = x.clone().requires_grad_()
         norms = kept_bytes(layer.mixer_norm, lambda: layer.mixer_norm.add(x, branch), "bf16")
-        assert norms * (1 + layer.mixer.has_channel_mixer) == lines["norms"]
+        assert norms * (1 + layer.mixer.has_mlp) == lines["norms"]
         if model.tpe is not None:
             found = kept_bytes(model.tpe, lambda: model.tpe(x, stream, {})[0], "bf16")
             assert found == pytest.approx(2 * n * cfg.d_model, rel=0.002)

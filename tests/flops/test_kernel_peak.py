@@ -68,7 +68,7 @@ def peak_of_a_step(cfg, sequences, precision, recompute):
         moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2)]
         tokens = torch.zeros(sequences, cfg.context_length + 1, dtype=torch.int64)
         with cast:
-            loss = model(tokens[:, :-1], tokens[:, 1:], loss_only=True, form="triton").loss
+            loss = model(tokens[:, :-1], tokens[:, 1:], loss_only=True, backend="triton").loss
         loss.backward()
         del moments
     return allocated.peak

@@ -32,11 +32,11 @@ def test_bytes_are_those_of_a_real_models_state(arch, changes, tmp_path):
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
         model = load_model(tmp_path, dtype)
         for batch in (1, 3):
-            ids, state, read = torch.zeros(batch, 9, dtype=torch.int64), None, 0
+            ids, cache, read = torch.zeros(batch, 9, dtype=torch.int64), None, 0
             for length in (9, 1):
                 read += length
-                state = model(input_ids=ids[:, :length], state=state, keep_state=True).state
-                assert state.n_bytes == batch * decode_state(model.model_config, read, activation_bytes=size)["bytes"]
+                cache = model(input_ids=ids[:, :length], cache=cache, use_cache=True).cache
+                assert cache.n_bytes == batch * decode_state(model.model_config, read, activation_bytes=size)["bytes"]
 
 
 def test_what_grows_and_what_does_not():

@@ -3,22 +3,22 @@
 A clean row walks along the haystack. Where a needle goes, a copy of its state reads the needle and joins the rows that
 read theirs before; then all of them read the haystack up to the next needle's place, each from its own state. So a
 prompt costs its needle, what follows it and its question, not what precedes it, and the rows make one batch although
-their needles lie elsewhere. Nothing here knows the architecture: what a row has read is its DecodeState. After a needle
+their needles lie elsewhere. Nothing here knows the architecture: what a row has read is its DecodeCache. After a needle
 everything has to be read again for each row, because every layer's input depends on what the one below made of it.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from arch.model.cache import DecodeCache
 from arch.model.decode import generate_tokens
-from arch.model.state import DecodeState
 from flops.state import decode_state
 
 from .settings import CPU_STATE_BYTES
@@ -64,11 +64,11 @@ def rows_at_once(model: Loaded, n_tokens: int) -> int:
     return max(1, int(budget // one))
 
 
-def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) -> DecodeState:
-    """The state [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
+def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
+    """The cache [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
     haystack = _tensor(prompts.haystack, model)
     clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
-    rows: DecodeState | None = None
+    rows: DecodeCache | None = None
     here = 0
     for cell in [*cells, None]:
         there = cells[0].n_haystack if cell is None else cell.insert_at
@@ -79,26 +79,26 @@ def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) 
             here = there
         if cell is not None:
             joining = read(model, _tensor(cell.needle_ids, model)[None], clean)
-            rows = joining if rows is None else DecodeState.concat([rows, joining])
+            rows = joining if rows is None else DecodeCache.concat([rows, joining])
     assert rows is not None
     return rows
 
 
-def read(model: Loaded, ids: Tensor, state: DecodeState | None) -> DecodeState:
-    """The state after ids [B, T] as well, read in pieces."""
+def read(model: Loaded, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
+    """The cache after ids [B, T] as well, read in pieces."""
     for piece in ids.split(max(1, PIECE_TOKENS // len(ids)), dim=1):
-        state = model.model(piece, state=state, keep_state=True, logits_to_keep=1).state
-    assert state is not None
-    return state
+        cache = model.model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
+    assert cache is not None
+    return cache
 
 
-def _complete(model: Loaded, questions: Tensor, state: DecodeState, max_new_tokens: int) -> list[str]:
+def _complete(model: Loaded, questions: Tensor, cache: DecodeCache, max_new_tokens: int) -> list[str]:
     """First lines of the continuations, white space around them left out; stops when every row has its own."""
     tokenizer = model.tokenizer
-    spelled = cache(lambda token: tokenizer.decode_bytes([token]))
+    spelled = functools.cache(lambda token: tokenizer.decode_bytes([token]))
     answers = [b""] * len(questions)
     unfinished = list(range(len(questions)))
-    for ids in generate_tokens(model.model, questions, max_new_tokens, state=state):
+    for ids in generate_tokens(model.model, questions, max_new_tokens, cache=cache):
         tokens = ids.tolist()
         for row in unfinished:
             answers[row] = (answers[row] + spelled(tokens[row])).lstrip()

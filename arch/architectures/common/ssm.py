@@ -30,24 +30,24 @@ class CausalConv(nn.Module):
             for parameter in (self.weight, self.bias):
                 parameter.uniform_(-limit, limit, generator=generator)
 
-    def forward(self, x: Tensor, stream: Stream, past: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, stream: Stream, cache: Tensor | None) -> tuple[Tensor, Tensor]:
         """[B, T, C] -> [B, T, C], and the last width - 1 inputs [B, width - 1, C], those of the last document alone;
-        `past` are those before x."""
+        `cache` are those before x."""
         x = stream.mask(x)
         count = self.weight.shape[1] - 1
-        asked = stream.form in (None, "triton") and uses_kernels(x)
-        by_kernel = asked and count < 4 and (past is None or not past.requires_grad)
-        earlier = x.new_zeros(x.shape[0], count, x.shape[2]) if past is None else past
+        asked = stream.backend in (None, "triton") and uses_kernels(x)
+        by_kernel = asked and count < 4 and (cache is None or not cache.requires_grad)
+        earlier = x.new_zeros(x.shape[0], count, x.shape[2]) if cache is None else cache
         inputs = torch.cat([earlier, x[:, max(0, x.shape[1] - count) :] if by_kernel else x], 1)
         window = inputs[:, inputs.shape[1] - count :].clone()
-        if stream.reset is not None:
+        if stream.document_starts is not None:
             age = torch.arange(window.shape[1] - 1, -1, -1, device=x.device)
             window = window.masked_fill((stream.positions[:, -1:] < age)[..., None], 0.0)
         if by_kernel:
             from ...ops.fused.triton.short_conv import ShortConv
 
-            ages = None if stream.reset is None else stream.positions
-            return ShortConv.apply(x, past, self.weight, self.bias, ages), window
+            ages = None if stream.document_starts is None else stream.positions
+            return ShortConv.apply(x, cache, self.weight, self.bias, ages), window
         return nnf.silu(causal_conv(inputs, self.weight, self.bias, stream)), window
 
 
@@ -60,7 +60,7 @@ def causal_conv(x: Tensor, weight: Tensor, bias: Tensor, stream: Stream) -> Tens
     out = bias.to(dtype)
     for i, column in enumerate(weight.to(dtype).unbind(1)):
         term = wide[:, i : i + length] * column
-        if stream.reset is not None:
+        if stream.document_starts is not None:
             term = term * (stream.positions >= width - 1 - i)[..., None]
         out = out + term
     return out.to(x.dtype)

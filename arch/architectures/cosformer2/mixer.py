@@ -21,12 +21,12 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import LowRankGate, Mixer, Stream
 from ...model.norms import Norm
 from ...model.positions import cosine_pairs, rotation
-from ...model.state import State
 from ...ops import causal_filter, decay_attention
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 
 TPE_GAIN = 0.5  # of the filter over its input, at initialisation
 
@@ -59,31 +59,33 @@ class CosFormer2Mixer(Mixer):
         """theta [H, p], or [p / 2] for lrpe="half"."""
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, past)
-        out = self.norm(mixed.flatten(2), *linears(gate, self.gate.up))
-        return linears(out, self.out)[0], {"state": state}
+        mixed, state = self._mix(query, key, value, stream, cache)
+        out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
+        return fused_linear(out, self.out)[0], {"state": state}
 
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+    def _mix(
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+    ) -> tuple[Tensor, Tensor]:
         """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
         query, key = self.heads(query), stream.mask(self.heads(key))
         theta, activation = self.angles(value.device), "silu"
         angles = (theta, stream.positions) if theta.dim() == 2 else None
-        if angles is None:  # half of the channels turn, by the same angles in all heads
+        if angles is None:  # half of the channels are rotated, by the same angles in all heads
             query, key, activation = nnf.silu(query), nnf.silu(key), ""
-            cos, sin = (turn[..., None, :] for turn in rotation(theta, stream.positions))
+            cos, sin = (x[..., None, :] for x in rotation(theta, stream.positions))
             query, key = cosine_pairs(query, cos, sin), cosine_pairs(key, cos, sin)
         return decay_attention(
             query,
             key,
             value,
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
             angles=angles,
             activation=activation,
         )
@@ -94,7 +96,7 @@ class CosFormer2Mixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """q'_t . k'_s, [B, H, T, T]; the model's Tpe lies before the layers and is not in it."""
-        query, key, _ = linears(x, *self.project.values())
+        query, key, _ = fused_linear(x, *self.project.values())
         return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)
 
 
@@ -128,15 +130,15 @@ class Tpe(nn.Module):
         with torch.no_grad():
             self.mix.normal_(generator=generator).mul_(scale)
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         """[B, T, d] -> [B, T, d] and the filter's state, as a mixer."""
         filtered, state = causal_filter(
             stream.mask(x),
             self.mix,
             self.log_decays(x.device),
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
         )
         return x + filtered if self.config.tpe_residual else filtered, {"state": state}

@@ -1,4 +1,4 @@
-r"""HGRN1: a gated linear RNN on single channels, its state a complex number each that turns as it fades.
+r"""HGRN1: a gated linear RNN on single channels, its state a complex number each that rotates as it fades.
 
     c = silu(x W_i) in C^d;   lam = b + (1 - b) sigmoid(x W_f) in R^d;   theta in R^d, learned
     h_t = lam_t e^{i theta} h_{t-1} + (1 - lam_t) c_t                    h_t in C^d
@@ -34,12 +34,12 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...model.norms import Norm
-from ...model.state import State
 from ...ops import scan
 from ...ops.common import accumulator, full_precision
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import gated_product
 from ..common.forget_gates import Forget, HGRNMixer, opened
 from .expansions import EXPANSIONS, Expansion
@@ -72,15 +72,15 @@ class HGRN1Mixer(HGRNMixer):
             if isinstance(projection, Expansion):
                 projection.reset_parameters(self.config.init_std, generator)
 
-    def angles(self, x: Tensor, stream: Stream, turns: Tensor | None = None) -> Tensor | None:
-        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not turn the state either. turns: x W_theta, where it
-        is there already."""
+    def angles(self, x: Tensor, stream: Stream, projected: Tensor | None = None) -> Tensor | None:
+        """theta, [D] or [B, T, D]; 0 at padded tokens, which must not rotate the state either. projected: x W_theta,
+        where it is there already."""
         if self.theta is None:
             return None
         theta: Tensor = self.theta
         if self.config.data_dependent_theta:
-            theta = theta + (self.project["angle"](x) if turns is None else turns)
-        return theta if stream.keep is None else stream.mask(theta.expand(*x.shape[:2], -1))
+            theta = theta + (self.project["angle"](x) if projected is None else projected)
+        return theta if stream.padding_mask is None else stream.mask(theta.expand(*x.shape[:2], -1))
 
     def operands(
         self, x: Tensor, stream: Stream, projected: dict[str, Tensor] | None = None
@@ -92,8 +92,8 @@ class HGRN1Mixer(HGRNMixer):
         log_decay, complement = opened(*(forget if isinstance(forget, tuple) else (forget,)))
         return log_decay, complement if gate is None else gate, self.angles(x, stream, projected.get("angle"))
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        projected = dict(zip(self.project, fused_linear(x, *self.project.values()), strict=True))
         value = nnf.silu(projected["input"])
         forget: Forget = self.forget(x, stream, projected.get("forget"))
         if self.config.input_gate == "tied" and isinstance(forget, tuple):
@@ -106,10 +106,10 @@ class HGRN1Mixer(HGRNMixer):
             forget,
             value,
             theta,
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
         )
         mixed = (mixed.flatten(2) if self.pairs else mixed).to(x.dtype)
         if self.config.output_gate:
@@ -125,7 +125,9 @@ class HGRN1Mixer(HGRNMixer):
         batch, length, width = gate.shape
         gate = gate.to(log_decay.dtype)
         alone = torch.eye(length, dtype=gate.dtype, device=x.device)[:, :, None]
-        reset = None if stream.reset is None else stream.reset.repeat_interleave(length, 0)
+        document_starts = (
+            None if stream.document_starts is None else stream.document_starts.repeat_interleave(length, 0)
+        )
         total = gate.new_zeros(batch * length, length)  # of a row, its token's weight at each later one
         for start in range(0, width, MIXING_CHANNELS):
             part = slice(start, start + MIXING_CHANNELS)
@@ -139,8 +141,8 @@ class HGRN1Mixer(HGRNMixer):
                 inputs,
                 angles,
                 chunk_size=self.config.chunk_size,
-                form=stream.form,
-                reset=reset,
+                backend=stream.backend,
+                document_starts=document_starts,
             )
             total += (states if angles is None else states[..., 0]).sum(-1)
         return (total / width).unflatten(0, (batch, length)).transpose(1, 2)[:, None]

@@ -1,7 +1,7 @@
 """The widths of HGRN1's four forms and the parameters of its projections. Imports no torch.
 
     form      numbers of a state            forget gates    input and output gate    W_o
-    complex   2 d, pairs that turn          d               2 d                      [2 d, d]
+    complex   2 d, pairs, rotated           d               2 d                      [2 d, d]
     real      2 d, pairs                    d               2 d                      [2 d, d]
     real_2d   2 d                           2 d             2 d                      [2 d, d]
     narrow    n d                           n d             n d                      [d, d]

@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...model.norms import Norm
-from ...model.state import State
 from ...ops import gated_attention
 from ...ops.common import accumulator
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 from ..common.forget_gates import Forget, HGRNMixer
 
 
@@ -45,7 +45,7 @@ class HGRN2Mixer(HGRNMixer):
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
         """q before its silu, k, v and the forget gates, as gated_attention takes them."""
-        projected = dict(zip(self.project, linears(x, *self.project.values()), strict=True))
+        projected = dict(zip(self.project, fused_linear(x, *self.project.values()), strict=True))
         query = projected["query"] if self.config.output_gate else torch.ones_like(x)
         key = self.input_gate(x, stream, projected.get("input_gate"))
         gate = self.forget(x, stream, projected.get("forget"))
@@ -56,20 +56,20 @@ class HGRN2Mixer(HGRNMixer):
             (self.heads(gate[0]), self.heads(gate[1])) if isinstance(gate, tuple) else self.heads(gate),
         )
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, gate = self.operands(x, stream)
         mixed, state = gated_attention(
             query,
             key,
             value,
             gate,
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
             activation=self.activation,
         )
-        return linears(self.norm(mixed.flatten(2)), self.out)[0], {"state": state}
+        return fused_linear(self.norm(mixed.flatten(2)), self.out)[0], {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """A [B, H, T, T] with o = A v in each head: A_ts = q_t diag(f_{s+1} .. f_t) k_s^T for s <= t, fp32 (fp64 for
@@ -81,8 +81,8 @@ class HGRN2Mixer(HGRNMixer):
             self.unit_values(x).to(accumulator(x)),
             gate,
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
             activation=self.activation,
         )
         return mixed.transpose(1, 2)

@@ -17,53 +17,56 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...model.positions import rotate_pairs, rotation
-from ...model.state import State
 from ...ops.common import accumulator
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 
 # cuDNN's attention plans anew for every length of the cache: 27 instead of 130 tokens/s on an H200
 DECODING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class LlamaMixer(Mixer):
-    reads_history: ClassVar[bool] = True
+    has_kv_cache: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key, value = (self.heads(y) for y in linears(x, *self.project.values()))
-        query, key = self._turned(query, key, stream)
-        if past:
-            key = torch.cat([past["key"], key], 1)
-            value = torch.cat([past["value"], value], 1)
-        return linears(self._attend(query, key, value, stream).flatten(2), self.out)[0], {"key": key, "value": value}
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        query, key, value = (self.heads(y) for y in fused_linear(x, *self.project.values()))
+        query, key = self._rotated(query, key, stream)
+        if cache:
+            key = torch.cat([cache["key"], key], 1)
+            value = torch.cat([cache["value"], value], 1)
+        return fused_linear(self._attend(query, key, value, stream).flatten(2), self.out)[0], {
+            "key": key,
+            "value": value,
+        }
 
     @staticmethod
-    def turns(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles."""
         pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
         return rotation(config.rope_base ** (-pairs / config.head_dim), positions)
 
-    def _turned(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        turns = stream.turns or self.turns(self.config, stream.positions, query)
-        return rotate_pairs(query, *turns), rotate_pairs(key, *turns)
+    def _rotated(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        rotary = stream.rotary or self.rotary(self.config, stream.positions, query)
+        return rotate_pairs(query, *rotary), rotate_pairs(key, *rotary)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream) -> Tensor:
         """[B, T, H, any width] for values of that width."""
         query, key, value = (x.transpose(1, 2) for x in (query, key, value))
         if query.shape[2] < key.shape[2]:
             with sdpa_kernel(DECODING):
-                mixed = nnf.scaled_dot_product_attention(query, key, value, attn_mask=stream.visible)
+                mixed = nnf.scaled_dot_product_attention(query, key, value, attn_mask=stream.attention_mask)
         else:
             mixed = nnf.scaled_dot_product_attention(
-                query, key, value, attn_mask=stream.visible, is_causal=stream.visible is None
+                query, key, value, attn_mask=stream.attention_mask, is_causal=stream.attention_mask is None
             )
         return mixed.transpose(1, 2)
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """The softmax weights, [B, H, T, T]."""
-        query, key, _ = (self.heads(y) for y in linears(x, *self.project.values()))
-        return self._attend(*self._turned(query, key, stream), self.unit_values(x), stream).transpose(1, 2)
+        query, key, _ = (self.heads(y) for y in fused_linear(x, *self.project.values()))
+        return self._attend(*self._rotated(query, key, stream), self.unit_values(x), stream).transpose(1, 2)

@@ -6,7 +6,7 @@ r"""Mamba1: a state space model on single channels whose step size, input and ou
 
 x: [B, T, d]; u, z, v, dt: [B, T, 2d] (expand d); r: [B, T, R] with R = `dt_rank`, d / 16 rounded up as published;
 B, C: [B, T, N]; A_log: [2d, N]; b_dt, D: [2d]. conv is causal, `conv_width` steps, each channel alone. N is `ssm_state`
-(16 as published). The block has no channel mixer. The state is 2dN real numbers, in fp32. n_heads means nothing here.
+(16 as published). The block has no MLP. The state is 2dN real numbers, in fp32. n_heads means nothing here.
 
 Source: Mamba (Gu and Dao 2023), section 3 and algorithm 2, and its code. A_log = log(1 .. N), D = 1, b_dt, W_dt and the
 convolution start as in that code.
@@ -21,16 +21,16 @@ import torch
 from torch import Tensor, nn
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
-from ...model.state import State
 from ...ops import selective_scan
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import skip_gated, softplus
 from ..common.ssm import CausalConv, reset_dt_bias
 
 
 class Mamba1Mixer(Mixer):
-    has_channel_mixer: ClassVar[bool] = False
+    has_mlp: ClassVar[bool] = False
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -53,21 +53,21 @@ class Mamba1Mixer(Mixer):
             self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1, dtype=torch.float32).log())
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        gate, value, key, query, dt, window = self._operands(x, stream, past)
-        out, state = self._mix(value, key, query, dt, stream, past)
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        gate, value, key, query, dt, window = self._operands(x, stream, cache)
+        out, state = self._mix(value, key, query, dt, stream, cache)
         out = skip_gated(out, value, gate, self.D).to(x.dtype)
-        return linears(out, self.out)[0], {"state": state, "conv": window}
+        return fused_linear(out, self.out)[0], {"state": state, "conv": window}
 
-    def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
+    def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z and v [B, T, 2d], B and C [B, T, N], dt [B, T, 2d], and the convolution's state."""
-        value, gate = linears(x, self.project["input"])[0].chunk(2, -1)
-        value, window = self.conv(value, stream, past.get("conv"))
+        value, gate = fused_linear(x, self.project["input"])[0].chunk(2, -1)
+        value, window = self.conv(value, stream, cache.get("conv"))
         rank, key, query = self.select(value).split(self.widths, -1)
         return gate, value, key, query, stream.mask(softplus(self.step(rank), self.dt_bias)), window
 
     def _mix(
-        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+        self, value: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
         """h C and the state."""
         return selective_scan(
@@ -76,9 +76,9 @@ class Mamba1Mixer(Mixer):
             key,
             query,
             value,
-            initial_state=past.get("state"),
-            form=stream.form,
-            reset=stream.reset,
+            initial_state=cache.get("state"),
+            backend=stream.backend,
+            document_starts=stream.document_starts,
         )
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:

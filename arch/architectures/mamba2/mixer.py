@@ -5,8 +5,8 @@ r"""Mamba2: linear attention with a decay per head and step, behind a short conv
     y = RMSNorm(concat o * silu(z)) W_out
 
 x: [B, T, d]; z, v: [B, T, 2d] (expand d), v cut into H heads of p; B, C: [B, T, N], the same for all heads;
-dt: [B, T, H]; a, b_dt, D: [H]. conv is causal, `conv_width` steps, each channel of u alone. The block has no channel
-mixer. N is `ssm_state` (128 as published), p = 2d / H (64 as published). The state is 2dN real numbers, in fp32.
+dt: [B, T, H]; a, b_dt, D: [H]. conv is causal, `conv_width` steps, each channel of u alone. The block has no gated
+MLP. N is `ssm_state` (128 as published), p = 2d / H (64 as published). The state is 2dN real numbers, in fp32.
 
 Source: Mamba-2 (Dao and Gu 2024), section 7 and its code; one group of B and C. The recurrence runs through
 decay_attention with q = C, k = B, v = dt v. A_log, b_dt, D and the convolution start as in that code (A uniform within
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
-from ...model.state import State
 from ...ops import decay_attention
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import scaled, skip_gated, softplus
 from ..common.ssm import CausalConv, reset_dt_bias
 
@@ -34,7 +34,7 @@ A_RANGE = (1.0, 16.0)
 
 
 class Mamba2Mixer(Mixer):
-    has_channel_mixer: ClassVar[bool] = False
+    has_mlp: ClassVar[bool] = False
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
@@ -53,24 +53,24 @@ class Mamba2Mixer(Mixer):
             self.A_log.uniform_(*A_RANGE, generator=generator).log_()
             self.D.fill_(1.0)
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        gate, value, key, query, dt, window = self._operands(x, stream, past)
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        gate, value, key, query, dt, window = self._operands(x, stream, cache)
         entering, value = scaled(value, dt)
-        out, state = self._mix(entering, key, query, dt, stream, past)
+        out, state = self._mix(entering, key, query, dt, stream, cache)
         out = self.norm(skip_gated(out, value, gate, self.D[:, None]))
-        return linears(out.to(x.dtype), self.out)[0], {"state": state, "conv": window}
+        return fused_linear(out.to(x.dtype), self.out)[0], {"state": state, "conv": window}
 
-    def _operands(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, ...]:
+    def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
         inner, width = self.config.inner_dim, self.config.ssm_state
-        gate, mixed, step = linears(x, self.project["input"])[0].split(self.widths, -1)
-        mixed, window = self.conv(mixed, stream, past.get("conv"))
+        gate, mixed, step = fused_linear(x, self.project["input"])[0].split(self.widths, -1)
+        mixed, window = self.conv(mixed, stream, cache.get("conv"))
         value, key, query = mixed.split([inner, width, width], -1)
         value = value.unflatten(-1, (self.config.n_heads, -1))
         return gate, value, key, query, stream.mask(softplus(step, self.dt_bias)), window
 
     def _mix(
-        self, entering: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, past: State
+        self, entering: Tensor, key: Tensor, query: Tensor, dt: Tensor, stream: Stream, cache: LayerCache
     ) -> tuple[Tensor, Tensor]:
         """C S and the state for dt v [B, T, H, any width]."""
         return decay_attention(
@@ -78,10 +78,10 @@ class Mamba2Mixer(Mixer):
             key[:, :, None],
             entering,
             self._log_decays(dt),
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
         )
 
     def _log_decays(self, dt: Tensor) -> Tensor:

@@ -23,11 +23,11 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from ...config import ModelConfig
+from ...model.cache import LayerCache
 from ...model.mixer import LowRankGate, Mixer, Stream
 from ...model.norms import Norm
-from ...model.state import State
 from ...ops import decay_attention
-from ...ops.fused.linear import linears
+from ...ops.fused.linear import fused_linear
 from .decays import log_decays
 
 
@@ -48,25 +48,27 @@ class TNLMixer(Mixer):
             self.log_decay = self.log_decay.to(self.out.weight.device)
         return self
 
-    def forward(self, x: Tensor, stream: Stream, past: State) -> tuple[Tensor, State]:
-        query, key, value, gate = linears(x, *self.project.values(), self.gate.down)
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, past)
-        out = self.norm(mixed.flatten(2), *linears(gate, self.gate.up))
-        return linears(out, self.out)[0], {"state": state}
+        mixed, state = self._mix(query, key, value, stream, cache)
+        out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
+        return fused_linear(out, self.out)[0], {"state": state}
 
-    def _mix(self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, past: State) -> tuple[Tensor, Tensor]:
+    def _mix(
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+    ) -> tuple[Tensor, Tensor]:
         """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
         return decay_attention(
             self.heads(query),
             stream.mask(self.heads(key)),
             value,
             self._log_decays(value, stream),
-            initial_state=past.get("state"),
+            initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
-            form=stream.form,
-            reset=stream.reset,
+            backend=stream.backend,
+            document_starts=stream.document_starts,
             activation="silu",
         )
 
@@ -75,7 +77,7 @@ class TNLMixer(Mixer):
         # a copy only where weights came to their device by another way than _apply; from unlocked memory it is staged
         # at once: neither host nor device waits for the other
         log_decay = self.log_decay.to(x.device, non_blocking=True)
-        return log_decay if stream.keep is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
+        return log_decay if stream.padding_mask is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
         """lam of each head [B, T, H], the same for all tokens."""
@@ -83,5 +85,5 @@ class TNLMixer(Mixer):
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
         """q_t . k_s lam^(t - s), [B, H, T, T]."""
-        query, key, _ = linears(x, *self.project.values())
+        query, key, _ = fused_linear(x, *self.project.values())
         return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)

@@ -1,4 +1,4 @@
-"""`causal_filter` by matrix products inside chunks, in plain PyTorch: the form on CPUs."""
+"""`causal_filter` by matrix products inside chunks, in plain PyTorch: the backend on CPUs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..common import carry_states, chunk_parts, cuts, full_precision_backward, p
 
 
 def chunk(
-    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor, chunk_size: int, reset: Tensor | None = None
+    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor, chunk_size: int, document_starts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """A Toeplitz product per channel inside chunks; state read and update as matrix products with the powers."""
     batch, _, width = x.shape
     outputs = []
-    resets = [] if reset is None else [reset]
-    for size, (part, *rest) in chunk_parts(chunk_size, x, *resets):
+    starts = [] if document_starts is None else [document_starts]
+    for size, (part, *rest) in chunk_parts(chunk_size, x, *starts):
         x_c = part.reshape(batch, -1, size, width)  # [B, N, C, d]
         steps = torch.arange(size, dtype=x.dtype, device=x.device)
         # where: lam = 0 (-inf) to the power 0 is 1

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..common import (
     accumulator,
     check,
-    choose_form,
+    choose_backend,
     full_precision,
 )
 from .chunk import chunk
@@ -28,18 +28,18 @@ def causal_filter(
     log_decay: Tensor,
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
-    form: str | None = None,
-    reset: Tensor | None = None,
+    backend: str | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, d] in x's dtype and the final state [B, d, e] in fp32 (fp64 for fp64 inputs).
 
     x: [B, T, d]; mix (B above): [d, e]; log_decay: [e], log lam_j <= 0; initial_state: [B, d, e] or None for zeros;
-    reset: bool [B, T], True where the state is set to zero before the token. Raises InputError where a dtype or a shape
-    does not fit.
+    document_starts: bool [B, T], True where the state is set to zero before the token. Raises InputError where a dtype
+    or a shape does not fit.
     """
     check(
         "causal_filter",
-        reset,
+        document_starts,
         x=(x, "BTD"),
         mix=(mix, "DE"),
         log_decay=(log_decay, "E"),
@@ -47,35 +47,35 @@ def causal_filter(
     )
     dtype = accumulator(x, mix, log_decay)
     learned = "the decays are learned" if log_decay.requires_grad else None
-    chosen = choose_form(form, x, (mix.shape[1],), dtype, learned)
+    chosen = choose_backend(backend, x, (mix.shape[1],), dtype, learned)
     if chosen == "triton":
-        return _by_kernels(x, mix, log_decay, initial_state, chunk_size, reset)
+        return _by_kernels(x, mix, log_decay, initial_state, chunk_size, document_starts)
     state = x.new_zeros(x.shape[0], *mix.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     inputs = (x.to(dtype), mix.to(dtype), log_decay.to(dtype), state)
     if chosen == "naive":
-        out, state = naive(*inputs, reset)
+        out, state = naive(*inputs, document_starts)
     else:
-        out, state = chunk(*inputs, chunk_size, reset)
+        out, state = chunk(*inputs, chunk_size, document_starts)
     return out.to(x.dtype), state
 
 
 def _by_kernels(
-    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None, chunk_size: int, reset: Tensor | None
+    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None, chunk_size: int, document_starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     from .triton.operator import filtered
 
     state = None if state is None else state.float().mT
-    out, last = filtered(x, mix.float(), log_decay.float(), state, reset, chunk_size)
+    out, last = filtered(x, mix.float(), log_decay.float(), state, document_starts, chunk_size)
     return out, last.mT
 
 
 def step(
-    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None = None, reset: Tensor | None = None
+    x: Tensor, mix: Tensor, log_decay: Tensor, state: Tensor | None = None, document_starts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, d] and the new state [B, d, e] (`causal_filter` without the time axis).
 
-    x: [B, d]; mix: [d, e]; log_decay: [e]; state: [B, d, e] or None for zeros; reset: bool [B].
+    x: [B, d]; mix: [d, e]; log_decay: [e]; state: [B, d, e] or None for zeros; document_starts: bool [B].
     """
-    reset = None if reset is None else reset[:, None]
-    out, state = causal_filter(x[:, None], mix, log_decay, state, form="naive", reset=reset)
+    document_starts = None if document_starts is None else document_starts[:, None]
+    out, state = causal_filter(x[:, None], mix, log_decay, state, backend="naive", document_starts=document_starts)
     return out[:, 0], state

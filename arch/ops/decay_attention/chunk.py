@@ -1,4 +1,4 @@
-"""`decay_attention` by matrix products inside chunks, in plain PyTorch: the form on CPUs."""
+"""`decay_attention` by matrix products inside chunks, in plain PyTorch: the backend on CPUs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def chunk(
     log_decay: Tensor | None,
     state: Tensor,
     chunk_size: int,
-    reset: Tensor | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Matrix products inside chunks of `chunk_size` rows, a recurrence over the chunks' states."""
     outputs = []
     per_step = [log_decay] if log_decay is not None and log_decay.dim() == 3 else []
-    resets = [] if reset is None else [reset[:, :, None]]
-    for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step, *resets):
+    starts = [] if document_starts is None else [document_starts[:, :, None]]
+    for size, (q_c, k_c, v_c, *rest) in chunk_parts(chunk_size, q, k, v, *per_step, *starts):
         q_c, k_c, v_c = (to_chunks(x, size) for x in (q_c, k_c, v_c))  # [B, H, N, C, D]
         decays = _decays(to_chunks(rest[0], size) if per_step else log_decay, size, q_c)
-        if resets:
+        if starts:
             decays = _cut(decays, to_chunks(rest[-1], size))
         between, from_start, to_end, whole = decays
         inside = product(product(q_c, k_c.mT) * between, v_c)
@@ -35,10 +35,10 @@ def chunk(
     return torch.cat(outputs, 1) if outputs else torch.zeros_like(v), state
 
 
-def _cut(decays: tuple[Tensor, ...], reset: Tensor) -> tuple[Tensor, ...]:
-    """`_decays` without those across a reset [B, 1, N, C]."""
+def _cut(decays: tuple[Tensor, ...], document_starts: Tensor) -> tuple[Tensor, ...]:
+    """`_decays` without those across document starts [B, 1, N, C]."""
     between, from_start, to_end, whole = decays
-    passes = cuts(reset)
+    passes = cuts(document_starts)
     same = passes.rank[..., :, None] == passes.rank[..., None, :]
     return (
         between * same,

@@ -7,13 +7,13 @@ from torch import Tensor
 
 
 def naive(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor, reset: Tensor | None = None
+    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, state: Tensor, document_starts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The recurrence, step by step."""
     outputs = []
     for t in range(v.shape[1]):
-        if reset is not None:
-            state = state.masked_fill(reset[:, t, None, None, None], 0.0)
+        if document_starts is not None:
+            state = state.masked_fill(document_starts[:, t, None, None, None], 0.0)
         if log_decay is not None:
             current = log_decay if log_decay.dim() == 1 else log_decay[:, t]
             state = current.exp()[..., None, None] * state

@@ -17,7 +17,7 @@ from ...errors import InputError
 from ..common import (
     accumulator,
     check,
-    choose_form,
+    choose_backend,
     crowded,
     cut,
     full_precision,
@@ -36,17 +36,17 @@ def decay_attention(
     log_decay: Tensor | None = None,
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
-    form: str | None = None,
-    reset: Tensor | None = None,
+    backend: str | None = None,
+    document_starts: Tensor | None = None,
     angles: tuple[Tensor, Tensor] | None = None,
     activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
 
     q, k: [B, T, H', d_k] with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
-    log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros; reset: bool [B, T], True
-    where the state is set to zero before the token; angles: theta [H', d_k] and positions t, int [T] or [B, T]: q and
-    k become [x cos(t theta), x sin(t theta)], and the states 2 d_k rows high; activation: "silu" where q and k are
+    log_decay: None, [H], or [B, T, H]; initial_state: [B, H, d_k, d_v] or None for zeros; document_starts: bool [B, T],
+    True where the state is set to zero before the token; angles: theta [H', d_k] and positions t, int [T] or [B, T]: q
+    and k become [x cos(t theta), x sin(t theta)], and the states 2 d_k rows high; activation: "silu" where q and k are
     given before it. Raises InputError where a dtype or a shape does not fit.
     """
     if activation not in ("", "silu"):
@@ -55,13 +55,13 @@ def decay_attention(
         check("decay_attention", None, q=(q, "BTGK"), theta=(angles[0], "GK"))
         _check_positions(angles[1], *q.shape[:2])
         dtype = accumulator(q, k, v, log_decay, angles[0])
-        if choose_form(form, v, (2 * q.shape[-1], v.shape[-1]), dtype, crowded(v)) != "triton":
-            q, k = _turned(*_activated(q, k, activation), *angles)
+        if choose_backend(backend, v, (2 * q.shape[-1], v.shape[-1]), dtype, crowded(v)) != "triton":
+            q, k = _rotated(*_activated(q, k, activation), *angles)
             angles, activation = None, ""
     axes = "H" if log_decay is not None and log_decay.dim() == 1 else "BTH"
     check(
         "decay_attention",
-        reset,
+        document_starts,
         v=(v, "BTHV"),
         q=(q, "BTGK"),
         k=(k, "BTGK"),
@@ -77,9 +77,9 @@ def decay_attention(
             f"decay_attention: initial_state has shape {list(initial_state.shape)}, with angles it is "
             f"2 K = {2 * q.shape[-1]} high"
         )
-    chosen = choose_form(form, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
+    chosen = choose_backend(backend, v, (q.shape[-1], v.shape[-1]), dtype, crowded(v))
     if chosen == "triton":
-        return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, reset, angles, activation)
+        return _by_kernels(q, k, v, log_decay, initial_state, chunk_size, document_starts, angles, activation)
     q, k = _activated(q, k, activation)
     if q.shape[2] != heads:
         q, k = (x.repeat_interleave(heads // x.shape[2], dim=2) for x in (q, k))
@@ -89,9 +89,9 @@ def decay_attention(
     if initial_state is not None:
         state = initial_state.to(dtype)
     if chosen == "naive":
-        out, state = naive(q, k, wide, log_decay, state, reset)
+        out, state = naive(q, k, wide, log_decay, state, document_starts)
     else:
-        out, state = chunk(q, k, wide, log_decay, state, chunk_size, reset)
+        out, state = chunk(q, k, wide, log_decay, state, chunk_size, document_starts)
     return out.to(v.dtype), state
 
 
@@ -108,7 +108,7 @@ def _activated(q: Tensor, k: Tensor, activation: str) -> tuple[Tensor, Tensor]:
     return (nnf.silu(q), nnf.silu(k)) if activation else (q, k)
 
 
-def _turned(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+def _rotated(q: Tensor, k: Tensor, theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
     from ...model.positions import cosine_pairs, rotation  # which imports this package
 
     cos, sin = rotation(theta, positions)
@@ -122,18 +122,18 @@ def _by_kernels(
     log_decay: Tensor | None,
     state: Tensor | None,
     chunk_size: int,
-    reset: Tensor | None,
+    document_starts: Tensor | None,
     angles: tuple[Tensor, Tensor] | None,
     activation: str,
 ) -> tuple[Tensor, Tensor]:
     from .triton.operator import attend
-    from .triton.rotary_operator import attend_turned
+    from .triton.rotary_operator import attend_rotary
 
     heads = v.shape[2]
     log_decay = None if log_decay is None else log_decay.float()
-    if reset is not None or (log_decay is not None and log_decay.requires_grad):
+    if document_starts is not None or (log_decay is not None and log_decay.requires_grad):
         log_decay = torch.zeros(heads, device=v.device) if log_decay is None else log_decay
-        log_decay = cut(log_decay.expand(*v.shape[:3]), reset)
+        log_decay = cut(log_decay.expand(*v.shape[:3]), document_starts)
     height, width, dtype = q.shape[-1], v.shape[-1], v.dtype
     if state is not None:
         # the halves that belong to cosines and sines are filled up each by itself
@@ -143,8 +143,8 @@ def _by_kernels(
     if angles is None:
         out, last = attend(q, k, v, log_decay, state, chunk_size, activation == "silu")
     else:
-        turn = kernel_width(angles[0].float()), angles[1]
-        out, last = attend_turned(q, k, v, log_decay, *turn, state, chunk_size, activation == "silu")
+        angles = kernel_width(angles[0].float()), angles[1]
+        out, last = attend_rotary(q, k, v, log_decay, *angles, state, chunk_size, activation == "silu")
     last = without_padding(last.unflatten(2, (1 if angles is None else 2, -1)), height, width).flatten(2, 3)
     return without_padding(out, width).to(dtype), last
 
@@ -155,18 +155,25 @@ def step(
     v: Tensor,
     log_decay: Tensor | None = None,
     state: Tensor | None = None,
-    reset: Tensor | None = None,
+    document_starts: Tensor | None = None,
     activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`decay_attention` without the time axis).
 
     q, k: [B, H', d_k]; v: [B, H, d_v]; log_decay: None, [H], or [B, H]; state: [B, H, d_k, d_v] or None for zeros;
-    reset: bool [B]; activation: of q and k, as there.
+    document_starts: bool [B]; activation: of q and k, as there.
     """
     if log_decay is not None and log_decay.dim() == 2:
         log_decay = log_decay[:, None]
-    reset = None if reset is None else reset[:, None]
+    document_starts = None if document_starts is None else document_starts[:, None]
     out, state = decay_attention(
-        q[:, None], k[:, None], v[:, None], log_decay, state, form="naive", reset=reset, activation=activation
+        q[:, None],
+        k[:, None],
+        v[:, None],
+        log_decay,
+        state,
+        backend="naive",
+        document_starts=document_starts,
+        activation=activation,
     )
     return out[:, 0], state

@@ -25,11 +25,11 @@ ROWS = 8192  # of logits at a time: 1.6 GB of them with 100,280 words in bf16
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, rows: int = ROWS, form: str | None = None
+    hidden: Tensor, weight: Tensor, targets: Tensor, rows: int = ROWS, backend: str | None = None
 ) -> Tensor:
     """Mean loss in nats of logits = hidden weight^T over the targets that are not negative, a scalar in fp32.
 
-    hidden: [N, d]; weight: [V, d]; targets: int64 [N]. The logits have hidden's dtype, or autocast's. form: naive,
+    hidden: [N, d]; weight: [V, d]; targets: int64 [N]. The logits have hidden's dtype, or autocast's. backend: naive,
     chunk, or triton: chunk with the logits' losses by a kernel (None: the latter where one runs). Where every target is
     negative the mean is nan and its gradients are zero. Raises InputError for shapes that do not fit, and for no rows.
     """
@@ -39,10 +39,12 @@ def linear_cross_entropy(
     dtype = torch.get_autocast_dtype(device) if autocast else hidden.dtype
     with torch.autocast(device, enabled=False):
         hidden = hidden.to(dtype)
-        if form == "naive":
+        if backend == "naive":
             logits = hidden @ weight.to(dtype).T
             return nnf.cross_entropy(logits.to(accumulator(logits)), targets.clamp(min=-1), ignore_index=-1)
-        return _Loss.apply(hidden, weight, targets, rows, form == "triton" or (form is None and uses_kernels(hidden)))
+        return _Loss.apply(
+            hidden, weight, targets, rows, backend == "triton" or (backend is None and uses_kernels(hidden))
+        )
 
 
 def _check(hidden: Tensor, weight: Tensor, targets: Tensor, rows: int) -> None:

@@ -12,34 +12,34 @@ from ..common import full_precision_backward
 from .pointwise import gated_product, uses_kernels
 
 
-def linears(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
+def fused_linear(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
     """What each of the modules makes of x [.., d], in autocast's dtype or x's.
 
     On a GPU, where all are nn.Linear without biases, one node for autograd: the gradient of x is summed inside the
     products (in fp32, rounded once more for each module), and those of the weights come from the products in the
     weights' own dtype, where autocast would add, round and copy in passes of their own.
     """
-    if not _as_one(x, modules):
+    if not _can_fuse(x, modules):
         return tuple(module(x) for module in modules)
-    return _Linears.apply(x, _dtype(x), *(module.weight for module in modules))
+    return _FusedLinear.apply(x, _dtype(x), *(module.weight for module in modules))
 
 
-def gated_linears(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
+def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
     """`gated_product` of what the two modules, of one width, make of x [.., d].
 
-    On a GPU, as for `linears`, and where weights are cast anyway by one product with both, whose halves are multiplied
-    where they lie: half as many products, each of twice the size.
+    On a GPU, as for `fused_linear`, and where weights are cast anyway by one product with both, whose halves are
+    multiplied where they lie: half as many products, each of twice the size.
     """
     dtypes = {getattr(module.weight, "dtype", None) for module in (up, gate)}
-    if not _as_one(x, (up, gate)) or len(dtypes) > 1 or _dtype(x) in dtypes:
-        a, b = linears(x, up, gate)
+    if not _can_fuse(x, (up, gate)) or len(dtypes) > 1 or _dtype(x) in dtypes:
+        a, b = fused_linear(x, up, gate)
         return gated_product(a, b, kind)
     from .triton.rows import HalvesProduct
 
-    return HalvesProduct.apply(_Joined.apply(x, _dtype(x), up.weight, gate.weight), kind)
+    return HalvesProduct.apply(_ConcatenatedLinear.apply(x, _dtype(x), up.weight, gate.weight), kind)
 
 
-def _as_one(x: Tensor, modules: tuple[nn.Module, ...]) -> bool:
+def _can_fuse(x: Tensor, modules: tuple[nn.Module, ...]) -> bool:
     # without gradients autocast's cast weights serve again
     alike = torch.is_grad_enabled() and all(isinstance(m, nn.Linear) and m.bias is None for m in modules)
     return alike and uses_kernels(x)
@@ -50,7 +50,7 @@ def _dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
-class _Linears(torch.autograd.Function):
+class _FusedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
         rows, matrices = x.to(dtype).flatten(0, -2), [weight.to(dtype) for weight in weights]
@@ -73,7 +73,7 @@ class _Linears(torch.autograd.Function):
         return None if d_rows is None else d_rows.view(ctx.shape).to(ctx.dtype), None, *d_weights
 
 
-class _Joined(torch.autograd.Function):
+class _ConcatenatedLinear(torch.autograd.Function):
     """What two maps make of x, side by side: one product, and one for each gradient."""
 
     @staticmethod

@@ -11,7 +11,7 @@ from ..common import device_obstacle
 
 def uses_kernels(x: Tensor) -> bool:
     """On a GPU of compute capability 8.0 or more where Triton is, at most 32 bits a number, and not under
-    torch.compile, which fuses the plain forms itself."""
+    torch.compile, which fuses plain PyTorch itself."""
     plain = not x.is_cuda or x.dtype == torch.float64 or torch.compiler.is_compiling()
     return not plain and device_obstacle(x.device) is None
 

@@ -1,4 +1,4 @@
-"""`gated_attention` by matrix products inside chunks, in plain PyTorch: the form on CPUs."""
+"""`gated_attention` by matrix products inside chunks, in plain PyTorch: the backend on CPUs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ r"""Linear attention with a forget gate per key channel (HGRN2, GLA).
 
     S_t = diag(f_t) S_{t-1} + k_t^T v_t,    o_t = q_t S_t        S_t in R^{d_k x d_v}, per head
 
-HGRN2 ties k = 1 - f (HGRN2, eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13). The chunk form splits a chunk in
+HGRN2 ties k = 1 - f (HGRN2, eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13). The chunk backend splits a chunk in
 halves recursively: a pair (i in the upper, j in the lower half) sees exp(sum from the midpoint to i) on i's side and
 exp(sum from j+1 to the midpoint - 1) on j's side. Both are <= 1, every level is one matrix product, and a gate of 0
 (log f = -inf) is legal; the usual exp(-cumsum) over a whole chunk overflows with strong gates.
@@ -17,7 +17,7 @@ from ...errors import InputError
 from ..common import (
     accumulator,
     check,
-    choose_form,
+    choose_backend,
     crowded,
     cut,
     full_precision,
@@ -37,8 +37,8 @@ def gated_attention(
     log_f: Tensor | tuple[Tensor, Tensor],
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
-    form: str | None = None,
-    reset: Tensor | None = None,
+    backend: str | None = None,
+    document_starts: Tensor | None = None,
     activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, H, d_v] in v's dtype and the final state [B, H, d_k, d_v] in fp32 (fp64 for fp64 inputs).
@@ -46,13 +46,13 @@ def gated_attention(
     q, k: [B, T, H', d_k], k None for 1 - f, with H' dividing H (each head serves H / H' heads of v); v: [B, T, H, d_v];
     log_f: [B, T, H', d_k], <= 0, or the pair (logits [B, T, H', d_k], bound broadcastable to it, in [0, 1)) for
     f = bound + (1 - bound) sigmoid(logits); initial_state: [B, H, d_k, d_v] or None for zeros; chunk_size: a power of
-    two; reset: bool [B, T], True where the state is set to zero before the token (k = 1 - f keeps its f); activation:
-    "silu" where q is given before it. Raises InputError where a dtype or a shape does not fit.
+    two; document_starts: bool [B, T], True where the state is set to zero before the token (k = 1 - f keeps its f);
+    activation: "silu" where q is given before it. Raises InputError where a dtype or a shape does not fit.
     """
     gates = log_f if isinstance(log_f, tuple) else (log_f,)
     check(
         "gated_attention",
-        reset,
+        document_starts,
         v=(v, "BTHV"),
         q=(q, "BTGK"),
         k=(k, "BTGK"),
@@ -71,9 +71,9 @@ def gated_attention(
     wide = v.reshape(*v.shape[:2], groups, heads // groups * width)
     state = None if initial_state is None else initial_state.to(dtype).unflatten(1, (groups, -1)).transpose(2, 3)
     state = None if state is None else state.flatten(3)
-    chosen = choose_form(form, wide, (q.shape[-1], wide.shape[-1]), dtype, crowded(wide))
+    chosen = choose_backend(backend, wide, (q.shape[-1], wide.shape[-1]), dtype, crowded(wide))
     if chosen == "triton":
-        out, state = _by_kernels(q, k, wide, log_f, state, reset, chunk_size, activation)
+        out, state = _by_kernels(q, k, wide, log_f, state, document_starts, chunk_size, activation)
         return out.reshape(v.shape).to(v.dtype), state.unflatten(-1, (-1, width)).transpose(2, 3).flatten(1, 2)
     if isinstance(log_f, tuple):
         log_gate, complement = forget_gate(log_f[0].to(dtype), log_f[1].to(dtype))
@@ -81,7 +81,7 @@ def gated_attention(
         log_gate = log_f.to(dtype)
         complement = -log_gate.expm1() if k is None else log_gate
     q = nnf.silu(q) if activation else q
-    inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide.to(dtype), cut(log_gate, reset))
+    inputs = (q.to(dtype), complement if k is None else k.to(dtype), wide.to(dtype), cut(log_gate, document_starts))
     if state is None:
         state = v.new_zeros(batch, groups, q.shape[-1], wide.shape[-1], dtype=dtype)
     if chosen == "naive":
@@ -97,7 +97,7 @@ def _by_kernels(
     v: Tensor,
     log_f: Tensor | tuple[Tensor, Tensor],
     state: Tensor | None,
-    reset: Tensor | None,
+    document_starts: Tensor | None,
     chunk_size: int,
     activation: str,
 ) -> tuple[Tensor, Tensor]:
@@ -121,7 +121,7 @@ def _by_kernels(
         kernel_width(gate),
         None if bound is None else kernel_width(bound),
         None if state is None else kernel_width(state, 2),
-        reset,
+        document_starts,
         chunk_size,
         activation == "silu",
     )
@@ -134,13 +134,13 @@ def step(
     v: Tensor,
     log_f: Tensor | tuple[Tensor, Tensor],
     state: Tensor | None = None,
-    reset: Tensor | None = None,
+    document_starts: Tensor | None = None,
     activation: str = "",
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, H, d_v] and the new state (`gated_attention` without the time axis).
 
     q, k, log_f or logits: [B, H, d_k], the bound broadcastable to it; v: [B, H, d_v]; state: [B, H, d_k, d_v] or None
-    for zeros; reset: bool [B]; activation: of q, as there.
+    for zeros; document_starts: bool [B]; activation: of q, as there.
     """
     if isinstance(log_f, tuple):
         logits, bound = log_f
@@ -148,8 +148,15 @@ def step(
     else:
         gate = log_f[:, None]
     key = None if k is None else k[:, None]
-    reset = None if reset is None else reset[:, None]
+    document_starts = None if document_starts is None else document_starts[:, None]
     out, state = gated_attention(
-        q[:, None], key, v[:, None], gate, state, form="naive", reset=reset, activation=activation
+        q[:, None],
+        key,
+        v[:, None],
+        gate,
+        state,
+        backend="naive",
+        document_starts=document_starts,
+        activation=activation,
     )
     return out[:, 0], state

@@ -1,4 +1,4 @@
-"""`scan` by doubling inside chunks, in plain PyTorch: the form on CPUs."""
+"""`scan` by doubling inside chunks, in plain PyTorch: the backend on CPUs."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Scan(torch.autograd.Function):
     @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         log_a, theta, initial, h = ctx.saved_tensors
-        turned = None if theta is None else _to_later(theta).neg_()
-        d_b = chunk(_to_later(log_a), grads[0].flip(1), turned, grads[1], ctx.chunk_size)[0].flip(1)
+        angles = None if theta is None else _to_later(theta).neg_()
+        d_b = chunk(_to_later(log_a), grads[0].flip(1), angles, grads[1], ctx.chunk_size)[0].flip(1)
         # a_t h_{t-1}
         kept = torch.cat([initial[:, None], h[:, :-1]], 1)
         if theta is not None:

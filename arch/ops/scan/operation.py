@@ -6,12 +6,13 @@ HGRN (eq. 3): lam_t = b + (1 - b) mu_t, theta one number per channel, input (1 -
 data-dependent. The modulus is given as a logarithm, <= 0, and -inf (lam = 0) is legal. Complex numbers are pairs
 (re, im) in a last axis of 2, the interleaved order of the authors' code, so that bf16 inputs need no complex dtype.
 
-The complex recurrence is the real one in a turning frame: e^{-i Phi_t} h_t with Phi_t the sum of the angles up to t.
+The complex recurrence is the real one in a rotating frame: e^{-i Phi_t} h_t with Phi_t the sum of the angles up to t.
 Phi is summed in fp64 and only its sine and cosine are rounded, so that the angle holds at any t.
 
-Pairs without angles are two real numbers that share a lam. The plain forms do not turn them. The kernels take them as
-complex numbers that turn by 0: that multiplies by 1 and adds products with 0, which rounds nothing, and costs no time,
-as they wait for memory. A gate written out for both numbers would be D more numbers a token to write, read and keep.
+Pairs without angles are two real numbers that share a lam. The plain PyTorch backends do not rotate them. The kernels
+take them as complex numbers rotated by 0: that multiplies by 1 and adds products with 0, which rounds nothing, and
+costs no time, as they wait for memory. A gate written out for both numbers would be D more numbers a token to write,
+read and keep.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 from ..common import (
     accumulator,
     check,
-    choose_form,
+    choose_backend,
     cut,
     full_precision,
 )
@@ -38,8 +39,8 @@ def scan(
     theta: Tensor | None = None,
     initial_state: Tensor | None = None,
     chunk_size: int = 64,
-    form: str | None = None,
-    reset: Tensor | None = None,
+    backend: str | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """All h_t, shaped as b and in b's dtype, and the final state in fp32 (fp64 for fp64 inputs).
 
@@ -47,15 +48,15 @@ def scan(
     and b is the input before its gate, so that (1 - lam) b enters (see `forget_gate`); theta: None for the real
     recurrence, else angles in radians, [D] or [B, T, D]; b: [B, T, D], or pairs [B, T, D, 2], as it must be with theta;
     initial_state: b
-    without its time axis, or None for zeros; chunk_size: a power of two; reset: bool [B, T], True where the state is
-    set to zero before the token. Raises InputError where a dtype or a shape does not fit.
+    without its time axis, or None for zeros; chunk_size: a power of two; document_starts: bool [B, T], True where the
+    state is set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
     pairs = b.dim() == 4 or theta is not None
     parts = "2" if pairs else ""
     gate, bound = log_a if isinstance(log_a, tuple) else (log_a, None)
     check(
         "scan without theta" if theta is None else "scan with theta",
-        reset,
+        document_starts,
         **{"log_a" if bound is None else "logits": (gate, "BTD")},
         bound=(bound, "D"),
         b=(b, f"BTD{parts}"),
@@ -63,9 +64,9 @@ def scan(
         initial_state=(initial_state, f"BD{parts}"),
     )
     dtype = accumulator(gate, bound, b, theta)
-    chosen = choose_form(form, b, (), dtype)
+    chosen = choose_backend(backend, b, (), dtype)
     if chosen == "triton":
-        return _by_kernels(gate, bound, b, theta, initial_state, reset, pairs)
+        return _by_kernels(gate, bound, b, theta, initial_state, document_starts, pairs)
     entering = b.to(dtype)
     if bound is None:
         log_a = gate.to(dtype)
@@ -75,7 +76,7 @@ def scan(
     if theta is not None:
         theta = theta.to(dtype).expand(1 if theta.dim() == 1 else -1, gate.shape[1], -1)
     state = b.new_zeros(b.shape[0], *b.shape[2:], dtype=dtype) if initial_state is None else initial_state.to(dtype)
-    inputs = (cut(log_a, reset), _parts_inside(entering, pairs), theta, _parts_inside(state, pairs))
+    inputs = (cut(log_a, document_starts), _parts_inside(entering, pairs), theta, _parts_inside(state, pairs))
     if chosen == "naive" or b.shape[1] == 0:
         out, state = naive(*inputs)
     else:
@@ -89,7 +90,7 @@ def _by_kernels(
     b: Tensor,
     theta: Tensor | None,
     state: Tensor | None,
-    reset: Tensor | None,
+    document_starts: Tensor | None,
     pairs: bool,
 ) -> tuple[Tensor, Tensor]:
     from .triton.operator import recur
@@ -98,7 +99,7 @@ def _by_kernels(
     state = None if state is None else _parts_inside(state.float(), pairs)
     if pairs and theta is None:
         theta = gate.new_zeros(gate.shape[-1], dtype=torch.float32)
-    out, last = recur(gate, bound, b, theta, state, reset)
+    out, last = recur(gate, bound, b, theta, state, document_starts)
     return out, _parts_last(last, pairs)
 
 
@@ -107,18 +108,18 @@ def step(
     b: Tensor,
     theta: Tensor | None = None,
     state: Tensor | None = None,
-    reset: Tensor | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: h_t and the new state (`scan` without the time axis).
 
     log_a: [B, D], or a pair of logits [B, D] and their bound [D]; b: [B, D] or pairs [B, D, 2]; theta: None, [D] or
-    [B, D]; state: as b, or None for zeros; reset: bool [B].
+    [B, D]; state: as b, or None for zeros; document_starts: bool [B].
     """
     if theta is not None and theta.dim() == 2:
         theta = theta[:, None]
-    reset = None if reset is None else reset[:, None]
+    document_starts = None if document_starts is None else document_starts[:, None]
     log_a = (log_a[0][:, None], log_a[1]) if isinstance(log_a, tuple) else log_a[:, None]
-    out, state = scan(log_a, b[:, None], theta, state, form="naive", reset=reset)
+    out, state = scan(log_a, b[:, None], theta, state, backend="naive", document_starts=document_starts)
     return out[:, 0], state
 
 

@@ -1,4 +1,4 @@
-"""`selective_scan` chunk by chunk, in plain PyTorch: the form on CPUs."""
+"""`selective_scan` chunk by chunk, in plain PyTorch: the backend on CPUs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from ..scan.chunk import scan_rows
 
 
 class SelectiveScan(torch.autograd.Function):
-    """The chunk form: `scan_rows` inside a chunk, one chunk after the other.
+    """The chunk backend: `scan_rows` inside a chunk, one chunk after the other.
 
     Its gradient is the same recurrence backwards in time, G_t = C_t dL/dy_t + exp(dt_{t+1} A) G_{t+1}; that of dt A
     is the product of G_t, exp(dt_t A) and h_{t-1}, never a difference of states. States are [B, C, N, D] in here: the
-    axis of channels last, where it runs fast. At a reset the step size in exp(dt A), and there alone, is infinite.
+    axis of channels last, where it runs fast. At a document's start the step size in exp(dt A), and there alone, is
+    infinite.
     """
 
     @staticmethod
@@ -32,9 +33,9 @@ class SelectiveScan(torch.autograd.Function):
         x: Tensor,
         state: Tensor,
         chunk_size: int,
-        reset: Tensor | None,
+        document_starts: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        span, rate = _decays(dt, A, reset)
+        span, rate = _decays(dt, A, document_starts)
         state = state.transpose(1, 2).contiguous()
         outputs, states = [], []
         for length, (dt_c, span_c, B_c, C_c, x_c) in _chunks(chunk_size, dt, span, B, C, x):
@@ -42,7 +43,7 @@ class SelectiveScan(torch.autograd.Function):
             h = _states(span_c, rate, B_c, dt_c * x_c, state)
             outputs.append((C_c[:, :, None] @ h)[:, :length, 0])
             state = h[:, -1].clone()  # a view would keep the chunk's states alive
-        ctx.save_for_backward(dt, A, B, C, x, reset, *states)
+        ctx.save_for_backward(dt, A, B, C, x, document_starts, *states)
         ctx.chunk_size = chunk_size
         return torch.cat(outputs, 1), state.transpose(1, 2)
 
@@ -50,8 +51,8 @@ class SelectiveScan(torch.autograd.Function):
     @once_differentiable
     @full_precision_backward
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        dt, A, B, C, x, reset, *states = ctx.saved_tensors
-        span, rate = _decays(dt, A, reset)
+        dt, A, B, C, x, document_starts, *states = ctx.saved_tensors
+        span, rate = _decays(dt, A, document_starts)
         d_rate = torch.zeros_like(rate)
         d_state = grads[1].transpose(1, 2)
         chunks: list[tuple[Tensor, ...]] = []
@@ -78,13 +79,14 @@ class SelectiveScan(torch.autograd.Function):
         return d_dt, d_rate.t(), d_B, d_C, d_x, d_state.transpose(1, 2), None, None
 
 
-def _decays(dt: Tensor, A: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The two factors of the exponents: step sizes [B, T, D], infinite at resets, and rates [N, D], A transposed."""
+def _decays(dt: Tensor, A: Tensor, document_starts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The two factors of the exponents: step sizes [B, T, D], infinite at document starts, and rates [N, D], A
+    transposed."""
     rate = A.t().contiguous()
-    if reset is None:
+    if document_starts is None:
         return dt, rate
     # a rate of 0 times an infinite step is no number; the smallest one decays by 1 over any other step
-    return dt.masked_fill(reset[..., None], float("inf")), rate.clamp(max=-torch.finfo(rate.dtype).tiny)
+    return dt.masked_fill(document_starts[..., None], float("inf")), rate.clamp(max=-torch.finfo(rate.dtype).tiny)
 
 
 def _chunks(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor, ...]]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..common import accumulator, check, choose_form, full_precision
+from ..common import accumulator, check, choose_backend, full_precision
 from .chunk import SelectiveScan
 from .naive import naive
 
@@ -28,18 +28,18 @@ def selective_scan(
     x: Tensor,
     initial_state: Tensor | None = None,
     chunk_size: int = 16,
-    form: str | None = None,
-    reset: Tensor | None = None,
+    backend: str | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs [B, T, D] in x's dtype and the final state [B, D, N] in fp32 (fp64 for fp64 inputs).
 
     dt, x: [B, T, D], dt >= 0 and finite (0 leaves the state as it is); A: [D, N], <= 0 and finite; B, C: [B, T, N];
-    initial_state: [B, D, N] or None for zeros; chunk_size: a power of two; reset: bool [B, T], True where the state is
-    set to zero before the token. Raises InputError where a dtype or a shape does not fit.
+    initial_state: [B, D, N] or None for zeros; chunk_size: a power of two; document_starts: bool [B, T], True where the
+    state is set to zero before the token. Raises InputError where a dtype or a shape does not fit.
     """
     check(
         "selective_scan",
-        reset,
+        document_starts,
         dt=(dt, "BTD"),
         A=(A, "DN"),
         B=(B, "BTN"),
@@ -48,17 +48,19 @@ def selective_scan(
         initial_state=(initial_state, "BDN"),
     )
     dtype = accumulator(dt, A, B, C, x)
-    chosen = choose_form(form, x, (A.shape[1],), dtype)
+    chosen = choose_backend(backend, x, (A.shape[1],), dtype)
     if chosen == "triton":
         from .triton.operator import mixed
 
-        return mixed(dt, A, B, C, x, None if initial_state is None else initial_state.float(), reset, chunk_size)
+        return mixed(
+            dt, A, B, C, x, None if initial_state is None else initial_state.float(), document_starts, chunk_size
+        )
     state = x.new_zeros(x.shape[0], *A.shape, dtype=dtype) if initial_state is None else initial_state.to(dtype)
     inputs = (dt.to(dtype), A.to(dtype), B.to(dtype), C.to(dtype), x.to(dtype), state)
     if chosen == "naive" or x.shape[1] == 0:
-        out, state = naive(*inputs, reset)
+        out, state = naive(*inputs, document_starts)
     else:
-        out, state = SelectiveScan.apply(*inputs, chunk_size, reset)
+        out, state = SelectiveScan.apply(*inputs, chunk_size, document_starts)
     return out.to(x.dtype), state
 
 
@@ -69,12 +71,14 @@ def step(
     C: Tensor,
     x: Tensor,
     state: Tensor | None = None,
-    reset: Tensor | None = None,
+    document_starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One token of decoding: the output [B, D] and the new state [B, D, N] (`selective_scan` without the time axis).
 
-    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros; reset: bool [B].
+    dt, x: [B, D]; A: [D, N]; B, C: [B, N]; state: [B, D, N] or None for zeros; document_starts: bool [B].
     """
-    reset = None if reset is None else reset[:, None]
-    out, state = selective_scan(dt[:, None], A, B[:, None], C[:, None], x[:, None], state, form="naive", reset=reset)
+    document_starts = None if document_starts is None else document_starts[:, None]
+    out, state = selective_scan(
+        dt[:, None], A, B[:, None], C[:, None], x[:, None], state, backend="naive", document_starts=document_starts
+    )
     return out[:, 0], state

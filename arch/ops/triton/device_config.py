@@ -25,5 +25,5 @@ def rotary_for_device(key_dim: int, value_dim: int, exact: bool) -> RotaryConfig
 
 def decay_by_hopper_here(config: DecayConfig, key_dim: int, value_dim: int, exact: bool) -> bool:
     """As kernel_config's; a configuration that names its kernels asks nothing of the device."""
-    own = config.bulk is None and hopper_instructions(exact)
+    own = config.tma is None and hopper_instructions(exact)
     return decay_by_hopper(config, key_dim, value_dim, exact, own)

@@ -130,15 +130,15 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
             rows.append(torch.stack(out))
         o = torch.cat(rows, 1)
     else:
-        c, turn = silu(project("input")), torch.ones(len(x), 1)
+        c, rotation = silu(project("input")), torch.ones(len(x), 1)
         if form in ("complex", "real"):  # two numbers side by side have one gate
             c, angle = torch.complex(c[:, 0::2], c[:, 1::2]), torch.zeros(d, dtype=x.dtype)
             if form == "complex":
                 angle = weights["theta"] + (project("angle") if config.data_dependent_theta else 0)
-            turn = torch.exp(1j * angle).expand(len(x), -1)
+            rotation = torch.exp(1j * angle).expand(len(x), -1)
         state = torch.zeros_like(c[0])
         for t in range(len(x)):
-            state = f[t] * turn[t] * state + i[t] * c[t]
+            state = f[t] * rotation[t] * state + i[t] * c[t]
             rows.append(torch.view_as_real(state).flatten() if form in ("complex", "real") else state)
         o = torch.stack(rows)
         o = o * sigmoid(project("gate")) if config.output_gate else o
@@ -176,17 +176,17 @@ def test_padding_packing_and_decoding_change_nothing(arch, changes):
     model = scattered(arch, changes)
     lengths, widest = [1, 11, 19], 21
     alone = [tokens(1, n, seed=n) for n in lengths]
-    plain = [model(input_ids=ids, keep_state=True) for ids in alone]
+    plain = [model(input_ids=ids, use_cache=True) for ids in alone]
     expected = torch.cat([out.logits[0] for out in plain])
     for left in (True, False):
         ids, mask = torch.full((3, widest), 5), torch.zeros(3, widest, dtype=torch.int64)
         for row, n in enumerate(lengths):
             span = slice(widest - n, widest) if left else slice(0, n)
             ids[row, span], mask[row, span] = alone[row], 1
-        out = model(input_ids=ids, attention_mask=mask, keep_state=left)
+        out = model(input_ids=ids, attention_mask=mask, use_cache=left)
         torch.testing.assert_close(out.logits[mask.bool()], expected, **CLOSE)
         for row in range(3 if left else 0):
-            for found, state in zip(out.state.layers, plain[row].state.layers, strict=True):
+            for found, state in zip(out.cache.layers, plain[row].cache.layers, strict=True):
                 torch.testing.assert_close(found["state"][row], state["state"][0], **CLOSE)
     packed, documents = torch.cat(alone, 1), torch.repeat_interleave(torch.arange(3), torch.tensor(lengths))[None]
     together = model(input_ids=packed, documents=documents).logits[0]
@@ -198,10 +198,10 @@ def test_padding_packing_and_decoding_change_nothing(arch, changes):
         torch.testing.assert_close(other[12:], together[12:], rtol=1e-12, atol=1e-12)
     else:
         assert torch.equal(other[12:], together[12:])
-    state, steps = None, []
+    cache, steps = None, []
     for t in range(19):
-        out = model(input_ids=alone[2][:, t : t + 1], state=state, keep_state=True)
-        state = out.state
+        out = model(input_ids=alone[2][:, t : t + 1], cache=cache, use_cache=True)
+        cache = out.cache
         steps.append(out.logits[0])
     torch.testing.assert_close(torch.cat(steps), plain[2].logits[0], **CLOSE)
 
@@ -209,15 +209,15 @@ def test_padding_packing_and_decoding_change_nothing(arch, changes):
 @every_case
 @torch.no_grad()
 def test_padding_after_a_state_leaves_it(arch, changes):
-    """Also where it is not 0: angles must not turn it."""
+    """Also where it is not 0: angles must not rotate it."""
     model, x = scattered(arch, changes), normal(2, 12, 12)
     mixer = model.decoder.layers[1].mixer
     _, before = mixer(x[:, :6], stream_of(model, 6), {})
     keep = torch.zeros(2, 6, dtype=torch.bool)
-    _, after = mixer(x[:, 6:], stream_of(model, 6, keep=keep), before)
+    _, after = mixer(x[:, 6:], stream_of(model, 6, padding_mask=~keep), before)
     torch.testing.assert_close(after["state"], before["state"], rtol=1e-12, atol=1e-12)
     keep[1, 3] = True
-    _, after = mixer(x[:, 6:], stream_of(model, 6, keep=keep), before)
+    _, after = mixer(x[:, 6:], stream_of(model, 6, padding_mask=~keep), before)
     assert not torch.isclose(after["state"][1], before["state"][1]).all()
 
 
@@ -247,9 +247,9 @@ def test_bf16_autocast_is_near_fp32(arch, changes):
     ids = tokens(2, 40)
     exact = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = model(input_ids=ids, targets=ids.roll(-1, 1), keep_state=True)
+        rounded = model(input_ids=ids, targets=ids.roll(-1, 1), use_cache=True)
     assert rounded.loss.item() == pytest.approx(exact.item(), rel=1e-2) and rounded.loss != exact
-    assert all(x.dtype == torch.float32 for x in rounded.state.tensors() if x.is_floating_point())
+    assert all(x.dtype == torch.float32 for x in rounded.cache.tensors() if x.is_floating_point())
 
 
 @every_case
@@ -260,9 +260,9 @@ def test_forget_gates_and_token_mixing(arch, changes):
     config, mixer = model.model_config, model.decoder.layers[1].mixer
     keep = torch.ones(2, 17, dtype=torch.bool)
     keep[1, :4] = False
-    reset = torch.zeros(2, 17, dtype=torch.bool)
-    reset[0, 9] = True
-    stream = stream_of(model, 17, keep=keep, reset=reset)
+    document_starts = torch.zeros(2, 17, dtype=torch.bool)
+    document_starts[0, 9] = True
+    stream = stream_of(model, 17, padding_mask=~keep, document_starts=document_starts)
     f, mixing = mixer.forget_gates(x, stream), mixer.token_mixing(x, stream)
     gates_a_channel = 2 if config.hgrn1_state == "real_2d" else config.expand_ratio
     assert f.shape == (2, 17, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
@@ -285,7 +285,7 @@ def test_forget_gates_and_token_mixing(arch, changes):
         for t in range(17):
             for s in range(17):
                 between = gates[row, s + 1 : t + 1].prod(0)
-                seen = s <= t and not reset[row, s + 1 : t + 1].any()
+                seen = s <= t and not document_starts[row, s + 1 : t + 1].any()
                 per_channel = (query[row, t] * between.real * key[row, s] * seen).double()
                 heads = per_channel.reshape(3, -1).sum(1) if arch == "hgrn2" else per_channel.mean()[None]
                 torch.testing.assert_close(mixing[row, :, t, s], heads, rtol=1e-9, atol=1e-12)
@@ -304,12 +304,12 @@ def test_token_mixing_is_what_forward_does():
 @pytest.mark.parametrize("ratio", [4, 16, 256])
 @torch.no_grad()
 def test_expand_ratio_of_hgrn2(ratio):
-    """Head dimensions 4 to 256: the same parameters, a state of d x ratio numbers, equal forms."""
+    """Head dimensions 4 to 256: the same parameters, a state of d x ratio numbers, equal backends."""
     config = preset("hgrn2", "25k", d_model=256, n_heads=256 // ratio, init_std=0.1)
     model, ids = build_model(config, seed=0), tokens(2, 40)
     assert sum(p.numel() for p in model.parameters()) == 257 * 256 + 2 * (4 * 256**2 + 3 * 256 * 88) + 2 * 256
-    chunk, naive = (model(input_ids=ids, form=form, keep_state=True) for form in (None, "naive"))
-    assert chunk.state.layers[0]["state"][0].numel() == 256 * ratio
+    chunk, naive = (model(input_ids=ids, backend=backend, use_cache=True) for backend in (None, "naive"))
+    assert chunk.cache.layers[0]["state"][0].numel() == 256 * ratio
     torch.testing.assert_close(chunk.logits, naive.logits, rtol=1e-4, atol=1e-4)
 
 

@@ -103,7 +103,7 @@ def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
     again = load_model(tmp_path)
     ids = torch.arange(40)[None]
     assert torch.equal(again(input_ids=ids).logits, model(input_ids=ids).logits)
-    naive = model(input_ids=ids, form="naive").logits
+    naive = model(input_ids=ids, backend="naive").logits
     torch.testing.assert_close(model(input_ids=ids).logits, naive, rtol=1e-5, atol=1e-5)
 
 

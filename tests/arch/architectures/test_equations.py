@@ -65,7 +65,7 @@ class Reference:
         return sigmoid(x @ self.w[at + "gate.down.weight"].T @ self.w[at + "gate.up.weight"].T)
 
     def llama(self, x: Tensor, layer: int, at: str) -> Tensor:
-        def turned(v: Tensor, t: int) -> Tensor:
+        def rotated(v: Tensor, t: int) -> Tensor:
             angles = torch.tensor([t * 10_000.0 ** (-2 * c / self.p) for c in range(self.p // 2)], dtype=torch.float64)
             pairs = torch.complex(v[: self.p // 2], v[self.p // 2 :]) * torch.polar(torch.ones_like(angles), angles)
             return torch.cat([pairs.real, pairs.imag])
@@ -74,7 +74,7 @@ class Reference:
         for q, k, v in zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True):
             rows = []
             for t in range(len(x)):
-                scores = torch.stack([turned(q[t], t) @ turned(k[s], s) for s in range(t + 1)]) / math.sqrt(self.p)
+                scores = torch.stack([rotated(q[t], t) @ rotated(k[s], s) for s in range(t + 1)]) / math.sqrt(self.p)
                 shares = torch.exp(scores - scores.max())
                 rows.append(shares / shares.sum() @ v[: t + 1])
             heads.append(torch.stack(rows))
@@ -112,13 +112,13 @@ class Reference:
         bound = sum((shares[i] for i in range(1, layer + 1)), torch.zeros_like(shares[0]))
         w = {name: self.w[f"{at}project.{name}.weight"].T for name in ("input", "forget", "gate")}
         form = self.config.hgrn1_state
-        turn = torch.exp(1j * self.w[at + "theta"]) if form == "complex" else 1
+        rotation = torch.exp(1j * self.w[at + "theta"]) if form == "complex" else 1
         pairs = form in ("complex", "real")
         state, rows = torch.zeros_like(bound, dtype=torch.complex128), []
         for t in range(len(x)):
             c = silu(x[t] @ w["input"])
             lam = bound + (1 - bound) * sigmoid(x[t] @ w["forget"])
-            state = lam * turn * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if pairs else c)
+            state = lam * rotation * state + (1 - lam) * (c[0::2] + 1j * c[1::2] if pairs else c)
             both = torch.stack([state.real, state.imag], 1).flatten() if pairs else state.real
             rows.append(sigmoid(x[t] @ w["gate"]) * both)
         return norm(torch.stack(rows)) @ self.w[at + "out.weight"].T

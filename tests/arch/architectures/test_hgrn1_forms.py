@@ -19,11 +19,11 @@ from flops.cli import app
 from flops.shapes import free_shape
 
 FORMS = CHOICES["hgrn1_state"]
-D, LAYERS = 512, 6  # of HGRN's WikiText-103 models; the channel mixer is 2 d wide
+D, LAYERS = 512, 6  # of HGRN's WikiText-103 models; the MLP is 2 d wide
 # What the authors' recipe (fairseq-evo: bias=True, LayerNorm) has beside our matrices and lower bounds, in all layers.
 BESIDE = {
     "biases of the mixer": LAYERS * 6 * D,  # input 2 d, forget d, gate 2 d, output d; with 2 d forget gates d more
-    "biases of the channel mixer": LAYERS * 5 * D,
+    "biases of the MLP": LAYERS * 5 * D,
     "norm of the mixer": LAYERS * 4 * D,  # weight and bias over 2 d
     "norms of the layers": LAYERS * 4 * D,
     "last norm": 2 * D,
@@ -69,7 +69,7 @@ def test_fast_forms_have_the_recurrences_gradients(form, fast):
     ids = torch.randint(0, 257, (2, 21), generator=torch.Generator().manual_seed(5)).to(device)
     found = []
     for kind in (fast, "naive"):
-        loss = model(input_ids=ids, targets=ids.roll(-1, 1), form=kind).loss
+        loss = model(input_ids=ids, targets=ids.roll(-1, 1), backend=kind).loss
         found.append([loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     close = 2e-5 if fast == "triton" else 1e-11
     for a, b in zip(*found, strict=True):
@@ -125,7 +125,7 @@ def test_forms_differ_by_what_they_name(shared):
     assert sizes["real_2d"] - sizes["real"] == LAYERS * (D**2 + D)
     printed = printed_sizes(shared)
     assert (sizes["real_2d"] - sizes["real"]) / 1e6 == pytest.approx(printed["real_2d"] - printed["real"], abs=0.01)
-    # the narrow form, with this channel mixer, cannot be a row of the table
+    # the narrow form, with this MLP, cannot be a row of the table
     assert sizes["narrow"] / 1e6 < 42 < min(printed.values())
 
 
@@ -147,7 +147,7 @@ def table_3(method, ratio):
 
 def test_table_3_of_hgrn2_is_at_one_size(shared):
     """All rows are within 0.385 to 0.386 B as printed, and within 0.001 of their own print, but for two: a plain
-    transformer, which is none of our architectures, and HGRN1, whose 0.379 needs a channel mixer 2,736 wide."""
+    transformer, which is none of our architectures, and HGRN1, whose 0.379 needs an MLP 2,736 wide."""
     found = {}
     for row in rows_of(shared, "002_table03_pese_ablation.csv"):
         if row["method"] == "Xfmr":
@@ -172,7 +172,7 @@ def test_narrow_layers_have_the_parameters_of_the_others(kind, ratio, size):
         with pytest.raises(InputError) as error:
             preset("hgrn1", size, **given)
         told = str(error.value)
-        assert "\n" not in told and f"expansion=naive with expand_ratio={ratio} leaves a layer no channel mixer" in told
+        assert "\n" not in told and f"expansion=naive with expand_ratio={ratio} leaves a layer no MLP" in told
         assert preset("hgrn1", size, **given, d_ffn=24).d_ffn == 24
         return
     cfg, other = preset("hgrn1", size, **given), preset("llama", size)

@@ -48,7 +48,7 @@ def simple_gla(q, k, v, g=None, g_gamma=None, scale=None):
 def test_the_peer_is_given_the_decays_that_ours_have(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "fla.ops.simple_gla", SimpleNamespace(chunk_simple_gla=simple_gla))
     case, shape = CASES[name], (1, 96, 4, 16)
-    inputs, weight = case.inputs(*shape, dtype=torch.float32, device="cpu", form="fla")
+    inputs, weight = case.inputs(*shape, dtype=torch.float32, device="cpu", backend="fla")
     ours = measure.gradients(case.reference("naive", "fla")(*shape), inputs, weight)
     assert max(measure.relative(measure.gradients(case.runs["fla"](*shape), inputs, weight), ours)) < 1e-5
 
@@ -72,24 +72,24 @@ def test_floors():
 
 
 def measured():
-    """Rows as the benchmark writes them, with times made up; one form that failed, and a row of errors."""
+    """Rows as the benchmark writes them, with times made up; one backend that failed, and a row of errors."""
     rows = []
     for name in ("tnl", "hgrn2"):
         for shape in bench_plot.shapes(8, 128)[:3]:
-            for form, slower in (("triton", 2.0), ("chunk", 30.0)):
-                row = {"case": name, "shape": ",".join(map(str, shape)), "form": form}
+            for backend, slower in (("triton", 2.0), ("chunk", 30.0)):
+                row = {"case": name, "shape": ",".join(map(str, shape)), "backend": backend}
                 floors = CASES[name].floors(*shape)
                 times = {f"{k}_ms": slower * bench_plot.floor_ms(floors, k) for k in ("forward", "both")}
                 rows.append(row | times | floors)
-    rows.append({"case": "tnl", "shape": "1,65536,8,128", "form": "chunk", "error": "OutOfMemoryError: "})
-    rows.append({"case": "tnl", "form": "triton", "against": "naive", "shape": [1, 500, 8, 128], "out": "2e-3"})
+    rows.append({"case": "tnl", "shape": "1,65536,8,128", "backend": "chunk", "error": "OutOfMemoryError: "})
+    rows.append({"case": "tnl", "backend": "triton", "against": "naive", "shape": [1, 500, 8, 128], "out": "2e-3"})
     return rows
 
 
 def test_plot(tmp_path):
     rows = measured()
     drawn = bench_plot.figure(rows)
-    assert len(drawn.data) == 2 * 2 * 2 * 2  # cases, panels, forms, directions
+    assert len(drawn.data) == 2 * 2 * 2 * 2  # cases, panels, backends, directions
     times = {trace.name: list(trace.y) for trace in drawn.data if trace.yaxis == "y2"}
     assert times["triton"] == pytest.approx([2.0] * 3) and times["chunk"] == pytest.approx([30.0] * 3)
     per_token = next(trace for trace in drawn.data if trace.yaxis == "y" and trace.name == "triton")
@@ -138,7 +138,7 @@ def test_sweeps_set_sizes_that_there_are(case, rules, monkeypatch):
             found = getattr(device_config if rules.endswith("device") else kernel_config, rules)(128, 128, False)
         assert {name: getattr(found, name) for name in trial} == trial
     if case == "tnl":  # their own sizes are those of the kernels by mma.sync, which must be what runs
-        assert all(trial["bulk"] is False for trial in trials if "warps" in trial)
+        assert all(trial["tma"] is False for trial in trials if "warps" in trial)
 
 
 def test_lengths_of_the_plot():

@@ -5,9 +5,9 @@ import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
+from arch.model.cache import DecodeCache
 from arch.model.decode import choose, generate_tokens
 from arch.model.lm import build_model
-from arch.model.state import DecodeState
 from arch.presets import preset
 from flops.state import decode_state
 
@@ -47,23 +47,23 @@ def test_decoding_goes_on_from_states_joined_to_a_batch(arch):
     """Two rows that read their beginnings apart, joined, against both read whole."""
     model, ids = model_of(arch), prompt(rows=2, length=20)
     with torch.inference_mode():
-        apart = [model(row[None, :14], keep_state=True).state for row in ids]
-    joined = DecodeState.concat(apart)
-    for row, state in enumerate(apart):
-        for found, expected in zip(joined.select(torch.tensor([row])).tensors(), state.tensors(), strict=True):
+        apart = [model(row[None, :14], use_cache=True).cache for row in ids]
+    joined = DecodeCache.concat(apart)
+    for row, cache in enumerate(apart):
+        for found, expected in zip(joined.select(torch.tensor([row])).tensors(), cache.tensors(), strict=True):
             assert torch.equal(found, expected)
-    assert torch.equal(generated(model, ids[:, 14:], 8, state=joined), generated(model, ids, 8))
+    assert torch.equal(generated(model, ids[:, 14:], 8, cache=joined), generated(model, ids, 8))
 
 
 def test_states_that_are_no_batch():
     model, other = model_of("llama"), model_of("tnl")
     with torch.inference_mode():
-        short, long = (model(prompt(length=n), keep_state=True).state for n in (3, 4))
-        masked = model(prompt(), attention_mask=torch.tensor([[0] + [1] * 8]), keep_state=True).state
-        strange = other(prompt(), keep_state=True).state
+        short, long = (model(prompt(length=n), use_cache=True).cache for n in (3, 4))
+        masked = model(prompt(), attention_mask=torch.tensor([[0] + [1] * 8]), use_cache=True).cache
+        strange = other(prompt(), use_cache=True).cache
     for states, told in (([short, long], "3, 4"), ([masked, masked], "padding"), ([short, strange], "another model")):
         with pytest.raises(InputError, match=told):
-            DecodeState.concat(states)
+            DecodeCache.concat(states)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -74,7 +74,7 @@ def test_2000_greedy_steps_are_those_of_the_parallel_form(arch):
     steps = generate_tokens(model, ids, LONG)
     for token in steps:
         tokens.append(token)
-        n_bytes[len(tokens)] = steps.state.n_bytes
+        n_bytes[len(tokens)] = steps.cache.n_bytes
     everything = torch.cat([ids, torch.stack(tokens, 1)], 1)
     with torch.inference_mode():
         parallel = model(everything[:, :-1]).logits[0, ids.shape[1] - 1 :]
@@ -91,14 +91,14 @@ def test_2000_steps_in_fp32(arch):
     """Logits of a state that read 2,000 tokens one by one, to 1e-4, the same likeliest token wherever it is one. The
     state has the size that flops says."""
     model, ids = model_of(arch, torch.float32), prompt(length=LONG)
-    state, logits = None, []
+    cache, logits = None, []
     with torch.inference_mode():
         for token in ids.unbind(1):
-            output = model(token[:, None], state=state, keep_state=True, form="naive")
-            state = output.state
+            output = model(token[:, None], cache=cache, use_cache=True, backend="naive")
+            cache = output.cache
             logits.append(output.logits[0])
             if len(logits) in (10, LONG):
-                assert state.n_bytes == decode_state(model.model_config, len(logits))["bytes"]
+                assert cache.n_bytes == decode_state(model.model_config, len(logits))["bytes"]
         found, expected = torch.cat(logits), model(ids).logits[0]
     assert (found - expected).abs().max() < 1e-4
     best = expected.topk(2, -1).values

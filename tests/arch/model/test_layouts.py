@@ -28,17 +28,17 @@ def packed(model):
     return ids, documents, list(ids.split(LENGTHS, 1))
 
 
-@pytest.mark.parametrize("form", [None, "naive"])
+@pytest.mark.parametrize("backend", [None, "naive"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_packed_documents_are_each_as_if_alone(arch, form):
+def test_packed_documents_are_each_as_if_alone(arch, backend):
     """Logits, loss and the gradient of every parameter."""
     model = model_of(arch)
     ids, documents, alone = packed(model)
     targets = ids.roll(-1, 1)
     targets[:, -1] = -100
-    together = model(input_ids=ids, targets=targets, documents=documents, form=form)
+    together = model(input_ids=ids, targets=targets, documents=documents, backend=backend)
     grads = torch.autograd.grad(together.loss, list(model.parameters()))
-    separate = [model(input_ids=document, form=form).logits for document in alone]
+    separate = [model(input_ids=document, backend=backend).logits for document in alone]
     torch.testing.assert_close(together.logits, torch.cat(separate, 1), **CLOSE)
     losses = [
         torch.nn.functional.cross_entropy(logits[0, :-1], document[0, 1:], reduction="sum")
@@ -65,13 +65,13 @@ def test_nothing_leaks_across_a_boundary(arch):
     assert not (first == second).all(-1)[0, 38:].all()
 
 
-@pytest.mark.parametrize("form", [None, "naive"])
+@pytest.mark.parametrize("backend", [None, "naive"])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_padding_at_either_end_changes_nothing(arch, form):
+def test_padding_at_either_end_changes_nothing(arch, backend):
     model = model_of(arch)
     lengths, widest = [1, 40, 70], 70
     alone = [tokens(model.model_config, rows=1, length=n, seed=n) for n in lengths]
-    plain = [model(input_ids=ids, form=form, keep_state=True) for ids in alone]
+    plain = [model(input_ids=ids, backend=backend, use_cache=True) for ids in alone]
     for left in (True, False):
         ids = torch.full((3, widest), 11)
         mask = torch.zeros(3, widest, dtype=torch.int64)
@@ -79,16 +79,16 @@ def test_padding_at_either_end_changes_nothing(arch, form):
         for row, span in enumerate(spans):
             ids[row, span] = alone[row]
             mask[row, span] = 1
-        out = model(input_ids=ids, attention_mask=mask, form=form, keep_state=left)
+        out = model(input_ids=ids, attention_mask=mask, backend=backend, use_cache=left)
         assert torch.isfinite(out.logits).all()
         for row, span in enumerate(spans):
             torch.testing.assert_close(out.logits[row : row + 1, span], plain[row].logits, **CLOSE)
         if left and arch != "llama":
-            assert out.state.seen.tolist() == lengths
+            assert out.cache.seen.tolist() == lengths
             for layer in range(model.model_config.n_layers):
-                for name, state in out.state.layers[layer].items():
+                for name, state in out.cache.layers[layer].items():
                     for row in range(3):
-                        torch.testing.assert_close(state[row], plain[row].state.layers[layer][name][0], **CLOSE)
+                        torch.testing.assert_close(state[row], plain[row].cache.layers[layer][name][0], **CLOSE)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -102,17 +102,17 @@ def test_a_carried_state_is_as_good_as_the_tokens(arch, padded):
         mask[0, :5] = 0
         mask[2, :33] = 0
     whole = model(input_ids=ids, attention_mask=mask).logits
-    parts, state, read = [], None, 0
+    parts, cache, read = [], None, 0
     for size in (40, 1, 1, 32, 13, 3):
         read += size
-        out = model(input_ids=ids[:, read - size : read], attention_mask=mask[:, :read], state=state, keep_state=True)
+        out = model(input_ids=ids[:, read - size : read], attention_mask=mask[:, :read], cache=cache, use_cache=True)
         parts.append(out.logits)
-        state = out.state
+        cache = out.cache
     kept = mask.bool()
     torch.testing.assert_close(torch.cat(parts, 1)[kept], whole[kept], **CLOSE)
-    picked = state.select(torch.tensor([2, 2, 0]))
-    step = model(input_ids=ids[[2, 2, 0], :1], state=picked).logits
-    torch.testing.assert_close(step, model(input_ids=ids[:, :1], state=state).logits[[2, 2, 0]], **CLOSE)
+    picked = cache.select(torch.tensor([2, 2, 0]))
+    step = model(input_ids=ids[[2, 2, 0], :1], cache=picked).logits
+    torch.testing.assert_close(step, model(input_ids=ids[:, :1], cache=cache).logits[[2, 2, 0]], **CLOSE)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -170,7 +170,7 @@ def test_gradient_checkpointing_keeps_less():
             {
                 "input_ids": torch.ones(1, 3, dtype=torch.int64),
                 "attention_mask": torch.tensor([[1, 1, 0]]),
-                "keep_state": True,
+                "use_cache": True,
             },
             "pad on the left",
         ),
@@ -198,12 +198,12 @@ def test_a_state_after_packed_documents_is_the_last_ones(arch, last):
     model = model_of(arch)
     ids = tokens(model.model_config, rows=2, length=60)
     documents = (torch.arange(40) >= 40 - last).long().expand(2, -1)
-    state = model(input_ids=ids[:, :40], documents=documents, keep_state=True).state
+    cache = model(input_ids=ids[:, :40], documents=documents, use_cache=True).cache
     alone = model(input_ids=ids[:, 40 - last :]).logits[:, last:]
-    torch.testing.assert_close(model(input_ids=ids[:, 40:], state=state).logits, alone, **CLOSE)
+    torch.testing.assert_close(model(input_ids=ids[:, 40:], cache=cache).logits, alone, **CLOSE)
     for token in range(40, 60):
-        out = model(input_ids=ids[:, token : token + 1], state=state, keep_state=True)
-        state = out.state
+        out = model(input_ids=ids[:, token : token + 1], cache=cache, use_cache=True)
+        cache = out.cache
         torch.testing.assert_close(out.logits, alone[:, token - 40 : token - 39], **CLOSE)
 
 
@@ -212,13 +212,13 @@ def test_padding_after_a_state(arch):
     """On the right it changes nothing; on the left, where Tpe and convolutions would read it, it is refused."""
     model = model_of(arch)
     ids = tokens(model.model_config, rows=2, length=40)
-    state = model(input_ids=ids[:, :20], keep_state=True).state
+    cache = model(input_ids=ids[:, :20], use_cache=True).cache
     mask = torch.ones(2, 20, dtype=torch.int64)
     mask[1, 13:] = 0
-    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, state=state).logits
+    out = model(input_ids=ids[:, 20:].masked_fill(mask == 0, 7), attention_mask=mask, cache=cache).logits
     torch.testing.assert_close(out[mask == 1], model(input_ids=ids).logits[:, 20:][mask == 1], **CLOSE)
-    with pytest.raises(InputError, match="between the state's tokens and these"):
-        model(input_ids=ids[:, 20:], attention_mask=mask.flip(1), state=state)
+    with pytest.raises(InputError, match="between the cache's tokens and these"):
+        model(input_ids=ids[:, 20:], attention_mask=mask.flip(1), cache=cache)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -226,15 +226,15 @@ def test_another_models_state_is_refused(arch):
     model = model_of(arch)
     ids = tokens(model.model_config, rows=2, length=4)
     for other in (a for a in ARCHS if a != arch):
-        state = build_model(preset(other, "14k"), 0)(input_ids=ids, keep_state=True).state
+        cache = build_model(preset(other, "14k"), 0)(input_ids=ids, use_cache=True).cache
         with pytest.raises(InputError, match=f"another model's: arch is '{other}' there and '{arch}' here"):
-            model(input_ids=ids, state=state)
-    deeper = build_model(preset(arch, "25k", init_std=0.1, n_layers=5), 0)(input_ids=ids, keep_state=True).state
+            model(input_ids=ids, cache=cache)
+    deeper = build_model(preset(arch, "25k", init_std=0.1, n_layers=5), 0)(input_ids=ids, use_cache=True).cache
     with pytest.raises(InputError, match=f"n_layers is 5 there and {model.model_config.n_layers} here"):
-        model(input_ids=ids, state=deeper)
-    state = model(input_ids=ids, keep_state=True).state
-    with pytest.raises(InputError, match="the state is of 2 rows, input_ids of 1"):
-        model(input_ids=ids[:1], state=state)
+        model(input_ids=ids, cache=deeper)
+    cache = model(input_ids=ids, use_cache=True).cache
+    with pytest.raises(InputError, match="the cache is of 2 rows, input_ids of 1"):
+        model(input_ids=ids[:1], cache=cache)
 
 
 @pytest.mark.parametrize("left", [True, False])

@@ -1,4 +1,4 @@
-"""Whole models: causality, batching, initialisation, forms, files."""
+"""Whole models: causality, batching, initialisation, backends, files."""
 
 import math
 
@@ -8,8 +8,8 @@ import torch
 from arch.architectures.common.forget_gates import lower_bounds
 from arch.config import ARCHS, KNOWN, ModelConfig
 from arch.errors import InputError
+from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
-from arch.model.state import DecodeState
 from arch.presets import PAPER, SIZES, preset
 
 
@@ -49,7 +49,7 @@ def test_forms_agree(arch):
     model = build_model(config, seed=1).double()
     ids = tokens(config)
     torch.testing.assert_close(
-        model(input_ids=ids, form="naive").logits, model(input_ids=ids).logits, rtol=1e-9, atol=1e-10
+        model(input_ids=ids, backend="naive").logits, model(input_ids=ids).logits, rtol=1e-9, atol=1e-10
     )
 
 
@@ -157,9 +157,9 @@ def test_only_position_differences_matter(arch):
     config = preset(arch, "55k")
     model = build_model(config, 0)
     ids = tokens(config)
-    late = DecodeState(config, torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
+    late = DecodeCache(config, torch.full((2,), 1_000_000), [{} for _ in range(config.n_layers)], {}, n_read=0)
     torch.testing.assert_close(
-        model(input_ids=ids).logits, model(input_ids=ids, state=late).logits, rtol=1e-4, atol=1e-5
+        model(input_ids=ids).logits, model(input_ids=ids, cache=late).logits, rtol=1e-4, atol=1e-5
     )
 
 

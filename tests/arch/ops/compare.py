@@ -1,4 +1,5 @@
-"""The sequence operations as cases, and two forms of one against each other: outputs, final states, all gradients."""
+"""The sequence operations as cases, and two backends of one against each other: outputs, final states, all
+gradients."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,18 +37,23 @@ class Case:
     call: Callable[..., tuple[Tensor, Tensor]]  # (operation or step, sequences, constants, the rest by keyword)
     names: tuple[str, str]  # of the operation and its step in arch.ops
 
-    def run(self, leaves, form="chunk", reset=None, chunk_size=16, initial=True):
-        """`leaves` as `inputs` gives them; form "step" goes token by token."""
+    def run(self, leaves, backend="chunk", document_starts=None, chunk_size=16, initial=True):
+        """`leaves` as `inputs` gives them; backend "step" goes token by token."""
         count = len(self.sequences)
         sequences, constants, state = leaves[:count], leaves[count:-1], leaves[-1] if initial else None
         operation, step = (getattr(ops, name) for name in self.names)
-        if form != "step":
-            options = {"initial_state": state, "chunk_size": chunk_size, "form": form, "reset": reset}
+        if backend != "step":
+            options = {
+                "initial_state": state,
+                "chunk_size": chunk_size,
+                "backend": backend,
+                "document_starts": document_starts,
+            }
             return self.call(operation, sequences, constants, **options)
         outputs = []
         for t in range(sequences[0].shape[1]):
-            now = None if reset is None else reset[:, t]
-            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=state, reset=now)
+            now = None if document_starts is None else document_starts[:, t]
+            out, state = self.call(step, [x[:, t] for x in sequences], constants, state=state, document_starts=now)
             outputs.append(out)
         return torch.stack(outputs, 1), state
 
@@ -168,18 +174,18 @@ def assert_close(found, expected, tolerance):
         assert relative < tolerance or error < 1e-12, f"tensor {index}: {relative:.2e}"
 
 
-def compare(run, inputs, dtype, forms=("naive", "chunk"), tolerance=None):
-    """Outputs, state and gradients of `run(form, *inputs)`, the second form against the first, the reference."""
-    expected = with_gradients(lambda leaves: run(forms[0], *leaves), inputs)
-    found = with_gradients(lambda leaves: run(forms[1], *leaves), inputs)
+def compare(run, inputs, dtype, backends=("naive", "chunk"), tolerance=None):
+    """Outputs, state and gradients of `run(backend, *inputs)`, the second backend against the first, the reference."""
+    expected = with_gradients(lambda leaves: run(backends[0], *leaves), inputs)
+    found = with_gradients(lambda leaves: run(backends[1], *leaves), inputs)
     assert_close(found, expected, tolerance or TOLERANCE[dtype])
 
 
-def assert_as_exact_as_the_chunk_form(run, leaves, names):
-    """The kernels' bf16 results against float64: at most 1.5 times the error of the chunk form whose products are
-    rounded alike, what is bf16 at most 2.5 times that of the chunk form in fp32, and twice the same.
+def assert_as_exact_as_the_chunk_backend(run, leaves, names):
+    """The kernels' bf16 results against float64: at most 1.5 times the error of the chunk backend whose products are
+    rounded alike, what is bf16 at most 2.5 times that of the chunk backend in fp32, and twice the same.
 
-    run(form, leaves): the output and the leaves' gradients, which `names` tells.
+    run(backend, leaves): the output and the leaves' gradients, which `names` tells.
     """
     expected = run("chunk", [x.double() for x in leaves])
     found, again = run("triton", leaves), run("triton", leaves)
@@ -189,9 +195,9 @@ def assert_as_exact_as_the_chunk_form(run, leaves, names):
     assert all(torch.equal(a, b) for a, b in zip(found, again, strict=True))
     errors = zip(names, *(relative(x, expected) for x in (found, rounded, plain)), [None, *leaves], strict=True)
     for name, mine, its, best, leaf in errors:
-        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk form {its:.1e}"
-        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in the plain form
-            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk form {best:.1e}"
+        assert mine < max(1.5 * its, 1e-6), f"{name}: {mine:.1e}, the chunk backend {its:.1e}"
+        if leaf is not None and leaf.dtype == torch.bfloat16:  # what is fp32 has no rounding in plain PyTorch
+            assert mine < 2.5 * best, f"{name}: {mine:.1e}, the fp32 chunk backend {best:.1e}"
 
 
 def too_wide(x, widths, dtype):

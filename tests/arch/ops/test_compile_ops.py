@@ -10,11 +10,11 @@ UNPACKED = ["decay none", "gated log", "filter", "scan real", "selective"]
 LENGTH = 21  # one chunk of 16 rows and a shorter one
 
 
-def gradients(function, reset, inputs, autocast=False):
+def gradients(function, document_starts, inputs, autocast=False):
     """Output, final state and all gradients; the backward pass outside autocast."""
     leaves = [x.clone().requires_grad_() for x in inputs]
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        out, state = function(reset, *leaves)
+        out, state = function(document_starts, *leaves)
         total = (out * randn(*out.shape, dtype=torch.float32, seed=9)).sum() + state.sum()
     return [out.detach(), state.detach(), *torch.autograd.grad(total, leaves)]
 
@@ -25,14 +25,14 @@ def gradients(function, reset, inputs, autocast=False):
 def test_one_graph_equals_eager(name, packed):
     """Under bf16 autocast, where a compiled backward pass is traced too: fp32 stays fp32."""
     torch._dynamo.reset()
-    example, reset = case(name, 2, LENGTH, torch.float32), None
+    example, document_starts = case(name, 2, LENGTH, torch.float32), None
     if packed:
-        reset = torch.zeros(2, LENGTH, dtype=torch.bool)
-        reset[0, [0, 9, 16]] = True
+        document_starts = torch.zeros(2, LENGTH, dtype=torch.bool)
+        document_starts[0, [0, 9, 16]] = True
 
-    def function(reset, *leaves):
-        return example.run(list(leaves), "chunk", reset)
+    def function(document_starts, *leaves):
+        return example.run(list(leaves), "chunk", document_starts)
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
-    expected = gradients(function, reset, example.inputs())
-    assert_close(gradients(compiled, reset, example.inputs(), autocast=True), expected, 1e-6)
+    expected = gradients(function, document_starts, example.inputs())
+    assert_close(gradients(compiled, document_starts, example.inputs(), autocast=True), expected, 1e-6)

@@ -1,5 +1,5 @@
-"""The benchmark's mamba_ssm forms: its pure torch references in the kernels' place, where it is installed, in fp32 on a
-CPU. To run it: pip install mamba-ssm, with its compiled extension, or else with an empty mamba_ssm/__init__.py.
+"""The benchmark's mamba_ssm backends: its pure torch references in the kernels' place, where it is installed, in fp32
+on a CPU. To run it: pip install mamba-ssm, with its compiled extension, or else with an empty mamba_ssm/__init__.py.
 """
 
 import inspect
@@ -22,8 +22,8 @@ def imported(name):
     return pytest.importorskip(name, exc_type=ImportError)
 
 
-def outcome(case, run, form=""):
-    inputs, weight = case.inputs(*SHAPE, dtype=torch.float32, device="cpu", form=form)
+def outcome(case, run, backend=""):
+    inputs, weight = case.inputs(*SHAPE, dtype=torch.float32, device="cpu", backend=backend)
     return bench.gradients(run(*SHAPE), inputs, weight)
 
 
@@ -64,20 +64,22 @@ def test_chunks_are_as_long_as_its_layer_takes_them():
 
 
 def test_the_scaled_recurrence_is_ours_of_scaled_values():
-    """dt v = v where the decay is 1/e; and every other form is held against the plain one."""
+    """dt v = v where the decay is 1/e; and every other backend is held against the plain one."""
     case = CASES["mamba2"]
     (q, k, v, log_decay), _ = case.inputs(1, 50, 2, 4, dtype=torch.float64, device="cpu")
     inputs = [q, k, v, torch.full_like(log_decay, -1.0)]
-    plain, scaled = (case.reference("naive", form)() for form in ("triton", "mamba_ssm"))
+    plain, scaled = (case.reference("naive", backend)() for backend in ("triton", "mamba_ssm"))
     torch.testing.assert_close(scaled(inputs), plain(inputs))
-    assert all(case.reference("naive", form) is case.runs["naive"] for form in ("triton", "chunk", "rounded", "fla"))
+    assert all(
+        case.reference("naive", backend) is case.runs["naive"] for backend in ("triton", "chunk", "rounded", "fla")
+    )
 
 
 def test_mamba1_is_laid_out_as_its_kernels_take_it():
     """The same numbers in bf16, each channel's steps side by side: what its interface would copy passes as a view."""
     case = CASES["mamba1"]
     ours, _ = case.inputs(2, 6, 3, 4, dtype=torch.bfloat16, device="cpu")
-    theirs, weight = case.inputs(2, 6, 3, 4, dtype=torch.bfloat16, device="cpu", form="mamba_ssm")
+    theirs, weight = case.inputs(2, 6, 3, 4, dtype=torch.bfloat16, device="cpu", backend="mamba_ssm")
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(b, a.bfloat16() if a.dim() > 2 else a)
     for x in (theirs[0], theirs[2][:, :, 0], theirs[3][:, :, 0], theirs[4].flatten(2), weight.flatten(2)):

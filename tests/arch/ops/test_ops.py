@@ -1,4 +1,4 @@
-"""Each operation's chunk form against its naive recurrence: outputs, final states and all gradients."""
+"""Each operation's chunk backend against its naive recurrence: outputs, final states and all gradients."""
 
 import math
 
@@ -27,27 +27,27 @@ def test_decay_attention(length, decay, dtype):
         "near_one": [-1e-6 * randn(2, length, 2, dtype=dtype, seed=4).abs()],
     }[decay]
 
-    def run(form, q, k, v, state, *log_decay):
-        return decay_attention(q, k, v, *log_decay, initial_state=state, chunk_size=16, form=form)
+    def run(backend, q, k, v, state, *log_decay):
+        return decay_attention(q, k, v, *log_decay, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [q, k, v, state, *log_decay], dtype)
 
 
-@pytest.mark.parametrize(("form", "angles"), [*((x, y) for x in ("naive", "chunk") for y in (0, 1)), ("step", 0)])
-def test_decay_attention_takes_silu_of_queries_and_keys(form, angles):
+@pytest.mark.parametrize(("backend", "angles"), [*((x, y) for x in ("naive", "chunk") for y in (0, 1)), ("step", 0)])
+def test_decay_attention_takes_silu_of_queries_and_keys(backend, angles):
     x = [randn(1, 20, 2, 4, dtype=torch.float64, seed=seed) for seed in range(3)]
-    rates, turn = torch.tensor([-0.1, -2.0], dtype=torch.float64), None
+    rates, rotation = torch.tensor([-0.1, -2.0], dtype=torch.float64), None
     if angles:
-        turn = randn(2, 4, dtype=torch.float64, seed=3), torch.arange(20)
-    expected = decay_attention(nnf.silu(x[0]), nnf.silu(x[1]), x[2], rates, form="naive", angles=turn)
-    if form == "step":
+        rotation = randn(2, 4, dtype=torch.float64, seed=3), torch.arange(20)
+    expected = decay_attention(nnf.silu(x[0]), nnf.silu(x[1]), x[2], rates, backend="naive", angles=rotation)
+    if backend == "step":
         state, outputs = None, []
         for t in range(20):
             out, state = decay_attention_step(*(y[:, t] for y in x), rates, state, activation="silu")
             outputs.append(out)
         found = torch.stack(outputs, 1), state
     else:
-        found = decay_attention(*x, rates, form=form, angles=turn, activation="silu")
+        found = decay_attention(*x, rates, backend=backend, angles=rotation, activation="silu")
     assert_close(found, expected, 1e-12)
 
 
@@ -71,8 +71,8 @@ def test_gated_attention(length, gate, dtype):
         bound = torch.rand(2, 6, generator=torch.Generator().manual_seed(5)).to(dtype)
         bound[0] = 0.0
 
-        def run(form, q, v, state, logits, bound):
-            return gated_attention(q, None, v, (logits, bound), initial_state=state, chunk_size=16, form=form)
+        def run(backend, q, v, state, logits, bound):
+            return gated_attention(q, None, v, (logits, bound), initial_state=state, chunk_size=16, backend=backend)
 
         return compare(run, [q, v, state, 4 * noise, bound], dtype)
     log_f = {
@@ -82,8 +82,8 @@ def test_gated_attention(length, gate, dtype):
         "shut": torch.where(noise > 0, -0.1, -math.inf).to(dtype),
     }[gate]
 
-    def run(form, q, k, v, state, log_f):
-        return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, form=form)
+    def run(backend, q, k, v, state, log_f):
+        return gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [q, k, v, state, log_f], dtype)
 
@@ -93,8 +93,8 @@ def test_silu_of_gated_queries(dtype):
     """Inside the operation as before it, token by token too."""
     example = case("gated logits", 2, 20, dtype)
     outside, given = (silu_of_queries(example, given) for given in (False, True))
-    for form in ("naive", "chunk", "step"):
-        found, expected = (x.run(x.inputs(), form) for x in (given, outside))
+    for backend in ("naive", "chunk", "step"):
+        found, expected = (x.run(x.inputs(), backend) for x in (given, outside))
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -134,8 +134,8 @@ def test_causal_filter(length, dtype):
     log_decay = torch.tensor([-math.inf, -3.0, -0.1, -1e-3, 0.0], dtype=dtype)
     state = randn(2, 6, 5, dtype=dtype, seed=2)
 
-    def run(form, x, mix, log_decay, state):
-        return causal_filter(x, mix, log_decay, initial_state=state, chunk_size=16, form=form)
+    def run(backend, x, mix, log_decay, state):
+        return causal_filter(x, mix, log_decay, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [x, mix, log_decay, state], dtype)
 

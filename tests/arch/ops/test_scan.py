@@ -29,8 +29,8 @@ def test_forms_agree(length, decay, angle, dtype):
         log_a = picked(2, length, 6, values=values, dtype=torch.float64, seed=3).log().to(dtype)
     theta = {"real": [], "constant": [3 * randn(6, dtype=dtype, seed=4)], "per_step": [3 * noise]}[angle]
 
-    def run(form, log_a, b, state, *theta):
-        return scan(log_a, b, *theta, initial_state=state, chunk_size=16, form=form)
+    def run(backend, log_a, b, state, *theta):
+        return scan(log_a, b, *theta, initial_state=state, chunk_size=16, backend=backend)
 
     compare(run, [log_a, b, state, *theta], dtype)
 
@@ -40,17 +40,17 @@ def test_forms_agree_on_many_chunks(dtype):
     log_a = -randn(1, 1000, 4, dtype=dtype, seed=0).abs()
     log_a[:, ::11], log_a[:, 5::13] = -1e4, -math.inf
     b, theta = randn(1, 1000, 4, 2, dtype=dtype, seed=1), randn(1, 1000, 4, dtype=dtype, seed=2)
-    compare(lambda form, *inputs: scan(*inputs, form=form), [log_a, b, theta], dtype)
+    compare(lambda backend, *inputs: scan(*inputs, backend=backend), [log_a, b, theta], dtype)
 
 
-@pytest.mark.parametrize("form", ["naive", "chunk"])
+@pytest.mark.parametrize("backend", ["naive", "chunk"])
 @pytest.mark.parametrize("from_logits", [False, True])
-def test_pairs_share_a_gate(from_logits, form):
+def test_pairs_share_a_gate(from_logits, backend):
     """Without angles they are two real recurrences, and complex ones whose angles are 0; with all gradients."""
     gate, b = randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, 2, dtype=torch.float64, seed=1)
     bound, state = torch.linspace(0, 0.9, 6, dtype=torch.float64), randn(2, 6, 2, dtype=torch.float64, seed=2)
     gate = 4 * gate if from_logits else -gate.abs()
-    options = {"chunk_size": 8, "form": form}
+    options = {"chunk_size": 8, "backend": backend}
 
     def shared(gate, bound, b, state, *theta):
         return scan((gate, bound) if from_logits else gate, b, *theta, initial_state=state, **options)
@@ -75,22 +75,26 @@ def test_pairs_share_a_gate(from_logits, form):
 
 @pytest.mark.parametrize("parts", [(), (2,)])
 def test_gate_from_logits_is_that_of_its_logarithm(parts):
-    """lam = bound + (1 - bound) sigmoid(logits) and (1 - lam) b, in all forms and token by token."""
+    """lam = bound + (1 - bound) sigmoid(logits) and (1 - lam) b, in all backends and token by token."""
     logits, b = 4 * randn(2, 33, 6, dtype=torch.float64, seed=0), randn(2, 33, 6, *parts, dtype=torch.float64, seed=1)
     bound = torch.linspace(0, 0.9, 6, dtype=torch.float64)
     theta = [randn(6, dtype=torch.float64, seed=2)] if parts else []
     lam = bound + (1 - bound) * torch.sigmoid(logits)
-    expected = scan(lam.log(), (1 - lam)[(..., *[None] * len(parts))] * b, *theta, form="naive")[0]
+    expected = scan(lam.log(), (1 - lam)[(..., *[None] * len(parts))] * b, *theta, backend="naive")[0]
     state, steps = None, []
     for t in range(33):
         out, state = scan_step((logits[:, t], bound), b[:, t], *theta, state=state)
         steps.append(out)
     for found in (
-        *(scan((logits, bound), b, *theta, form=form)[0] for form in ("naive", "chunk")),
+        *(scan((logits, bound), b, *theta, backend=backend)[0] for backend in ("naive", "chunk")),
         torch.stack(steps, 1),
     ):
         assert torch.allclose(found, expected, rtol=1e-10, atol=1e-12)
-    compare(lambda form, x, low, b, *theta: scan((x, low), b, *theta, form=form), [logits, bound, b, *theta], b.dtype)
+    compare(
+        lambda backend, x, low, b, *theta: scan((x, low), b, *theta, backend=backend),
+        [logits, bound, b, *theta],
+        b.dtype,
+    )
 
 
 def test_complex_recurrence_is_that_of_complex_numbers():
@@ -122,10 +126,10 @@ def test_gradients_of_small_decays_do_not_cancel(decay):
     modulus = picked(1, 60, 4, values=[decay, 0.9], dtype=torch.float64, seed=0)
     b, theta = randn(1, 60, 4, 2, dtype=torch.float32, seed=1), randn(1, 60, 4, dtype=torch.float32, seed=2)
     grads = {}
-    for form, dtype in (("naive", torch.float64), ("chunk", torch.float32)):
+    for backend, dtype in (("naive", torch.float64), ("chunk", torch.float32)):
         leaves = [x.float().to(dtype).requires_grad_() for x in (modulus.log(), theta)]
-        h, _ = scan(leaves[0], b, leaves[1], chunk_size=16, form=form)
-        grads[form] = torch.autograd.grad((h * randn(*h.shape, dtype=torch.float32, seed=3)).sum(), leaves)
+        h, _ = scan(leaves[0], b, leaves[1], chunk_size=16, backend=backend)
+        grads[backend] = torch.autograd.grad((h * randn(*h.shape, dtype=torch.float32, seed=3)).sum(), leaves)
     for exact, fast in zip(grads["naive"], grads["chunk"], strict=True):
         exact, fast = exact[modulus == decay], fast[modulus == decay]
         assert (fast - exact).abs().max() <= 1e-5 * exact.abs().max()
@@ -141,7 +145,7 @@ def test_long_sequences_against_float64(angle):
     b = randn(*shape, *parts, dtype=torch.float32, seed=0)
     theta = None if angle == "real" else randn(5, dtype=torch.float32, seed=1)
     wide = None if theta is None else theta.double()
-    exact, exact_last = scan(log_a.double(), b.double(), wide, form="naive")
+    exact, exact_last = scan(log_a.double(), b.double(), wide, backend="naive")
     h, last = scan(log_a, b, theta)
     assert ((h - exact).norm() / exact.norm()) < 1e-6
     assert ((last - exact_last).norm() / exact_last.norm()) < 1e-6
@@ -197,5 +201,5 @@ def test_no_tokens_leave_the_state():
 def test_wrong_shapes_and_forms_are_named():
     with pytest.raises(InputError, match=r"scan with theta: b has shape \[1, 4, 3\], expected .*D = 3, 2\]"):
         scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), torch.zeros(3))
-    with pytest.raises(InputError, match="unknown form 'chunks'"):
-        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), form="chunks")
+    with pytest.raises(InputError, match="unknown backend 'chunks'"):
+        scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), backend="chunks")

@@ -1,4 +1,4 @@
-"""Mamba1's selective scan: chunk against naive, and what the chunk form holds in memory."""
+"""Mamba1's selective scan: chunk against naive, and what the chunk backend holds in memory."""
 
 import math
 
@@ -30,17 +30,17 @@ def test_forms_agree(length, decay, dtype):
         values = [-math.log(d) if d else 800.0 for d in (DECAYS if decay == "extremes" else [decay])]
         step_size = picked(2, length, 6, values=values, dtype=dtype, seed=5)
 
-    def run(form, dt, A, B, C, x, state):
-        return selective_scan(dt, A, B, C, x, state, chunk_size=16, form=form)
+    def run(backend, dt, A, B, C, x, state):
+        return selective_scan(dt, A, B, C, x, state, chunk_size=16, backend=backend)
 
-    # near 1 a decay rounds to 3e-8, which the float32 reference repeats at every step and the chunk form does not
+    # near 1 a decay rounds to 3e-8, which the float32 reference repeats at every step and the chunk backend does not
     tolerance = 1e-5 if decay == 1 - 1e-6 and dtype == torch.float32 else None
     compare(run, example(2, length, 6, 5, dtype, step_size), dtype, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_forms_agree_on_many_chunks(dtype):
-    compare(lambda form, *inputs: selective_scan(*inputs, form=form), example(1, 1000, 4, 3, dtype), dtype)
+    compare(lambda backend, *inputs: selective_scan(*inputs, backend=backend), example(1, 1000, 4, 3, dtype), dtype)
 
 
 def test_recurrence_by_hand():
@@ -93,7 +93,7 @@ def test_long_sequences_against_float64():
     dt = picked(1, 16_384, 4, values=values, dtype=torch.float32, seed=0)
     _, A, B, C, x, _ = example(1, 16_384, 4, 16, torch.bfloat16)
     A = A.float()
-    exact, exact_last = selective_scan(dt.double(), A.double(), B, C, x, form="naive")
+    exact, exact_last = selective_scan(dt.double(), A.double(), B, C, x, backend="naive")
     out, last = selective_scan(dt, A, B, C, x)
     assert out.dtype == torch.bfloat16 and last.dtype == torch.float32
     assert ((out - exact).norm() / exact.norm()) < 4e-3  # bf16's rounding

@@ -1,4 +1,4 @@
-"""Decoding token by token: every operation's `step` against its chunk form."""
+"""Decoding token by token: every operation's `step` against its chunk backend."""
 
 import pytest
 import torch
@@ -38,8 +38,8 @@ def test_decay_attention(length, decay, dtype):
         "step": [picked(2, length, 2, values=LOG_DECAYS, dtype=dtype, seed=4)],
     }[decay]
 
-    def run(form, q, k, v, state, *log_decay):
-        if form == "chunk":
+    def run(backend, q, k, v, state, *log_decay):
+        if backend == "chunk":
             return ops.decay_attention(q, k, v, *log_decay, initial_state=state, chunk_size=16)
         if decay == "step":
             return along(lambda x, s: ops.decay_attention_step(*x, s), length, state, q, k, v, *log_decay)
@@ -57,8 +57,8 @@ def test_gated_attention(length, gate, dtype):
     if gate == "log":
         log_f = picked(2, length, 2, 6, values=LOG_DECAYS, dtype=dtype, seed=4)
 
-        def run(form, q, k, v, state, log_f):
-            if form == "chunk":
+        def run(backend, q, k, v, state, log_f):
+            if backend == "chunk":
                 return ops.gated_attention(q, k, v, log_f, initial_state=state, chunk_size=16)
             return along(lambda x, s: ops.gated_attention_step(*x, s), length, state, q, k, v, log_f)
 
@@ -66,8 +66,8 @@ def test_gated_attention(length, gate, dtype):
 
     logits, bound = 4 * k, torch.rand(2, 6, generator=torch.Generator().manual_seed(5)).to(dtype)
 
-    def run(form, q, v, state, logits, bound):
-        if form == "chunk":
+    def run(backend, q, v, state, logits, bound):
+        if backend == "chunk":
             return ops.gated_attention(q, None, v, (logits, bound), initial_state=state, chunk_size=16)
         return along(
             lambda x, s: ops.gated_attention_step(x[0], None, x[1], (x[2], bound), s), length, state, q, v, logits
@@ -82,8 +82,8 @@ def test_causal_filter(length, dtype):
     x, mix = randn(2, length, 6, dtype=dtype, seed=0), randn(6, 5, dtype=dtype, seed=1)
     log_decay, state = torch.tensor(LOG_DECAYS, dtype=dtype), randn(2, 6, 5, dtype=dtype, seed=2)
 
-    def run(form, x, mix, log_decay, state):
-        if form == "chunk":
+    def run(backend, x, mix, log_decay, state):
+        if backend == "chunk":
             return ops.causal_filter(x, mix, log_decay, initial_state=state, chunk_size=16)
         return along(lambda x, s: ops.causal_filter_step(*x, mix, log_decay, s), length, state, x)
 
@@ -103,8 +103,8 @@ def test_scan(length, angle, dtype):
         "per_step": [randn(2, length, 6, dtype=dtype, seed=3)],
     }[angle]
 
-    def run(form, log_a, b, state, *theta):
-        if form == "chunk":
+    def run(backend, log_a, b, state, *theta):
+        if backend == "chunk":
             return ops.scan(log_a, b, *theta, initial_state=state, chunk_size=16)
         if angle == "per_step":
             return along(lambda x, s: ops.scan_step(*x, s), length, state, log_a, b, *theta)
@@ -122,8 +122,8 @@ def test_selective_scan(length, dtype):
     B, C = (randn(2, length, 5, dtype=dtype, seed=seed) for seed in (3, 4))
     x = randn(2, length, 6, dtype=dtype, seed=5)
 
-    def run(form, dt, A, B, C, x, state):
-        if form == "chunk":
+    def run(backend, dt, A, B, C, x, state):
+        if backend == "chunk":
             return ops.selective_scan(dt, A, B, C, x, state)
         return along(lambda now, s: ops.selective_scan_step(now[0], A, *now[1:], s), length, state, dt, B, C, x)
 

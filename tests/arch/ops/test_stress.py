@@ -33,7 +33,10 @@ def test_every_length_up_to_1000(name):
 def test_gradients_around_chunks_of_64(name, length, dtype):
     example = case(name, 1, length, dtype)
     compare(
-        lambda form, *leaves: example.run(leaves, form, chunk_size=64), example.inputs(), dtype, tolerance=SUMS[dtype]
+        lambda backend, *leaves: example.run(leaves, backend, chunk_size=64),
+        example.inputs(),
+        dtype,
+        tolerance=SUMS[dtype],
     )
 
 
@@ -43,8 +46,8 @@ def test_gradients_around_chunks_of_64(name, length, dtype):
 def test_decays_of_every_kind(name, decay, dtype):
     """One decay alone, or (None) all of them mixed; naive against chunk and step."""
     example = case(name, 2, 150, dtype, LOG_DECAYS if decay is None else [decay])
-    for form in ("chunk", "step"):
-        compare(lambda form, *x: example.run(x, form), example.inputs(), dtype, ("naive", form), SUMS[dtype])
+    for backend in ("chunk", "step"):
+        compare(lambda backend, *x: example.run(x, backend), example.inputs(), dtype, ("naive", backend), SUMS[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -53,7 +56,7 @@ def test_decays_of_every_kind(name, decay, dtype):
 def test_constant_decays_of_every_kind(name, decay, dtype):
     example = case(name, 2, 150, dtype)
     example.constants[-1].fill_(decay)
-    compare(lambda form, *x: example.run(x, form), example.inputs(), dtype, tolerance=SUMS[dtype])
+    compare(lambda backend, *x: example.run(x, backend), example.inputs(), dtype, tolerance=SUMS[dtype])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -64,8 +67,8 @@ def test_saturated_gates(bound, values, dtype):
     logits = picked(2, 150, 2, 6, values=values, dtype=dtype, seed=2)
     inputs = [q, v, logits, torch.full((2, 6), bound, dtype=dtype), randn(2, 2, 6, 6, dtype=dtype, seed=3)]
 
-    def run(form, q, v, logits, bound, state):
-        return gated_attention(q, None, v, (logits, bound), state, 16, form)
+    def run(backend, q, v, logits, bound, state):
+        return gated_attention(q, None, v, (logits, bound), state, 16, backend)
 
     compare(run, inputs, dtype, tolerance=SUMS[dtype])
 
@@ -76,8 +79,8 @@ def test_expand_ratios(d_k, dtype):
     q, logits = (randn(1, 70, 1, d_k, dtype=dtype, seed=seed) for seed in (0, 1))
     v = randn(1, 70, 1, 10, dtype=dtype, seed=2)
 
-    def run(form, q, v, logits):
-        return gated_attention(q, None, v, (logits, torch.zeros(())), form=form)
+    def run(backend, q, v, logits):
+        return gated_attention(q, None, v, (logits, torch.zeros(())), backend=backend)
 
     compare(run, [q, v, logits], dtype)
 
@@ -100,7 +103,7 @@ def test_gates_shared_by_heads_of_values():
 
 
 def long_case(name, dtype):
-    """A function of (form, *leaves) and its leaves: 16,384 tokens, decays and gates of every kind."""
+    """A function of (backend, *leaves) and its leaves: 16,384 tokens, decays and gates of every kind."""
     x, y, z = (randn(1, LONG, 1, 4, dtype=dtype, seed=seed) for seed in range(3))
     log_decay = picked(1, LONG, 4, values=LOG_DECAYS, dtype=torch.float32, seed=3)
     # what never forgets is averaged, so that its sum's rounding can be told from an error
@@ -111,18 +114,21 @@ def long_case(name, dtype):
     B, C = (randn(1, LONG, 8, dtype=dtype, seed=seed) for seed in (8, 9))
     rates, bound = torch.tensor([-1e-7]), torch.zeros(())
     return {
-        "decay none": (lambda form, q, k, v: decay_attention(q, k, v, form=form), [x, y, z]),
-        "decay head": (lambda form, *leaves: decay_attention(*leaves, form=form), [x, y, z, rates]),
-        "decay step": (lambda form, *leaves: decay_attention(*leaves, form=form), [x, y, z, log_decay[..., :1]]),
-        "gated": (lambda form, q, v, g: gated_attention(q, None, v, (g, bound), form=form), [x, y, gates]),
-        "filter": (lambda form, *leaves: causal_filter(*leaves, form=form), [x[:, :, 0], mix, poles]),
-        "scan": (lambda form, *leaves: scan(*leaves, form=form), [log_decay, x[:, :, 0]]),
+        "decay none": (lambda backend, q, k, v: decay_attention(q, k, v, backend=backend), [x, y, z]),
+        "decay head": (lambda backend, *leaves: decay_attention(*leaves, backend=backend), [x, y, z, rates]),
+        "decay step": (
+            lambda backend, *leaves: decay_attention(*leaves, backend=backend),
+            [x, y, z, log_decay[..., :1]],
+        ),
+        "gated": (lambda backend, q, v, g: gated_attention(q, None, v, (g, bound), backend=backend), [x, y, gates]),
+        "filter": (lambda backend, *leaves: causal_filter(*leaves, backend=backend), [x[:, :, 0], mix, poles]),
+        "scan": (lambda backend, *leaves: scan(*leaves, backend=backend), [log_decay, x[:, :, 0]]),
         "scan complex": (
-            lambda form, *leaves: scan(*leaves, form=form),
+            lambda backend, *leaves: scan(*leaves, backend=backend),
             [log_decay, torch.stack([x[:, :, 0], y[:, :, 0]], -1), torch.tensor([1.0, 0.1, 3.0, 1e-3])],
         ),
         "selective": (
-            lambda form, dt, A, B, C, x: selective_scan(dt, A, B, C, x, form=form),
+            lambda backend, dt, A, B, C, x: selective_scan(dt, A, B, C, x, backend=backend),
             [steps, A, B, C, x[:, :, 0]],
         ),
     }[name]

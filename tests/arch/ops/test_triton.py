@@ -24,14 +24,16 @@ ALIKE = ("decay none", "gated tied", "gated log")  # to others, for what is pack
 CASES = ("decay none", "decay head", "decay step", "gated tied", "gated log", "gated logits")
 
 
-def compare(name, length, reset=None, log_decays=None, tolerance=TOLERANCE, all_heads=False, **knobs):
+def compare(name, length, document_starts=None, log_decays=None, tolerance=TOLERANCE, all_heads=False, **config):
     """Outputs, states and gradients of the kernels against the recurrence on the same numbers."""
-    example = case(name, 1 if reset is None else 2, length, torch.float32, log_decays)
+    example = case(name, 1 if document_starts is None else 2, length, torch.float32, log_decays)
     example = example if all_heads else fewer_heads(example)
     inputs = [x.to(DEVICE) for x in example.inputs()]
-    expected = with_gradients(lambda x: example.run(x, "naive", reset), [x.double() for x in example.inputs()])
-    with override(**knobs):
-        moved = None if reset is None else reset.to(DEVICE)
+    expected = with_gradients(
+        lambda x: example.run(x, "naive", document_starts), [x.double() for x in example.inputs()]
+    )
+    with override(**config):
+        moved = None if document_starts is None else document_starts.to(DEVICE)
         found = with_gradients(lambda x: example.run(x, "triton", moved), inputs)
     assert_close([x.cpu().double() for x in found], expected, tolerance)
 
@@ -52,10 +54,10 @@ def test_any_decay(name):
     "name", ["decay head", "decay step", "gated logits", *(pytest.param(x, marks=pytest.mark.slow) for x in ALIKE)]
 )
 def test_packed_documents(name):
-    reset = torch.zeros(2, 40, dtype=torch.bool)
-    reset[0, [1, 32, 33]] = True
-    reset[1, [0, 5, 31, 39]] = True
-    compare(name, 40, reset)
+    document_starts = torch.zeros(2, 40, dtype=torch.bool)
+    document_starts[0, [1, 32, 33]] = True
+    document_starts[1, [0, 5, 31, 39]] = True
+    compare(name, 40, document_starts)
 
 
 @pytest.mark.parametrize("name", ["decay step", "gated logits"])
@@ -71,8 +73,8 @@ def test_saturated_logits():
     bound = torch.tensor([0.0, 0.3])[:, None].expand(2, 16).contiguous()
     q, v = (randn(1, 40, 2, 16, dtype=torch.float32, seed=seed) for seed in (1, 2))
 
-    def run(form):
-        return lambda x: gated_attention(x[0], None, x[1], (x[2], x[3]), form=form)
+    def run(backend):
+        return lambda x: gated_attention(x[0], None, x[1], (x[2], x[3]), backend=backend)
 
     leaves = [q, v, logits, bound]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
@@ -87,18 +89,18 @@ def test_angles(packed):
     q, k = (randn(2, length, 2, 6, dtype=torch.float32, seed=seed) for seed in (0, 1))
     v, state = randn(2, length, 4, 3, dtype=torch.float32, seed=2), randn(2, 4, 12, 3, dtype=torch.float32, seed=3)
     theta = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
-    positions, reset = torch.arange(length) + 9, None
+    positions, document_starts = torch.arange(length) + 9, None
     if packed:
         positions = torch.stack([positions, torch.cat([positions[:13], torch.arange(length - 13)])])
-        reset = positions == 0
+        document_starts = positions == 0
 
-    def run(form, device):
+    def run(backend, device):
         def call(x):
             return decay_attention(
                 *x[:3],
                 initial_state=x[3],
-                form=form,
-                reset=None if reset is None else reset.to(device),
+                backend=backend,
+                document_starts=None if document_starts is None else document_starts.to(device),
                 angles=(x[4], positions.to(device)),
             )
 
@@ -128,10 +130,10 @@ def test_flops_are_the_chunk_forms(operation):
     q, k, g = (randn(1, 41, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3))
     v = randn(1, 41, 2, 32, dtype=torch.float32, seed=3).to(DEVICE).requires_grad_()
 
-    def count(form):
+    def count(backend):
         inputs = (q, k, v, -g.abs()) if operation is gated_attention else (q, k, v)
         with FlopCounterMode(display=False) as counter:
-            out, state = operation(*inputs, chunk_size=16, form=form)
+            out, state = operation(*inputs, chunk_size=16, backend=backend)
             (out.sum() + state.sum()).backward()
         return counter.get_total_flops()
 
@@ -155,6 +157,6 @@ def test_falls_back_with_one_warning(monkeypatch):
     q = randn(1, 5, 1, 4, dtype=torch.float32, seed=0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = [decay_attention(q, q, q, form="triton")[0] for _ in range(2)]
-    assert [str(w.message) for w in caught] == ["no Triton kernel: the device is cpu; the chunk form runs instead"]
+        found = [decay_attention(q, q, q, backend="triton")[0] for _ in range(2)]
+    assert [str(w.message) for w in caught] == ["no Triton kernel: the device is cpu; the chunk backend runs instead"]
     assert torch.equal(found[0], decay_attention(q, q, q)[0])

@@ -44,22 +44,22 @@ def test_tiles_fit(name, width, capability, tmp_path):
     if width != 128 and name in ("hgrn1", "hgrn1-complex", "mamba1"):
         pytest.skip("these have no heads")
     if (name, width) == ("cosformer2-silu", 256):
-        pytest.skip("keys of 256 channels with angles take the chunk form")
+        pytest.skip("keys of 256 channels with angles take the chunk backend")
     kernels = compiled(name, width, capability, tmp_path)
     runs = (name, width, capability) == ("cosformer2-silu", 128, 90)
-    assert ("turned_run_keys" in kernels) == runs
-    assert ("turned_run_values_gluon" in kernels) == (runs and GLUON)
+    assert ("rotary_hopper_keys" in kernels) == runs
+    assert ("rotary_hopper_values_gluon" in kernels) == (runs and GLUON)
     if runs:  # with this Triton too, though it is not chosen there
-        assert "turned_run_values_gluon" in compiled(name, width, capability, tmp_path, gluon=True)
+        assert "rotary_hopper_values_gluon" in compiled(name, width, capability, tmp_path, gluon=True)
 
 
 @pytest.mark.slow
 def test_states_of_chunks_fit_hopper_too(tmp_path):
     """With angles, by its own instructions: what runs where there are decays."""
-    assert "turned_backward" in compiled("cosformer2-silu", 128, 90, tmp_path, runs=False)
+    assert "rotary_backward" in compiled("cosformer2-silu", 128, 90, tmp_path, sequential=False)
 
 
 @pytest.mark.slow
 def test_values_in_triton_fit_hopper_too(tmp_path):
     """Where this Triton's Gluon is not known."""
-    assert "turned_run_values" in compiled("cosformer2-silu", 128, 90, tmp_path, gluon=False)
+    assert "rotary_hopper_values" in compiled("cosformer2-silu", 128, 90, tmp_path, gluon=False)

@@ -21,29 +21,29 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = 1e-5
 
 
-@pytest.mark.parametrize("bulk", [False, True])
+@pytest.mark.parametrize("tma", [False, True])
 @pytest.mark.parametrize("name", ["decay none", "decay head", "decay step"])
-def test_segments(name, bulk):
-    """Three segments, the last one shorter and its last chunk too; both directions in time. bulk: Hopper's kernels."""
+def test_segments(name, tma):
+    """Three segments, the last one shorter and its last chunk too; both directions in time. tma: Hopper's kernels."""
     example = fewer_heads(case(name, 1, 70, torch.float32))
     expected = with_gradients(lambda x: example.run(x, "naive"), [x.double() for x in example.inputs()])
-    with override(segments=3, chunk=16, bulk=bulk):
+    with override(segments=3, chunk=16, tma=tma):
         found = with_gradients(lambda x: example.run(x, "triton"), [x.to(DEVICE) for x in example.inputs()])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-@pytest.mark.parametrize("bulk", [False, True])
-def test_constant_decays_without_gradients(bulk):
+@pytest.mark.parametrize("tma", [False, True])
+def test_constant_decays_without_gradients(tma):
     """The same at every step, a head's own; 0, none and others. Three segments, the last chunk ragged."""
     decays = torch.tensor([-float("inf"), 0.0, -0.03, -2.0])
     leaves = [randn(1, 70, heads, 16, dtype=torch.float32, seed=seed) for seed, heads in enumerate((2, 2, 4))]
     leaves.append(randn(1, 4, 16, 16, dtype=torch.float32, seed=3))
 
-    def run(form, constant):
-        return lambda x: decay_attention(*x[:3], constant, initial_state=x[3], form=form)
+    def run(backend, constant):
+        return lambda x: decay_attention(*x[:3], constant, initial_state=x[3], backend=backend)
 
     expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
-    with override(segments=3, chunk=16, bulk=bulk):
+    with override(segments=3, chunk=16, tma=tma):
         found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
@@ -54,30 +54,30 @@ def test_silu_in_the_kernels():
     leaves = [2 * randn(1, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 2))]
     leaves.append(randn(1, 2, 32, 32, dtype=torch.float32, seed=3))
 
-    def run(form, constant):
-        return lambda x: decay_attention(*x[:3], constant, x[3], form=form, activation="silu")
+    def run(backend, constant):
+        return lambda x: decay_attention(*x[:3], constant, x[3], backend=backend, activation="silu")
 
     expected = with_gradients(run("naive", decays.double()), [x.double() for x in leaves])
-    with override(segments=3, chunk=16, bulk=True, key_tile=16):
+    with override(segments=3, chunk=16, tma=True, key_tile=16):
         found = with_gradients(run("triton", decays.to(DEVICE)), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
     arguments = (*(x.to(DEVICE) for x in (*leaves[:3], decays)), None, 16, 1, 64, True)
-    with override(chunk=16, bulk=True):
+    with override(chunk=16, tma=True):
         torch.library.opcheck(decay._forward, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
-def test_bulk_kernels_in_tiles():
+def test_tma_kernels_in_tiles():
     """Learned decays, 0 and 1 among them, and resets, two tiles of either width, three heads sharing their keys."""
     leaves = [randn(2, 37, heads, 32, dtype=torch.float32, seed=seed) for seed, heads in enumerate((1, 1, 3))]
     decays = picked(2, 37, 3, values=[0.0, -1e-6, -0.1, -5.0, -float("inf")], dtype=torch.float32, seed=4)
     leaves += [decays, randn(2, 3, 32, 32, dtype=torch.float32, seed=5)]
-    reset = torch.arange(37).expand(2, 37) % 20 == 9
+    document_starts = torch.arange(37).expand(2, 37) % 20 == 9
 
-    def run(form, device):
-        return lambda x: decay_attention(*x, form=form, reset=reset.to(device))
+    def run(backend, device):
+        return lambda x: decay_attention(*x, backend=backend, document_starts=document_starts.to(device))
 
     expected = with_gradients(run("naive", torch.device("cpu")), [x.double() for x in leaves])
-    with override(bulk=True, segments=2, chunk=16, tile=16, key_tile=16):
+    with override(tma=True, segments=2, chunk=16, tile=16, key_tile=16):
         found = with_gradients(run("triton", DEVICE), [x.to(DEVICE) for x in leaves])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
@@ -89,12 +89,12 @@ def test_learned_decays_with_angles_in_tiles():
     v, state = randn(1, length, 2, 32, dtype=torch.float32, seed=2), randn(1, 2, 64, 32, dtype=torch.float32, seed=3)
     decays, theta = -randn(1, length, 2, dtype=torch.float32, seed=4).abs(), torch.rand(1, 32)
     positions = torch.cat([torch.arange(9, 30), torch.arange(length - 21)])[None]
-    reset = positions == 0
+    document_starts = positions == 0
 
-    def run(form, device):
+    def run(backend, device):
         def call(x):
             angles = (x[5], positions.to(device))
-            return decay_attention(*x[:5], form=form, reset=reset.to(device), angles=angles)
+            return decay_attention(*x[:5], backend=backend, document_starts=document_starts.to(device), angles=angles)
 
         return call
 
@@ -128,7 +128,7 @@ def test_segments_by_the_rules():
         ((128, 128), False, True, False, False),  # Triton's own assembler
     ],
 )
-def test_where_the_bulk_kernels_run(widths, exact, gpu, assembler, expected, monkeypatch):
+def test_where_the_tma_kernels_run(widths, exact, gpu, assembler, expected, monkeypatch):
     monkeypatch.setattr(device_config, "hopper", lambda: gpu)
     monkeypatch.setattr(device_config, "trusted_assembler", lambda: assembler)
     assert decay_by_hopper_here(decay_config(*widths, exact), *widths, exact) is expected
@@ -150,7 +150,7 @@ def test_compiled_for_any_length():
     torch._dynamo.reset()
 
     def run(*x):
-        return decay_attention(*x, form="triton")[0]
+        return decay_attention(*x, backend="triton")[0]
 
     def gradients(function, inputs):
         return torch.autograd.grad(function(*inputs).square().sum(), inputs)

@@ -1,4 +1,5 @@
-"""`decay_attention`'s kernels in bf16 against float64: as exact as the chunk form whose products are rounded alike."""
+"""`decay_attention`'s kernels in bf16 against float64: as exact as the chunk backend whose products are rounded
+alike."""
 
 import importlib.util
 
@@ -9,7 +10,7 @@ from arch.architectures.tnl.mixer import log_decays
 from arch.bench.measure import gradients
 from arch.ops import decay_attention
 
-from .compare import assert_as_exact_as_the_chunk_form, picked, randn
+from .compare import assert_as_exact_as_the_chunk_backend, picked, randn
 from .test_triton import DEVICE, GPU
 
 if importlib.util.find_spec("triton") is None:
@@ -41,7 +42,7 @@ def decays_of(kind, batch, length):
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rotated", [False, True])
 @pytest.mark.parametrize("kind", ["none", "constant", "per step", "strong"])
 @pytest.mark.parametrize(
     "key_dim, value_dim, shared, length",
@@ -55,22 +56,22 @@ def decays_of(kind, batch, length):
 )
 @pytest.mark.usefixtures("poisoned")
 def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
-    key_dim, value_dim, shared, length, kind, turned, packed
+    key_dim, value_dim, shared, length, kind, rotated, packed
 ):
-    check(key_dim, value_dim, shared, length, kind, turned, packed)
+    check(key_dim, value_dim, shared, length, kind, rotated, packed)
 
 
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("key_dim, value_dim, shared, length", [(128, 128, 1, 777), (64, 128, 2, 65), (128, 64, 4, 1)])
-@pytest.mark.parametrize("kind, turned", [("constant", False), ("none", True)])
+@pytest.mark.parametrize("kind, rotated", [("constant", False), ("none", True)])
 @pytest.mark.usefixtures("poisoned")
-def test_silu_in_the_kernels(key_dim, value_dim, shared, length, kind, turned):
-    check(key_dim, value_dim, shared, length, kind, turned, False, activation="silu")
+def test_silu_in_the_kernels(key_dim, value_dim, shared, length, kind, rotated):
+    check(key_dim, value_dim, shared, length, kind, rotated, False, activation="silu")
 
 
-def check(key_dim, value_dim, shared, length, kind, turned, packed, activation=""):
-    if turned and key_dim > 128:
-        pytest.skip("keys of 256 channels with angles take the chunk form")
+def check(key_dim, value_dim, shared, length, kind, rotated, packed, activation=""):
+    if rotated and key_dim > 128:
+        pytest.skip("keys of 256 channels with angles take the chunk backend")
 
     def make(*shape, seed):
         return randn(*shape, dtype=torch.float32, seed=seed).to(DEVICE)
@@ -78,32 +79,40 @@ def check(key_dim, value_dim, shared, length, kind, turned, packed, activation="
     batch = 2 if length > 1 else 64  # an error of eight numbers would be chance
     q, k = (make(batch, length, HEADS // shared, key_dim, seed=seed) / key_dim**0.25 for seed in range(2))
     v, weight = (make(batch, length, HEADS, value_dim, seed=seed) for seed in (2, 3))
-    state = make(batch, HEADS, key_dim * (2 if turned else 1), value_dim, seed=4)
+    state = make(batch, HEADS, key_dim * (2 if rotated else 1), value_dim, seed=4)
     decays = decays_of(kind, batch, length)
     leaves = [q.bfloat16(), k.bfloat16(), v.bfloat16(), state]
     names = ["out", "q", "k", "v", "state"]
-    if turned:
+    if rotated:
         leaves.append(10_000.0 ** -torch.linspace(0, 1, q.shape[2] * key_dim, device=DEVICE).view(-1, key_dim))
         names.append("theta")
     if decays is not None and decays.dim() == 3:
         leaves.append(decays.to(DEVICE))
         names.append("log_decay")
     constant = None if decays is None or decays.dim() == 3 else decays.to(DEVICE)
-    reset = make(batch, length, seed=5) > 2.5 if packed else None
+    document_starts = make(batch, length, seed=5) > 2.5 if packed else None
     positions = torch.arange(length, device=DEVICE)
     ones = torch.cat([weight.double().flatten(), make(state.numel(), seed=6).double()])
 
-    def run(form, inputs):
+    def run(backend, inputs):
         def call(x):
             decay = x[-1] if names[-1] == "log_decay" else constant
-            angles = (x[4], positions) if turned else None
+            angles = (x[4], positions) if rotated else None
             if decay is not None:
                 decay = decay.to(torch.float64 if x[0].dtype == torch.float64 else torch.float32)
-            found = decay_attention(*x[:3], decay, x[3], form=form, reset=reset, angles=angles, activation=activation)
+            found = decay_attention(
+                *x[:3],
+                decay,
+                x[3],
+                backend=backend,
+                document_starts=document_starts,
+                angles=angles,
+                activation=activation,
+            )
             return torch.cat([y.double().flatten() for y in found])
 
         # three segments of chunks, the last one shorter
         with override(segments=3 if length > 192 else 0):
             return gradients(call, inputs, ones)
 
-    assert_as_exact_as_the_chunk_form(run, leaves, names)
+    assert_as_exact_as_the_chunk_backend(run, leaves, names)

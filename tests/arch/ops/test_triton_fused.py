@@ -1,4 +1,4 @@
-"""What runs around the sequence operations on a GPU, against its plain form: outputs and all gradients. The kernels run
+"""What runs around the sequence operations on a GPU, against plain PyTorch: outputs and all gradients. The kernels run
 on a GPU where there is one, else in Triton's interpreter; the loss by rows also without them."""
 
 import importlib.util
@@ -15,7 +15,7 @@ from arch.model.norms import Norm, normalise
 from arch.model.positions import rotate_pairs, rotation
 from arch.ops.fused import linear
 from arch.ops.fused.cross_entropy import linear_cross_entropy
-from arch.ops.fused.linear import _Linears, gated_linears, linears
+from arch.ops.fused.linear import _FusedLinear, fused_gated_linear, fused_linear
 from arch.ops.fused.pointwise import gated_product
 from arch.presets import preset
 
@@ -111,9 +111,9 @@ def test_gated_product(gate):
 @kernels
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("half", [4, 20])
-def test_rotary_turns(own, half):
+def test_rotary_embedding(own, half):
     """The rows' positions the same, or each their own."""
-    from arch.ops.fused.triton.rows import Turn
+    from arch.ops.fused.triton.rows import Rotate
 
     positions = torch.arange(6) + (torch.tensor([[0], [100]]) if own else 0)
     cos, sin = rotation(10_000.0 ** -torch.linspace(0, 1, half), positions)
@@ -121,7 +121,7 @@ def test_rotary_turns(own, half):
     def reference(x):
         return rotate_pairs(x, cos.double(), sin.double())
 
-    both(lambda x: Turn.apply(x, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs((2, 6, 3, 2 * half)))
+    both(lambda x: Rotate.apply(x, cos.to(DEVICE), sin.to(DEVICE)), reference, *inputs((2, 6, 3, 2 * half)))
 
 
 @kernels
@@ -134,11 +134,11 @@ def test_short_convolution(case, monkeypatch):
     monkeypatch.setattr(conv, "CHANNELS", 32)
 
     taps = 1 if case == "one tap" else 4
-    reset = torch.zeros(2, 21, dtype=torch.bool)
-    reset[0, [1, 2, 17]] = True
+    document_starts = torch.zeros(2, 21, dtype=torch.bool)
+    document_starts[0, [1, 2, 17]] = True
     steps = torch.arange(21)
-    positions = steps - torch.where(reset, steps, 0).cummax(1).values
-    stream = Stream(positions, reset=reset if case == "packed" else None)
+    positions = steps - torch.where(document_starts, steps, 0).cummax(1).values
+    stream = Stream(positions, document_starts=document_starts if case == "packed" else None)
     (past,) = inputs((2, taps - 1, 40)) if case == "after others" else [torch.zeros(2, taps - 1, 40)]
 
     def by_kernel(x, w, b):
@@ -152,9 +152,9 @@ def test_short_convolution(case, monkeypatch):
     both(by_kernel, reference, *inputs((2, 21, 50), (40, taps), (40,)))
 
 
-@pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
+@pytest.mark.parametrize("backend", ["chunk", pytest.param("triton", marks=kernels)])
 @pytest.mark.parametrize("rows", [4, 100])
-def test_loss_of_a_vocabulary(form, rows):
+def test_loss_of_a_vocabulary(backend, rows):
     """In parts, and in one; with targets that do not count, and logits of +-100."""
     targets = torch.randint(0, 51, (10,), generator=torch.Generator().manual_seed(0))
     targets[[0, 5, 9]] = -100
@@ -162,29 +162,29 @@ def test_loss_of_a_vocabulary(form, rows):
     def loss(kind, device):
         return lambda h, w: linear_cross_entropy(30 * h, w, targets.to(device), rows, kind)
 
-    both(loss(form, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
+    both(loss(backend, DEVICE), loss("naive", "cpu"), *inputs((10, 6), (51, 6)))
 
 
-@pytest.mark.parametrize("form", ["naive", "chunk", pytest.param("triton", marks=kernels)])
-def test_negative_targets_do_not_count(form):
+@pytest.mark.parametrize("backend", ["naive", "chunk", pytest.param("triton", marks=kernels)])
+def test_negative_targets_do_not_count(backend):
     """Whichever number they are; where all are, the mean of none is nan and moves nothing, as torch has it."""
     h, w = (x.to(DEVICE).requires_grad_() for x in inputs((4, 6), (11, 6)))
     targets = torch.tensor([3, -1, 7, -100], device=DEVICE)
-    alone = linear_cross_entropy(h[[0, 2]], w, targets[[0, 2]], form="naive")
-    torch.testing.assert_close(linear_cross_entropy(h, w, targets, form=form), alone)
-    loss = linear_cross_entropy(h, w, targets.clamp(max=-1), form=form)
+    alone = linear_cross_entropy(h[[0, 2]], w, targets[[0, 2]], backend="naive")
+    torch.testing.assert_close(linear_cross_entropy(h, w, targets, backend=backend), alone)
+    loss = linear_cross_entropy(h, w, targets.clamp(max=-1), backend=backend)
     assert loss.isnan() and not any(x.any() for x in torch.autograd.grad(loss, (h, w)))
 
 
-@pytest.mark.parametrize("form", ["naive", "chunk"])
-def test_loss_of_what_does_not_fit(form):
+@pytest.mark.parametrize("backend", ["naive", "chunk"])
+def test_loss_of_what_does_not_fit(backend):
     h, w, targets = *inputs((4, 6), (11, 6)), torch.zeros(4, dtype=torch.int64)
     for bad in ((h[:0], w, targets[:0]), (h, w, targets, 0)):
         with pytest.raises(InputError, match="a mean needs a row"):
-            linear_cross_entropy(*bad, form=form)
+            linear_cross_entropy(*bad, backend=backend)
     for bad in ((h, w[:, :5], targets), (h, w, targets[:3]), (h[None], w, targets[None])):
         with pytest.raises(InputError, match="do not fit: pass hidden"):
-            linear_cross_entropy(*bad, form=form)
+            linear_cross_entropy(*bad, backend=backend)
 
 
 @kernels
@@ -201,13 +201,13 @@ def test_rows_of_several_blocks(width, monkeypatch):
     both(loss("triton", DEVICE), loss("naive", "cpu"), *inputs((5, 4), (width, 4)))
 
 
-@pytest.mark.parametrize("form", ["chunk", pytest.param("triton", marks=kernels)])
-def test_loss_without_gradients(form):
+@pytest.mark.parametrize("backend", ["chunk", pytest.param("triton", marks=kernels)])
+def test_loss_without_gradients(backend):
     """Of a vocabulary wider than what a program reads at a time."""
     h, w = (x.to(DEVICE) for x in inputs((3, 4), (40_000, 4)))
     targets = torch.tensor([0, 39_999, 8192], device=DEVICE)
     with torch.no_grad():
-        found, expected = (linear_cross_entropy(h, w, targets, 2, kind) for kind in (form, "naive"))
+        found, expected = (linear_cross_entropy(h, w, targets, 2, kind) for kind in (backend, "naive"))
     torch.testing.assert_close(found, expected)
 
 
@@ -252,10 +252,10 @@ def test_chunks_of_the_loss_under_autocast():
     h, w = (0.5 * x for x in inputs((300, 32), (77, 32)))
     targets = torch.randint(0, 77, (300,), generator=torch.Generator().manual_seed(0))
 
-    def gradients(form, dtype):
+    def gradients(backend, dtype):
         leaves = [x.to(dtype).requires_grad_() for x in (h, w)]
-        with torch.autocast("cpu", torch.bfloat16, enabled=form != "exact"):
-            loss = linear_cross_entropy(*leaves, targets, 64, "naive" if form == "exact" else form)
+        with torch.autocast("cpu", torch.bfloat16, enabled=backend != "exact"):
+            loss = linear_cross_entropy(*leaves, targets, 64, "naive" if backend == "exact" else backend)
         return [loss.detach(), *torch.autograd.grad(loss, leaves)]
 
     exact = gradients("exact", torch.float64)
@@ -281,11 +281,11 @@ def test_a_loss_alone_is_the_loss():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_several_linear_maps_are_one_node(dtype):
-    """Outputs and gradients of the GPU's form, as those of the maps one by one; the weights' are not rounded."""
+    """Outputs and gradients of the fused version, as those of the maps one by one; the weights' are not rounded."""
     weights = inputs((5, 12), (7, 12), (1, 12))
 
     def together(x, *weights):
-        return [y.float() for y in _Linears.apply(x, dtype, *weights)]
+        return [y.float() for y in _FusedLinear.apply(x, dtype, *weights)]
 
     def apart(x, *weights):
         return [x @ weight.T for weight in weights]
@@ -304,7 +304,7 @@ def test_several_linear_maps_are_one_node(dtype):
 @pytest.mark.parametrize("frozen", ["neither", "up", "gate", "x"])
 @pytest.mark.parametrize("kind", ["", "silu", "sigmoid"])
 def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
-    """The GPU's form, of weights that are cast, as two maps and their product; widths that fill no vector."""
+    """the fused version, of weights that are cast, as two maps and their product; widths that fill no vector."""
     up, gate = (torch.nn.Linear(12, 7, bias=False).to(DEVICE) for _ in range(2))
     x, weight = inputs((2, 3, 12), (2, 3, 7))
     leaves = {"x": x.to(DEVICE).bfloat16().requires_grad_(), "up": up.weight, "gate": gate.weight}
@@ -315,9 +315,9 @@ def test_gated_linear_maps_are_one_product(kind, frozen, monkeypatch):
     expected = [exact.detach(), *torch.autograd.grad(exact, list(leaves.values()), weight.to(DEVICE))]
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     products = []
-    joined = linear._Joined.forward
-    monkeypatch.setattr(linear._Joined, "forward", lambda *a: (products.append(a), joined(*a))[1])
-    out = gated_linears(x, up, gate, kind)
+    joined = linear._ConcatenatedLinear.forward
+    monkeypatch.setattr(linear._ConcatenatedLinear, "forward", lambda *a: (products.append(a), joined(*a))[1])
+    out = fused_gated_linear(x, up, gate, kind)
     found = [out.detach(), *torch.autograd.grad(out, list(leaves.values()), weight.to(out))]
     assert len(products) == 1 and [y.dtype for y in found] == [torch.bfloat16, *(y.dtype for y in leaves.values())]
     assert_close([y.double() for y in found], [y.double() for y in expected], 0.02)
@@ -340,13 +340,13 @@ def test_gated_linear_maps_of_modules(biased, monkeypatch):
     monkeypatch.setattr(linear, "gated_product", lambda a, b, kind: a * torch.nn.functional.silu(b))
     up, gate = (torch.nn.Linear(12, 7, bias=biased) for _ in range(2))
     (x,) = inputs((2, 3, 12))
-    torch.testing.assert_close(gated_linears(x, up, gate, "silu"), up(x) * torch.nn.functional.silu(gate(x)))
+    torch.testing.assert_close(fused_gated_linear(x, up, gate, "silu"), up(x) * torch.nn.functional.silu(gate(x)))
 
 
 def test_linear_maps_of_modules():
     modules = [torch.nn.Linear(12, width, bias=False) for width in (5, 7)]
     (x,) = inputs((2, 3, 12))
-    for found, module in zip(linears(x, *modules), modules, strict=True):
+    for found, module in zip(fused_linear(x, *modules), modules, strict=True):
         assert torch.equal(found, module(x))
 
 
@@ -354,7 +354,7 @@ def test_biases_are_not_left_out(monkeypatch):
     monkeypatch.setattr(linear, "uses_kernels", lambda x: True)
     modules = [torch.nn.Linear(12, 5, bias=False), torch.nn.Linear(12, 7)]
     (x,) = inputs((2, 3, 12))
-    for found, module in zip(linears(x, *modules), modules, strict=True):
+    for found, module in zip(fused_linear(x, *modules), modules, strict=True):
         torch.testing.assert_close(found, module(x))
 
 

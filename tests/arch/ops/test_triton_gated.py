@@ -9,7 +9,7 @@ from arch.bench.measure import gradients
 from arch.ops import gated_attention
 
 from .compare import (
-    assert_as_exact_as_the_chunk_form,
+    assert_as_exact_as_the_chunk_backend,
     assert_close,
     case,
     fewer_heads,
@@ -42,9 +42,9 @@ def test_any_decay(name):
 
 def test_packed_documents():
     """A reset is a decay of 0: its chunk goes by halves, the others do not."""
-    reset = torch.zeros(2, 70, dtype=torch.bool)
-    reset[0, [1, 33]] = True
-    compare("gated logits", 70, reset, middle=True)
+    document_starts = torch.zeros(2, 70, dtype=torch.bool)
+    document_starts[0, [1, 33]] = True
+    compare("gated logits", 70, document_starts, middle=True)
 
 
 @pytest.mark.parametrize("logits", [False, True])
@@ -57,14 +57,16 @@ def test_documents_of_a_few_rows(logits):
     gate[:, 64:, :, ::2] *= 40
     gate = gate if logits else -gate.abs()
     bound = torch.linspace(0.0, 0.9, width)[None]
-    reset = torch.zeros(2, length, dtype=torch.bool)
-    reset[:, 5:32:5] = reset[:, 96::7] = True
-    reset[1] = reset[1].roll(2)
+    document_starts = torch.zeros(2, length, dtype=torch.bool)
+    document_starts[:, 5:32:5] = document_starts[:, 96::7] = True
+    document_starts[1] = document_starts[1].roll(2)
 
-    def run(form):
+    def run(backend):
         def call(x):
             given = (x[1], (x[3], x[5])) if logits else (x[1], x[3])
-            return gated_attention(x[0], given[0], x[2], given[1], x[4], form=form, reset=reset.to(x[0].device))
+            return gated_attention(
+                x[0], given[0], x[2], given[1], x[4], backend=backend, document_starts=document_starts.to(x[0].device)
+            )
 
         return call
 
@@ -84,8 +86,8 @@ def test_a_chunk_of_both():
         width // 2
     )
 
-    def run(form):
-        return lambda x: gated_attention(*x[:4], initial_state=x[4], form=form)
+    def run(backend):
+        return lambda x: gated_attention(*x[:4], initial_state=x[4], backend=backend)
 
     leaves = [q, k, v, log_f, state]
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
@@ -100,8 +102,8 @@ def test_nothing_is_forgotten(middle):
     """Chunks without any decay, which are no exception to either way."""
     leaves = [randn(1, 70, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3)] + [torch.zeros(1, 70, 1, 16)]
 
-    def run(form):
-        return lambda x: gated_attention(*x, form=form)
+    def run(backend):
+        return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(middle=middle):
@@ -116,8 +118,8 @@ def test_strong_decays_far_into_a_sequence():
     leaves[3] = -0.1 * leaves[3].abs()
     leaves[3][:, 273:] *= 400
 
-    def run(form):
-        return lambda x: gated_attention(*x, form=form)
+    def run(backend):
+        return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in leaves])
     with override(middle=True, chunk=16):
@@ -133,8 +135,8 @@ def test_the_reach_of_the_middle(gate):
     q, k, v = (randn(1, length, 1, 16, dtype=torch.float32, seed=seed) for seed in range(3))
     log_f = torch.full((1, length, 1, 16), gate * 0.6931471805599453)
 
-    def run(form):
-        return lambda x: gated_attention(*x, form=form)
+    def run(backend):
+        return lambda x: gated_attention(*x, backend=backend)
 
     expected = with_gradients(run("naive"), [x.double() for x in (q, k, v, log_f)])
     with override(middle=True):
@@ -155,13 +157,13 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
     """Taken inside the kernels, for sm80's instructions and, with products by another layout, as Hopper's have them."""
     example = fewer_heads(case(name, 1, length, torch.float32, log_decays))
     outside, given = (silu_of_queries(example, given) for given in (False, True))
-    reset = None
+    document_starts = None
     if packed:
-        reset = torch.zeros(1, length, dtype=torch.bool)
-        reset[0, [1, 33]] = True
-    moved = None if reset is None else reset.to(DEVICE)
+        document_starts = torch.zeros(1, length, dtype=torch.bool)
+        document_starts[0, [1, 33]] = True
+    moved = None if document_starts is None else document_starts.to(DEVICE)
     inputs = [x.to(DEVICE) for x in given.inputs()]
-    expected = with_gradients(lambda x: outside.run(x, "naive", reset), [x.double() for x in given.inputs()])
+    expected = with_gradients(lambda x: outside.run(x, "naive", document_starts), [x.double() for x in given.inputs()])
     for arch in ("sm80",) if GPU or not middle else ("sm80", None):
         with override(middle=middle, arch=arch):
             found = with_gradients(lambda x: given.run(x, "triton", moved), inputs)
@@ -193,14 +195,19 @@ def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
     leaves = [q.bfloat16(), v.bfloat16(), (spread * logits + mean).bfloat16()]
     leaves += [torch.linspace(0.0, 0.5, 2 * key_dim, device=DEVICE).view(2, key_dim)]
     leaves += [make(2, 2, key_dim, value_dim, seed=4)]
-    reset = make(2, length, seed=5) > 2.5 if packed else None
+    document_starts = make(2, length, seed=5) > 2.5 if packed else None
 
-    def run(form, inputs):
+    def run(backend, inputs):
         def call(x):
-            options = {"initial_state": x[4], "form": form, "reset": reset, "activation": activation}
+            options = {
+                "initial_state": x[4],
+                "backend": backend,
+                "document_starts": document_starts,
+                "activation": activation,
+            }
             return gated_attention(x[0], None, x[1], (x[2], x[3]), **options)
 
         return gradients(lambda x: torch.cat([y.double().flatten() for y in call(x)]), inputs, ones)
 
     ones = torch.cat([weight.double().flatten(), make(leaves[4].numel(), seed=6).double()])
-    assert_as_exact_as_the_chunk_form(run, leaves, ("out", "q", "v", "logits", "bound", "state"))
+    assert_as_exact_as_the_chunk_backend(run, leaves, ("out", "q", "v", "logits", "bound", "state"))

@@ -32,12 +32,12 @@ def launch(name, device):
     if name == "functions":
         steps = torch.zeros(5, 3, device=device)
         rows.Norm.apply(x, None, None, 1e-6), rows.AddNorm.apply(x, y, None, 1e-6), rows.Product.apply(x, y, "silu")
-        rows.Turn.apply(heads, steps, steps), conv.ShortConv.apply(x, None, y[0, :4].T, x[0, 0], None)
+        rows.Rotate.apply(heads, steps, steps), conv.ShortConv.apply(x, None, y[0, :4].T, x[0, 0], None)
         ssm.Softplus.apply(x, y[0, 0]), ssm.Scaled.apply(heads, y[:, :, :1]), ssm.Skip.apply(x, y, x, y[0, 0])
-        return linear_cross_entropy(x[0], y[0], torch.arange(5, device=device), form="triton")
+        return linear_cross_entropy(x[0], y[0], torch.arange(5, device=device), backend="triton")
     if name == "angles":
         angles = (torch.ones(1, 6, device=device), torch.arange(5, device=device))
-        return decay_attention(heads.requires_grad_(), heads, heads, form="triton", angles=angles)[0].sum()
+        return decay_attention(heads.requires_grad_(), heads, heads, backend="triton", angles=angles)[0].sum()
     example = case(name, 1, 3, torch.float32)
     fixed = 2 if name == "filter" else None  # its decays have no gradient in the kernels
     leaves = [leaf.to(device).requires_grad_(index != fixed) for index, leaf in enumerate(example.inputs())]

@@ -28,18 +28,18 @@ def fresh(monkeypatch):
     monkeypatch.setattr(common, "_WARNED", set())
 
 
-def chosen(form, device="cuda", width=64, dtype=torch.float32, length=5, obstacle=None):
+def chosen(backend, device="cuda", width=64, dtype=torch.float32, length=5, obstacle=None):
     """What is taken, and the warnings on the way, twice."""
     with FakeTensorMode(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         x = torch.empty(1, length, 1, width, device=device)
-        forms = {common.choose_form(form, x, (width, width), dtype, obstacle) for _ in range(2)}
-    assert len(forms) == 1
-    return forms.pop(), [str(warning.message) for warning in caught]
+        backends = {common.choose_backend(backend, x, (width, width), dtype, obstacle) for _ in range(2)}
+    assert len(backends) == 1
+    return backends.pop(), [str(warning.message) for warning in caught]
 
 
 def without_kernel(reason):
-    return "chunk", [f"no Triton kernel: {reason}; the chunk form runs instead"]
+    return "chunk", [f"no Triton kernel: {reason}; the chunk backend runs instead"]
 
 
 def test_a_gpu_takes_the_kernels_by_itself(fresh, monkeypatch):
@@ -67,9 +67,9 @@ def test_what_a_grid_does_not_hold(shape, reason, fresh, monkeypatch):
     x = torch.rand(shape, device=DEVICE)
     theta, steps = torch.rand(shape[2:], device=DEVICE), torch.arange(shape[1], device=DEVICE)
     calls = (
-        lambda form: decay_attention(x, x, x, form=form),
-        lambda form: decay_attention(x, x, x, form=form, angles=(theta, steps)),
-        lambda form: gated_attention(x, x, x, -x, form=form),
+        lambda backend: decay_attention(x, x, x, backend=backend),
+        lambda backend: decay_attention(x, x, x, backend=backend, angles=(theta, steps)),
+        lambda backend: gated_attention(x, x, x, -x, backend=backend),
     )
     for call in calls:
         common._WARNED.clear()
@@ -98,7 +98,7 @@ def test_an_amd_gpu_takes_the_chunk_form(fresh, monkeypatch):
 
 def test_a_cpu_takes_the_chunk_form_silently(fresh):
     assert chosen(None, device="cpu") == ("chunk", [])
-    with pytest.raises(InputError, match="unknown form 'fast'"):
+    with pytest.raises(InputError, match="unknown backend 'fast'"):
         chosen("fast")
 
 
@@ -136,7 +136,7 @@ def test_layouts(arch, layout):
     else:
         beside = {"documents": torch.tensor([[0] * 17 + [1] * 17, [2] + [3] * 31 + [4] * 2], device=DEVICE)}
     arguments = {"input_ids": ids, "targets": ids.roll(-1, 1), **beside}
-    close(gradients(model, form="triton", **arguments), gradients(model, form="naive", **arguments))
+    close(gradients(model, backend="triton", **arguments), gradients(model, backend="naive", **arguments))
 
 
 @kernels
@@ -145,9 +145,9 @@ def test_reading_goes_on_from_a_state(arch):
     model = moved_model(arch)
     ids = tokens(model.model_config, rows=2, length=LENGTH, seed=6).to(DEVICE)
     with torch.no_grad():
-        whole = model(input_ids=ids, form="naive").logits
-        first = model(input_ids=ids[:, :20], keep_state=True, form="triton")
-        rest = model(input_ids=ids[:, 20:], state=first.state, form="triton").logits
+        whole = model(input_ids=ids, backend="naive").logits
+        first = model(input_ids=ids[:, :20], use_cache=True, backend="triton")
+        rest = model(input_ids=ids[:, 20:], cache=first.cache, backend="triton").logits
     close([first.logits, rest], [whole[:, :20], whole[:, 20:]])
 
 
@@ -157,7 +157,9 @@ def test_what_runs_without_being_asked_for(arch):
     model = moved_model(arch)
     ids = tokens(model.model_config, rows=2, length=LENGTH, seed=8).to(DEVICE)
     with torch.no_grad():
-        default, by_kernels, plain = (model(input_ids=ids, form=form).logits for form in (None, "triton", "chunk"))
+        default, by_kernels, plain = (
+            model(input_ids=ids, backend=backend).logits for backend in (None, "triton", "chunk")
+        )
     assert torch.equal(default, by_kernels) and not torch.equal(default, plain)
 
 
@@ -178,7 +180,7 @@ def test_forward_and_loss_are_one_graph(arch, packed):
     documents = (torch.arange(20, device=DEVICE) >= 5).long()[None] if packed else None
 
     def loss_of(ids):
-        return model(input_ids=ids, targets=ids.roll(-1, 1), documents=documents, form="triton").loss
+        return model(input_ids=ids, targets=ids.roll(-1, 1), documents=documents, backend="triton").loss
 
     compiled = torch.compile(loss_of, fullgraph=True, backend="aot_eager")
     parameters = list(model.parameters())

@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
 from arch.kernel_config import override, rotary_segments
-from arch.ops.decay_attention.triton import rotary_operator as decay_turned
+from arch.ops.decay_attention.triton import rotary_operator
 from arch.ops.triton import device_config
 from arch.ops.triton.device_config import rotary_for_device
 
@@ -31,10 +31,10 @@ def inputs(length, groups, heads, key_dim, value_dim):
     return [q, k, v, state, torch.rand(groups, key_dim, generator=torch.Generator().manual_seed(0))]
 
 
-def gradients(leaves, positions, form, decays=None, activation="", **sizes):
+def gradients(leaves, positions, backend, decays=None, activation="", **sizes):
     def run(x):
         rates, angles = None if decays is None else decays.to(x[2]), (x[4], positions.to(x[2].device))
-        return decay_attention(*x[:3], rates, x[3], form=form, angles=angles, activation=activation)
+        return decay_attention(*x[:3], rates, x[3], backend=backend, angles=angles, activation=activation)
 
     with override(**sizes):
         return with_gradients(run, leaves)
@@ -61,17 +61,17 @@ def test_angles_in_any_layout():
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-def test_turns_in_two_parts():
+def test_revolutions_in_two_parts():
     """theta / 2 pi to 2^-46, in several programs of unequal shares, and the positions, of either integer dtype."""
     theta = torch.rand(128, 5, generator=torch.Generator().manual_seed(1)).T.to(DEVICE)
     for positions in (torch.arange(513, device=DEVICE).view(171, 3).T + (1 << 22), torch.arange(7, device=DEVICE)):
-        high, low, steps = decay_turned._parts(theta, positions)
-        assert torch.equal(decay_turned._parts(theta, positions.int())[2], steps)
+        high, low, steps = rotary_operator._parts(theta, positions)
+        assert torch.equal(rotary_operator._parts(theta, positions.int())[2], steps)
         assert torch.equal(steps, positions.float()) and low.abs().max() > 0
-        turn = theta.double() / (2 * math.pi)
-        assert ((high.double() + low.double() - turn).abs() <= 2**-46 * turn).all()
+        rotation = theta.double() / (2 * math.pi)
+        assert ((high.double() + low.double() - rotation).abs() <= 2**-46 * rotation).all()
     tests = ("test_schema", "test_faketensor")
-    torch.library.opcheck(decay_turned._parts, (theta, torch.arange(7, device=DEVICE)), test_utils=tests)
+    torch.library.opcheck(rotary_operator._parts, (theta, torch.arange(7, device=DEVICE)), test_utils=tests)
 
 
 @pytest.mark.parametrize("decays", [None, [-1e-3, -3.0]])
@@ -86,34 +86,34 @@ def test_silu_of_queries_and_keys(decays):
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-@pytest.mark.parametrize("form", ["chunk", "triton"])
-def test_wide_decays_do_not_leave_the_angles_out(form):
+@pytest.mark.parametrize("backend", ["chunk", "triton"])
+def test_wide_decays_do_not_leave_the_angles_out(backend):
     """Decays in float64, which the kernels do not take, beside keys and values in fp32."""
     q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
     rates, angles = torch.tensor([-0.1, -3.0], dtype=torch.float64, device=DEVICE), (theta, torch.arange(20).to(DEVICE))
-    found = decay_attention(q, k, v, rates, state, form=form, angles=angles)
-    expected = decay_attention(q, k, v, rates, state, form="naive", angles=angles)
+    found = decay_attention(q, k, v, rates, state, backend=backend, angles=angles)
+    expected = decay_attention(q, k, v, rates, state, backend="naive", angles=angles)
     assert_close([x.double() for x in found], [x.double() for x in expected], TOLERANCE)
 
 
-@pytest.mark.parametrize("form", ["chunk", "triton"])
-def test_what_does_not_fit_is_one_line(form):
+@pytest.mark.parametrize("backend", ["chunk", "triton"])
+def test_what_does_not_fit_is_one_line(backend):
     """The kernels would read past the end of it."""
     q, k, v, state, theta = (x.to(DEVICE) for x in inputs(20, 1, 2, 16, 16))
     steps = torch.arange(20, device=DEVICE)
     with pytest.raises(InputError, match="initial_state has shape"):
-        decay_attention(q, k, v, None, state[:, :, :16], form=form, angles=(theta, steps))
+        decay_attention(q, k, v, None, state[:, :, :16], backend=backend, angles=(theta, steps))
     for positions in (steps[:19], steps.expand(3, -1), steps.float()):
         with pytest.raises(InputError, match=r"expected int \[T = 20\] or \[B = 1, T = 20\]"):
-            decay_attention(q, k, v, form=form, angles=(theta, positions))
+            decay_attention(q, k, v, backend=backend, angles=(theta, positions))
 
 
 def test_without_a_final_states_gradient():
     """As in training: only the outputs are used, from no state; every element is written, and twice the same."""
     q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(33, 2, 2, 16, 16))
 
-    def run(form, *x):
-        out, _ = decay_attention(*x[:3], form=form, angles=(x[3], torch.arange(33, device=x[0].device)))
+    def run(backend, *x):
+        out, _ = decay_attention(*x[:3], backend=backend, angles=(x[3], torch.arange(33, device=x[0].device)))
         return [out.detach(), *torch.autograd.grad(out.square().sum(), x)]
 
     expected = run("naive", *(x.detach().cpu().double().requires_grad_() for x in (q, k, v, theta)))
@@ -138,11 +138,11 @@ def test_segments_by_the_rules(monkeypatch):
 def test_operators_are_sound():
     """Schemas, fake kernels and gradients as torch.compile relies on them."""
     q, k, v, _, theta = (x.to(DEVICE).requires_grad_() for x in inputs(20, 1, 2, 16, 16))
-    positions, turn = torch.arange(20.0, device=DEVICE), theta.detach() / 6.2832
+    positions, rotation = torch.arange(20.0, device=DEVICE), theta.detach() / 6.2832
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    arguments = (q, k, v, None, theta, turn, torch.zeros_like(turn), positions, None, 32, 1, 64)
+    arguments = (q, k, v, None, theta, rotation, torch.zeros_like(rotation), positions, None, 32, 1, 64)
     for silu in (False, True):
-        torch.library.opcheck(decay_turned._forward, (*arguments, silu), test_utils=tests)
+        torch.library.opcheck(rotary_operator._forward, (*arguments, silu), test_utils=tests)
 
 
 def test_compiled_for_any_length():
@@ -151,7 +151,7 @@ def test_compiled_for_any_length():
 
     def run(q, k, v, theta):
         positions = torch.arange(q.shape[1], device=q.device)
-        return decay_attention(q, k, v, form="triton", angles=(theta, positions))[0]
+        return decay_attention(q, k, v, backend="triton", angles=(theta, positions))[0]
 
     def gradients(function, leaves):
         return torch.autograd.grad(function(*leaves).square().sum(), leaves)

@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("triton is not installed (pip install triton==3.7.1)", allow_module_level=True)
 
 from arch.kernel_config import override, rotary_hopper_segments
-from arch.ops.decay_attention.triton import rotary_hopper as turned_runs
+from arch.ops.decay_attention.triton import rotary_hopper
 from arch.ops.triton.device_config import GLUON, rotary_for_device
 
 from .test_triton_decay_bf16 import check
@@ -46,11 +46,11 @@ def test_runs_equal_the_recurrence(length, heads, key_dim, activation, positions
     if positions == "rows":
         steps = torch.stack((steps, steps.flip(0)))
 
-    def run(form, x):
-        return decay_attention(*x[:3], None, x[3], form=form, angles=(x[4], steps), activation=activation)
+    def run(backend, x):
+        return decay_attention(*x[:3], None, x[3], backend=backend, angles=(x[4], steps), activation=activation)
 
     expected = with_gradients(lambda x: run("naive", x), [x.double() for x in leaves])
-    with override(runs=True, chunk=16, segments=segments):
+    with override(sequential=True, chunk=16, segments=segments):
         found = with_gradients(lambda x: run("triton", x), leaves)
     assert_close([x.double() for x in found], expected, TOLERANCE)
 
@@ -59,11 +59,11 @@ def test_runs_equal_the_recurrence(length, heads, key_dim, activation, positions
 def test_operators_are_sound():
     """Schemas, fake kernels and gradients as torch.compile relies on them."""
     q, k, v, state, theta = (x.requires_grad_() for x in inputs(1, 40, 1, 2, 32, 16))
-    turn, steps = theta.detach() / 6.2832, torch.arange(40.0)
+    rotation, steps = theta.detach() / 6.2832, torch.arange(40.0)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
     for count, silu in ((1, False), (2, True)):
-        arguments = (q, k, v, theta, turn, torch.zeros_like(turn), steps, state, count, 64, silu)
-        torch.library.opcheck(turned_runs._forward, arguments, test_utils=tests)
+        arguments = (q, k, v, theta, rotation, torch.zeros_like(rotation), steps, state, count, 64, silu)
+        torch.library.opcheck(rotary_hopper._forward, arguments, test_utils=tests)
 
 
 @EXACT
@@ -72,7 +72,7 @@ def test_compiled_for_any_length():
     torch._dynamo.reset()
 
     def run(q, k, v, theta):
-        return decay_attention(q, k, v, form="triton", angles=(theta, torch.arange(q.shape[1])))[0]
+        return decay_attention(q, k, v, backend="triton", angles=(theta, torch.arange(q.shape[1])))[0]
 
     def gradients(function, leaves):
         return torch.autograd.grad(function(*leaves).square().sum(), leaves)
@@ -80,7 +80,7 @@ def test_compiled_for_any_length():
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager", dynamic=True)
     q, k, v, _, theta = (x.requires_grad_() for x in inputs(1, 40, 1, 1, 32, 16))
     leaves = [q, k, v, theta]
-    with override(runs=True, chunk=16):
+    with override(sequential=True, chunk=16):
         assert all(torch.equal(a, b) for a, b in zip(gradients(compiled, leaves), gradients(run, leaves), strict=True))
 
 
@@ -90,7 +90,7 @@ def test_where_they_run(width, exact, trusted, expected, monkeypatch):
     monkeypatch.setattr("arch.ops.triton.device_config.trusted_assembler", lambda: trusted)
     monkeypatch.setattr("arch.ops.triton.device_config.hopper", lambda: True)
     found = rotary_for_device(width, 128, exact)
-    assert found.runs is expected
+    assert found.sequential is expected
     assert found.gluon is (expected and GLUON)
 
 
@@ -117,7 +117,7 @@ def test_a_thread_s_first_request():
     q, k, v = (x.cuda().bfloat16() for x in inputs(1, 300, 1, 1, 128, 128)[:3])
 
     def run():
-        found.append(decay_attention(q, k, v, form="triton")[0])
+        found.append(decay_attention(q, k, v, backend="triton")[0])
 
     found = []
     run()
@@ -141,7 +141,7 @@ def test_values_by_gluon_equal_triton_s(length, segments, start, rows):
         steps = torch.stack((steps, steps.flip(0) + 3))
 
     def run(x):
-        return decay_attention(*x[:3], None, x[3] if start else None, form="triton", angles=(x[-1], steps))
+        return decay_attention(*x[:3], None, x[3] if start else None, backend="triton", angles=(x[-1], steps))
 
     with override(segments=segments):
         found, again = with_gradients(run, leaves), with_gradients(run, leaves)

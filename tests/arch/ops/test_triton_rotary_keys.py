@@ -30,8 +30,8 @@ def loop(a, b, c, own, theta, positions, initial, reverse, silu):
     state, states = initial, [initial]
     out, d_angle = torch.zeros_like(own), torch.zeros_like(own)
     for t in range(a.shape[1])[:: -1 if reverse else 1]:
-        turned = torch.cat([c[:, t] * cos[:, t], c[:, t] * sin[:, t]], -1)
-        state = state + turned[..., None] * b[:, t][..., None, :]
+        rotated = torch.cat([c[:, t] * cos[:, t], c[:, t] * sin[:, t]], -1)
+        state = state + rotated[..., None] * b[:, t][..., None, :]
         states.append(state)
         upper, lower = (state @ a[:, t][..., None]).squeeze(-1).chunk(2, -1)
         out[:, t] = upper * cos[:, t] + lower * sin[:, t]
@@ -66,15 +66,15 @@ def test_run(reverse, everything):
     ends = [LENGTH - x for x in bounds] if reverse else bounds
     sums = torch.stack([states[:, :, y] - states[:, :, x] for x, y in itertools.pairwise(ends)], 2)
     sums = -sums if reverse else sums
-    turn = theta / (2 * math.pi)
-    high = turn.float()
+    rotation = theta / (2 * math.pi)
+    high = rotation.float()
     out = torch.full_like(expected, math.nan, dtype=torch.float32)
-    d_turn = torch.full((BATCH * HEADS, COUNT, KEYS), math.nan)
+    d_angles = torch.full((BATCH * HEADS, COUNT, KEYS), math.nan)
     run_keys(
-        *(x.float() for x in (a, b, c, own, high, turn - high, positions)),
-        initial.flatten(0, 1).float() if everything else None, sums.flatten(0, 1).float().contiguous(), out, d_turn,
+        *(x.float() for x in (a, b, c, own, high, rotation - high, positions)),
+        initial.flatten(0, 1).float() if everything else None, sums.flatten(0, 1).float().contiguous(), out, d_angles,
         (LENGTH, HEADS, GROUPS, chunks, COUNT, length // CHUNK), reverse, everything,
         dict(C=CHUNK, DK=KEYS, DV=VALUES, TILE=16, STAGES=2, num_warps=4, EXACT=True, FAST=False),
     )  # fmt: skip
     parts = [d_angle[:, x:y].sum(1) for x, y in itertools.pairwise(bounds)]
-    assert_close([out.double(), d_turn.double()], [expected, torch.stack(parts, 2).flatten(0, 1)], 1e-5)
+    assert_close([out.double(), d_angles.double()], [expected, torch.stack(parts, 2).flatten(0, 1)], 1e-5)

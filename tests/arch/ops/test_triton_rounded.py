@@ -1,4 +1,5 @@
-"""`decay_attention`'s kernels in Triton's interpreter with a GPU's roundings: as exact as the chunk form with the same.
+"""`decay_attention`'s kernels in Triton's interpreter with a GPU's roundings: as exact as the chunk backend with the
+same.
 
 The interpreter's own bf16 is wrong; operands of products and the states that are kept are rounded here.
 """
@@ -12,7 +13,7 @@ import torch
 from arch.bench.measure import gradients
 from arch.ops import decay_attention
 
-from .compare import assert_as_exact_as_the_chunk_form, picked, randn
+from .compare import assert_as_exact_as_the_chunk_backend, picked, randn
 from .test_triton import GPU
 
 if importlib.util.find_spec("triton") is None:
@@ -53,33 +54,33 @@ def rounding(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "new_empty", new_empty)
 
 
-@pytest.mark.parametrize("kernels", ["plain", "bulk", "turned"])
+@pytest.mark.parametrize("kernels", ["plain", "tma", "rotated"])
 @pytest.mark.usefixtures("rounding")
 def test_as_exact_as_the_chunk_form_with_its_roundings(kernels):
     """One row, between two states that are given in fp32."""
     batch, length, heads, width = 6, 1, 2, 16
-    turned = kernels == "turned"
+    rotated = kernels == "rotated"
     q, k, v, weight = (randn(batch, length, heads, width, dtype=torch.float32, seed=seed) for seed in range(4))
     q, k = q / 2, k / 2
-    state = randn(batch, heads, width * (2 if turned else 1), width, dtype=torch.float32, seed=4)
+    state = randn(batch, heads, width * (2 if rotated else 1), width, dtype=torch.float32, seed=4)
     log_decay = picked(batch, length, heads, values=DECAYS, dtype=torch.float32, seed=5)
     leaves, names = (
         [q.bfloat16(), k.bfloat16(), v.bfloat16(), log_decay, state],
         ["out", "q", "k", "v", "decay", "state"],
     )
-    if turned:
+    if rotated:
         leaves.append(torch.linspace(0.1, 2, heads * width).view(heads, width))
         names.append("theta")
     ones = torch.cat([weight.flatten(), randn(state.numel(), dtype=torch.float32, seed=6)])
-    knobs = {"chunk": 16} if turned else {"chunk": 16, "bulk": kernels == "bulk"}
+    config = {"chunk": 16} if rotated else {"chunk": 16, "tma": kernels == "tma"}
 
-    def run(form, inputs):
+    def run(backend, inputs):
         def call(x):
-            angles = (x[5], torch.arange(1, length + 1)) if turned else None
-            found = decay_attention(*x[:5], form=form, angles=angles)
+            angles = (x[5], torch.arange(1, length + 1)) if rotated else None
+            found = decay_attention(*x[:5], backend=backend, angles=angles)
             return torch.cat([y.double().flatten() for y in found])
 
-        with override(**knobs):
+        with override(**config):
             return gradients(call, inputs, ones.double())
 
-    assert_as_exact_as_the_chunk_form(run, leaves, names)
+    assert_as_exact_as_the_chunk_backend(run, leaves, names)

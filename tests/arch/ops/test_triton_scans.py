@@ -32,32 +32,32 @@ def small_tiles(monkeypatch):
     monkeypatch.setattr(selective_module, "SELECTIVE_SCAN", SelectiveScanConfig((4, 4), (1, 1), 4, 2))
 
 
-def both_forms(run, inputs):
-    """Outputs, states and gradients of the kernels against the recurrence on the same numbers; run(inputs, form)."""
+def both_backends(run, inputs):
+    """Outputs, states and gradients of the kernels against the recurrence on the same numbers; run(inputs, backend)."""
     expected = with_gradients(lambda x: run(x, "naive"), [x.double() for x in inputs])
     found = with_gradients(lambda x: run(x, "triton"), [x.to(DEVICE) for x in inputs])
     assert_close([x.cpu().double() for x in found], expected, TOLERANCE)
 
 
-def compare(name, length, reset=None, log_decays=None):
-    example = case(name, 1 if reset is None else 2, length, torch.float32, log_decays)
+def compare(name, length, document_starts=None, log_decays=None):
+    example = case(name, 1 if document_starts is None else 2, length, torch.float32, log_decays)
 
-    def run(inputs, form):
-        moved = None if reset is None else reset.to(inputs[0].device)
+    def run(inputs, backend):
+        moved = None if document_starts is None else document_starts.to(inputs[0].device)
         if name != "filter":
-            return example.run(inputs, form, moved)
+            return example.run(inputs, backend, moved)
         x, mix, log_decay, state = inputs  # whose decays have no gradient in the kernels
-        return causal_filter(x, mix, log_decay.detach(), state, form=form, reset=moved)
+        return causal_filter(x, mix, log_decay.detach(), state, backend=backend, document_starts=moved)
 
     if name != "filter":
-        both_forms(run, example.inputs())
+        both_backends(run, example.inputs())
         return
     x, mix, log_decay, state = example.inputs()
 
-    def without_decays(leaves, form):
-        return run([leaves[0], leaves[1], log_decay.to(leaves[0]), leaves[2]], form)
+    def without_decays(leaves, backend):
+        return run([leaves[0], leaves[1], log_decay.to(leaves[0]), leaves[2]], backend)
 
-    both_forms(without_decays, [x, mix, state])
+    both_backends(without_decays, [x, mix, state])
 
 
 @pytest.mark.parametrize("length", [1, 21])
@@ -80,13 +80,13 @@ def test_any_decay(name):
 @pytest.mark.parametrize("name", CASES)
 def test_packed_documents(name):
     length = 37 if name == "filter" else 21
-    reset = torch.zeros(2, length, dtype=torch.bool)
-    reset[0, [1, 15, 16, 19]] = True
-    reset[1, [0, 5, length - 1]] = True
-    compare(name, length, reset)
+    document_starts = torch.zeros(2, length, dtype=torch.bool)
+    document_starts[0, [1, 15, 16, 19]] = True
+    document_starts[1, [0, 5, length - 1]] = True
+    compare(name, length, document_starts)
 
 
-@pytest.mark.parametrize("numbers", ["real", "pairs", "turning"])
+@pytest.mark.parametrize("numbers", ["real", "pairs", "rotating"])
 def test_gate_from_logits(numbers):
     """Gates of 0 and 1 to fp32's last bit and beyond; a bound of 0 is a constant to the decay."""
     logits = torch.tensor([-200.0, -95.0, -40.0, -9.0, 0.0, 9.0, 40.0, 200.0])
@@ -94,12 +94,12 @@ def test_gate_from_logits(numbers):
     bound = torch.tensor([0.0, 0.0, 0.3, 0.3, 0.9, 1 - 2.0**-23])
     parts = [] if numbers == "real" else [2]
     c, state = (randn(*shape, *parts, dtype=torch.float32, seed=1) for shape in ((1, 21, 6), (1, 6)))
-    theta = [3 * randn(6, dtype=torch.float32, seed=2)] if numbers == "turning" else []
+    theta = [3 * randn(6, dtype=torch.float32, seed=2)] if numbers == "rotating" else []
 
-    def run(x, form):
-        return scan((x[0], x[1]), x[2], *x[4:], initial_state=x[3], form=form)
+    def run(x, backend):
+        return scan((x[0], x[1]), x[2], *x[4:], initial_state=x[3], backend=backend)
 
-    both_forms(run, [logits, bound, c, state, *theta])
+    both_backends(run, [logits, bound, c, state, *theta])
 
 
 @pytest.mark.parametrize("name", ["scan constant", "filter", "selective"])
@@ -127,16 +127,16 @@ def test_flops_are_the_chunk_forms(operation, packed):
     """Told to torch's counter, forward and backward, at the chunk size asked for."""
     a, b, c, d = (randn(1, 21, 6, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(4))
     rates = -torch.rand(6, 6, device=DEVICE)
-    reset = (torch.arange(21, device=DEVICE) == 9)[None] if packed else None
+    document_starts = (torch.arange(21, device=DEVICE) == 9)[None] if packed else None
 
     def inputs():
         if operation is causal_filter:
             return a, b[0, :6], rates[0]
         return (a.abs(), rates.clone().requires_grad_(), b, c, d) if operation is selective_scan else (-a.abs(), b)
 
-    def count(form):
+    def count(backend):
         with FlopCounterMode(display=False) as counter:
-            out, state = operation(*inputs(), chunk_size=16, form=form, reset=reset)
+            out, state = operation(*inputs(), chunk_size=16, backend=backend, document_starts=document_starts)
             (out.sum() + state.sum()).backward()
         return counter.get_total_flops()
 
@@ -158,9 +158,9 @@ def test_learned_poles_take_the_chunk_form(monkeypatch):
     monkeypatch.setattr("arch.ops.common._WARNED", set())  # another test of this process may have been told already
     x, mix = (randn(*shape, dtype=torch.float32, seed=0).to(DEVICE) for shape in ((1, 5, 4), (4, 3)))
     rates = -torch.rand(3, device=DEVICE).requires_grad_()
-    with pytest.warns(UserWarning, match="the decays are learned; the chunk form runs instead"):
-        found = causal_filter(x, mix, rates, form="triton")[0]
-    assert torch.equal(found, causal_filter(x, mix, rates, form="chunk")[0])
+    with pytest.warns(UserWarning, match="the decays are learned; the chunk backend runs instead"):
+        found = causal_filter(x, mix, rates, backend="triton")[0]
+    assert torch.equal(found, causal_filter(x, mix, rates, backend="chunk")[0])
 
 
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
@@ -175,7 +175,7 @@ def test_tiles_of_a_model_in_bf16(name, shape, monkeypatch):
         return torch.randn(*size, generator=generator, device=DEVICE)
 
     batch, length, width = shape
-    reset = torch.rand(batch, length, generator=generator, device=DEVICE) < 0.01
+    document_starts = torch.rand(batch, length, generator=generator, device=DEVICE) < 0.01
     if name == "selective":
         inputs = [normal(*shape).abs() / 10, -normal(width, 16).abs(), *(normal(batch, length, 16) for _ in "BC")]
         inputs += [normal(*shape).bfloat16()]
@@ -189,6 +189,8 @@ def test_tiles_of_a_model_in_bf16(name, shape, monkeypatch):
         inputs = [normal(*shape).bfloat16(), torch.rand(width, device=DEVICE), normal(*shape, *parts).bfloat16()]
         inputs += [normal(width)] if parts else []
         call = lambda x, bound, *rest, **options: scan((x, bound), *rest, **options)  # noqa: E731
-    expected = with_gradients(lambda x: call(*x, form="naive", reset=reset), [x.double() for x in inputs])
-    found = with_gradients(lambda x: call(*x, form="triton", reset=reset), inputs)
+    expected = with_gradients(
+        lambda x: call(*x, backend="naive", document_starts=document_starts), [x.double() for x in inputs]
+    )
+    found = with_gradients(lambda x: call(*x, backend="triton", document_starts=document_starts), inputs)
     assert_close([x.double() for x in found], expected, 2**-8)

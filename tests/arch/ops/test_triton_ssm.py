@@ -1,4 +1,4 @@
-"""What stands around the recurrences of Mamba1 and Mamba2, by kernels: outputs and gradients against the plain forms in
+"""What stands around the recurrences of Mamba1 and Mamba2, by kernels: outputs and gradients against plain PyTorch in
 float64."""
 
 import pytest

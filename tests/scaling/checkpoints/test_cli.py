@@ -76,7 +76,7 @@ def test_generate_streams_what_json_holds(scaling, rundir):
     steps = generate_tokens(model, torch.tensor([list(b"def f(")]), 30, temperature=0.8, seed=5, eos_id=256)
     assert result["ids"] == [int(token) for token in steps]
     stats = result["stats"]
-    assert stats["state_bytes"] == steps.state.n_bytes and stats["prompt_tokens"] == 6 and stats["dtype"] == "fp32"
+    assert stats["state_bytes"] == steps.cache.n_bytes and stats["prompt_tokens"] == 6 and stats["dtype"] == "fp32"
     assert stats["n_params"] == sum(p.numel() for p in model.parameters())
     assert scaling("generate", checkpoint, "def f(", "--tokens", 30, "--seed", 6)[1] != out
 

@@ -126,7 +126,8 @@ def filter_output(
     D: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr, BD: tl.constexpr, C: tl.constexpr, RESET: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """To `out`, which holds what `filter_near` found, the outputs of a segment from the states before its chunks."""
+    """To `out`, which holds what `filter_intra_chunk` found, the outputs of a segment from the states before its
+    chunks."""
     segment, batch = tl.program_id(1), tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(0) * BD + tl.arange(0, BD))[None, :]
     pole = tl.arange(0, WIDE)[:, None]

@@ -1,6 +1,6 @@
 """`causal_filter` by the kernels, as a custom operator with fake kernels, gradients and FLOP formulas.
 
-arch/ops/scan/NOTES.md has the plan. The decays are constants here: learned ones take the chunk form.
+arch/ops/scan/NOTES.md has the plan. The decays are constants here: learned ones take the chunk backend.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from ...triton.launch import interpreted, on_its_device, operand_dtype
+from .intra_chunk_kernels import filter_intra_chunk, filter_lags
 from .kernels import filter_carry, filter_output, filter_states, filter_weights
-from .near_kernels import filter_lags, filter_near
 
 ROWS = 16  # of a chunk, inside which lags are summed one by one
 STATE_ROWS = 64  # of a chunk where no outputs are wanted
@@ -25,7 +25,7 @@ class Tiles:
     length: int  # rows of a segment
     channels: int
     warps: int = 4
-    near: tuple[int, int] = (64, 4)  # channels and chunks of `filter_near` and `filter_lags`, two numbers a thread
+    intra_chunk: tuple[int, int] = (64, 4)  # channels and chunks of a program inside chunks, two numbers a thread
 
 
 def tiles(batch: int, length: int, width: int, poles: int) -> Tiles:
@@ -88,8 +88,8 @@ class _Call:
     def outputs(self, x: Tensor, starts: Tensor, reverse: bool) -> Tensor:
         out = torch.empty_like(x)
         kernel = (self.powers()[:, None] * self.mix).sum(-1)
-        channels, chunks = self.tiles.near
-        filter_near[(-(-self.width // channels), -(-self.length // (chunks * ROWS)), self.batch)](
+        channels, chunks = self.tiles.intra_chunk
+        filter_intra_chunk[(-(-self.width // channels), -(-self.length // (chunks * ROWS)), self.batch)](
             x, self.rank, kernel, out, self.length, D=self.width, BD=channels, W=chunks, C=ROWS,
             RESET=self.rank is not None, REVERSE=reverse, num_warps=chunks * channels // 64,
         )  # fmt: skip
@@ -108,7 +108,7 @@ class _Call:
             x, d_out, self.rank, self.log_decay, starts, d_mix, *self.sizes, BD=self.tiles.channels, C=ROWS,
             num_warps=self.tiles.warps, **self.flags,
         )  # fmt: skip
-        channels, chunks = self.tiles.near
+        channels, chunks = self.tiles.intra_chunk
         filter_lags[self.grid(channels)](
             x, d_out, self.rank, d_kernel, *self.sizes, D=self.width, BD=channels, W=chunks, C=ROWS,
             RESET=self.rank is not None, num_warps=chunks * channels // 64,
@@ -180,8 +180,8 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 
 def _flops(x: torch.Size, poles: int, counted: int, packed: bool, backward: bool) -> int:
-    """The chunk form's: the kernel, then by chunk the states' update and reading and, of whole documents, the Toeplitz
-    product. Only that one has two operands with gradients; the state read by a lone first chunk has none."""
+    """The chunk backend's: the kernel, then by chunk the states' update and reading and, of whole documents, the
+    Toeplitz product. Only that one has two operands with gradients; the state read by a lone first chunk has none."""
     batch, length, width = x
     total = 0
     for rows, count in ((counted, length // counted), (length % counted, 1)):

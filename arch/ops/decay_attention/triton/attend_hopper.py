@@ -42,7 +42,7 @@ def constant_decays(one, rows, left, C: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
-def decay_plain_attend(
+def decay_attend_hopper(
     a, b, c, own, table, initial, sums, totals, states, entering, out, final, d_decay,
     T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
@@ -184,7 +184,7 @@ def decay_plain_attend(
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT"])
-def decay_plain_sums(
+def decay_sums_hopper(
     x, y, table, sums, totals, T, H, G, N, SEGMENTS, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, DECAY: tl.constexpr,
     CONSTANT: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,

@@ -14,7 +14,7 @@ from ...triton.device_config import decay_by_hopper_here
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .attend_portable import decay_attend
 from .kernels import activate, decay_rows, decay_sums
-from .tma import bulk_attend, bulk_sums
+from .tma import tma_attend, tma_sums
 
 ACTIVATED = 4096  # numbers of a program of `activate`
 
@@ -51,15 +51,15 @@ class _Call:
         self.count = count
         self.sizes = (self.length, self.heads, self.groups, self.chunks, count, -(-self.chunks // count))
         self.table, self.constant, self.silu = table, constant, silu
-        self.bulk = decay_by_hopper_here(self.config, self.key_dim, self.value_dim, exact)
+        self.tma = decay_by_hopper_here(self.config, self.key_dim, self.value_dim, exact)
         self.flags = dict(
             C=self.config.chunk, DK=self.key_dim, DV=self.value_dim, DECAY=table.numel() > 0, EXACT=exact,
-            FAST=not interpreted(), **({} if self.bulk and not exact else self.config.target),
+            FAST=not interpreted(), **({} if self.tma and not exact else self.config.target),
         )  # fmt: skip
 
     def decays(self, decay: Tensor) -> None:
         """Fills the table of decays inside chunks. Constant ones Hopper's kernels read from its first chunk alone."""
-        chunks = 1 if self.bulk and self.constant else self.chunks
+        chunks = 1 if self.tma and self.constant else self.chunks
         decay_rows[(self.rows, chunks)](
             decay.contiguous(), self.table, self.length, self.heads, self.chunks, C=self.config.chunk,
             PER_STEP=not self.constant, num_warps=2,
@@ -70,8 +70,8 @@ class _Call:
         shape = (self.rows, self.count if self.count > 1 else 0)
         sums = y.new_empty(*shape, self.key_dim, self.value_dim, dtype=torch.float32)
         totals = y.new_empty(*shape, dtype=torch.float32)
-        if self.count > 1 and self.bulk:
-            bulk_sums(
+        if self.count > 1 and self.tma:
+            tma_sums(
                 x, y, self.table, sums, totals, self.sizes, min(self.key_dim, 64), reverse, self.constant, self.flags
             )
         elif self.count > 1:
@@ -94,8 +94,8 @@ class _Call:
             tile, warps = config.key_tile, config.key_warps
         else:
             tile, warps, stages = config.tile, config.warps, config.stages
-        if self.bulk:
-            bulk_attend(
+        if self.tma:
+            tma_attend(
                 a, b, c, own, self.table, initial, sums, states, entering, out, final, d_decay, self.rows,
                 self.sizes, tile, reverse, self.constant, self.silu, self.flags,
             )  # fmt: skip
@@ -187,7 +187,7 @@ def _backward(
     states = entering = d_decay = None
     tiles = call.key_dim // call.config.key_tile
     if learned:
-        sides = (call.key_dim, call.value_dim) if call.bulk else (call.value_dim, call.key_dim)
+        sides = (call.key_dim, call.value_dim) if call.tma else (call.value_dim, call.key_dim)
         states = v.new_empty(call.rows, call.chunks, *sides)
         entering, d_decay = (v.new_empty(tiles, batch, length, heads, dtype=torch.float32) for _ in range(2))
     call.run(d_out, v, k, given_q, initial, (sums, totals), d_q, None, False, states, entering)
@@ -238,7 +238,7 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 
 def chunk_flops(q: torch.Size, v: torch.Size, wide: int, counted: int) -> int:
-    """The chunk form's, of keys `wide` channels wide: q k^T, scores v, q S and k^T v."""
+    """The chunk backend's, of keys `wide` channels wide: q k^T, scores v, q S and k^T v."""
     total = 0
     for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
         total += count * rows * (2 * rows * (wide + v[3]) + 4 * wide * v[3])

@@ -7,24 +7,24 @@ import triton.language as tl
 
 from ...triton.tiles import TWO_PI, cos_sin
 
-TURN = tl.constexpr(0.15915494309189535)  # 1 / 2 pi
+INV_TWO_PI = tl.constexpr(0.15915494309189535)  # 1 / 2 pi
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2^23: a number added to it and taken from it is rounded to a whole one
 
 
 @triton.jit(do_not_specialize=["CHANNELS", "STEPS", "HEAD_STRIDE", "CHANNEL_STRIDE"])
-def turned_parts(
+def rotary_parts(
     theta, positions, high, low, steps, CHANNELS, STEPS, HEAD_STRIDE, CHANNEL_STRIDE, DK: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What `turns` reads, theta [G, DK], fp32 and of any strides, over 2 pi in two fp32 parts, and positions [STEPS] as
-    fp32: BLOCK of each by a program."""
+    """What `load_theta` reads, theta [G, DK], fp32 and of any strides, over 2 pi in two fp32 parts, and positions
+    [STEPS] as fp32: BLOCK of each by a program."""
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < CHANNELS
     angle = tl.load(theta + index // DK * HEAD_STRIDE + index % DK * CHANNEL_STRIDE, mask=inside)
-    turn = angle.to(tl.float64) * TURN
-    large = turn.to(tl.float32)
+    revolution = angle.to(tl.float64) * INV_TWO_PI
+    large = revolution.to(tl.float32)
     tl.store(high + index, large, mask=inside)
-    tl.store(low + index, (turn - large).to(tl.float32), mask=inside)
+    tl.store(low + index, (revolution - large).to(tl.float32), mask=inside)
     inside = index < STEPS
     tl.store(steps + index, tl.load(positions + index, mask=inside).to(tl.float32), mask=inside)
 
@@ -41,12 +41,12 @@ def anchored(x, inside):
 def cosines(position, high, low, FAST: tl.constexpr):
     """Cosines and sines of position (high + low) 2 pi, high + low being theta / 2 pi.
 
-    Whole turns are dropped from the product inside a fused multiply-add, before it is rounded: exact to 2^-20 at up to
-    2^22 turns.
+    Whole revolutions are dropped from the product inside a fused multiply-add, before it is rounded: exact to 2^-20 at
+    up to 2^22 revolutions.
     """
-    less = ROUNDER - tl.fma(position, high, ROUNDER)  # whole turns, already negative: -x would be 0 - x
-    turn = tl.fma(position, low, tl.fma(position, high, less))
-    return cos_sin(turn * TWO_PI, FAST)
+    less = ROUNDER - tl.fma(position, high, ROUNDER)  # whole revolutions, already negative: -x would be 0 - x
+    revolution = tl.fma(position, low, tl.fma(position, high, less))
+    return cos_sin(revolution * TWO_PI, FAST)
 
 
 @triton.jit
@@ -58,10 +58,10 @@ def waves(positions, high, low, FAST: tl.constexpr):
 
 
 @triton.jit
-def turns(turn_high, turn_low, channel, first, BK: tl.constexpr):
+def load_theta(theta_high, theta_low, channel, first, BK: tl.constexpr):
     """theta / 2 pi of BK channels in two parts."""
     channels = channel + first + tl.arange(0, BK)
-    return tl.load(turn_high + channels), tl.load(turn_low + channels)
+    return tl.load(theta_high + channels), tl.load(theta_low + channels)
 
 
 @triton.jit

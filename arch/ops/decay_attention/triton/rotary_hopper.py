@@ -1,7 +1,7 @@
 """`decay_attention` with angles and without decays on Hopper: four sequential runs whose states stay in registers.
 
-Outputs and values' gradient by `turned_run_values` or its twin in Gluon, gradients of queries and keys by
-`turned_run_keys`; a sequence is cut into segments, whose sums two more launches make. As custom operators with fake
+Outputs and values' gradient by `rotary_hopper_values` or its twin in Gluon, gradients of queries and keys by
+`rotary_hopper_keys`; a sequence is cut into segments, whose sums two more launches make. As custom operators with fake
 kernels, gradients, FLOP formulas.
 """
 
@@ -18,8 +18,8 @@ from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, interpreted, on_its_device
 from .operator import activated, chunk_flops
 from .rotary_hopper_keys import run_keys
-from .rotary_hopper_sums import turned_run_sums
-from .rotary_hopper_values import turned_run_values
+from .rotary_hopper_sums import rotary_hopper_sums
+from .rotary_hopper_values import rotary_hopper_values
 from .tma import blocks
 
 # Channels of a program (values: all at once), warps, pipeline stages; NOTES_ROTARY.md has the others that were timed.
@@ -32,7 +32,7 @@ def attend_runs(
     q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor, steps: Tensor, initial: Tensor | None,
     counted: int, silu: bool, config: RotaryConfig,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """`attend_turned` without decays, q, k, v of the operands' dtype, d_k from 32; high + low: theta / 2 pi; steps:
+    """`attend_rotary` without decays, q, k, v of the operands' dtype, d_k from 32; high + low: theta / 2 pi; steps:
     positions. silu: of q and k, which are given before it."""
     count = rotary_hopper_segments(config, v.shape[0] * v.shape[2], -(-q.shape[1] // config.chunk))
     out, final, *_ = _forward(q, k, v, theta, high, low, steps, initial, count, counted, silu)
@@ -64,7 +64,7 @@ class _Call:
         sums = y.new_empty(self.rows, segments, 2 * self.key_dim, self.value_dim, dtype=torch.float32)
         if segments:
             tile = min(self.key_dim, SUM_TILE)
-            turned_run_sums[(self.key_dim // tile, segments - 1, self.rows)](
+            rotary_hopper_sums[(self.key_dim // tile, segments - 1, self.rows)](
                 blocks(x, self.chunk, tile), blocks(y, self.chunk, self.value_dim), *self.angles, sums, *self.sizes,
                 self.stride, BK=tile, REVERSE=reverse, num_warps=SUM_WARPS, num_stages=SUM_STAGES, **self.flags,
             )  # fmt: skip
@@ -80,7 +80,7 @@ class _Call:
             return run_values(
                 a, b, c, self.angles, initial, sums, out, final, self.sizes, self.stride, reverse, self.flags
             )
-        turned_run_values[(self.count, self.rows)](
+        rotary_hopper_values[(self.count, self.rows)](
             *(blocks(x, self.chunk, self.key_dim // 4) for x in (a, b)), blocks(c, self.chunk, self.value_dim),
             *self.angles, initial, sums, blocks(out, self.chunk, self.value_dim), final, *self.sizes, self.stride,
             REVERSE=reverse, START=initial is not None, num_warps=VALUE_WARPS, num_stages=VALUE_STAGES, **self.flags,
@@ -88,13 +88,13 @@ class _Call:
 
     def keys(
         self, a: Tensor, b: Tensor, c: Tensor, own: Tensor, initial: Tensor | None, sums: Tensor, out: Tensor,
-        d_turn: Tensor, reverse: bool, silu: bool,
+        d_angles: Tensor, reverse: bool, silu: bool,
     ) -> None:  # fmt: skip
         flags = self.flags | dict(TILE=min(self.key_dim, KEY_TILE), STAGES=KEY_STAGES, num_warps=KEY_WARPS)
-        run_keys(a, b, c, own, *self.angles, initial, sums, out, d_turn, self.sizes, reverse, silu, flags)
+        run_keys(a, b, c, own, *self.angles, initial, sums, out, d_angles, self.sizes, reverse, silu, flags)
 
 
-@torch.library.custom_op("arch::turned_runs", mutates_args=())
+@torch.library.custom_op("arch::rotary_hopper", mutates_args=())
 @on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor, steps: Tensor, initial: Tensor | None,
@@ -128,7 +128,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor,
     )
 
 
-@torch.library.custom_op("arch::turned_runs_backward", mutates_args=())
+@torch.library.custom_op("arch::rotary_hopper_backward", mutates_args=())
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor, steps: Tensor,
@@ -148,12 +148,12 @@ def _backward(
     d_q, d_k = (q.new_empty(batch, length, heads, call.key_dim, dtype=dtype) for _ in range(2))
     d_v = torch.empty_like(v)
     d_initial = v.new_empty(batch, heads, 2 * call.key_dim, call.value_dim, dtype=torch.float32)
-    d_turn = v.new_empty(2, batch, heads, count, call.key_dim, dtype=torch.float32)
-    call.keys(d_out, v, k, given_q, initial, sums, d_q, d_turn[0], False, silu)
+    d_angles = v.new_empty(2, batch, heads, count, call.key_dim, dtype=torch.float32)
+    call.keys(d_out, v, k, given_q, initial, sums, d_q, d_angles[0], False, silu)
     later = call.sums(q, d_out, reverse=True)
-    call.keys(v, d_out, q, given_k, d_final, later, d_k, d_turn[1], True, silu)
+    call.keys(v, d_out, q, given_k, d_final, later, d_k, d_angles[1], True, silu)
     call.values(k, q, d_out, d_final, later, d_v, d_initial, reverse=True)
-    d_theta = d_turn.sum((0, 1, 3))
+    d_theta = d_angles.sum((0, 1, 3))
     if heads != groups:
         d_q, d_k = (x.unflatten(2, (groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (groups, -1)).sum(1)
@@ -191,13 +191,13 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-@register_flop_formula(torch.ops.arch.turned_runs)
+@register_flop_formula(torch.ops.arch.rotary_hopper)
 def _(q: Any, k: Any, v: Any, theta: Any, high: Any, low: Any, steps: Any, initial: Any, count: int, counted: int,
       *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return chunk_flops(q, v, 2 * q[3], counted)
 
 
-@register_flop_formula(torch.ops.arch.turned_runs_backward)
+@register_flop_formula(torch.ops.arch.rotary_hopper_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, steps: Any, initial: Any, sums: Any,
       active_q: Any, active_k: Any, count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return 2 * chunk_flops(q, v, 2 * q[3], counted)

@@ -1,9 +1,9 @@
-"""Gradients of keys and queries that angles turn, without decays, for Hopper: one sequential kernel, two runs.
+"""Gradients of keys and queries that angles rotate, without decays, for Hopper: one sequential kernel, two runs.
 
-    out_i = turned back by the angles of i: sum over j <= i (REVERSE: j >= i) of (a_i . b_j) turned c_j
+    out_i = rotated back by the angles of i: sum over j <= i (REVERSE: j >= i) of (a_i . b_j) rotated c_j
 
 is dq for (a, b, c) = (dO, v, k), and backwards in time dk for (v, dO, q). As in attend_hopper.py the state, the sum of
-turned c_j^T b_j, stays in registers and nothing but the sums of segments is written; state and result lie on their
+rotated c_j^T b_j, stays in registers and nothing but the sums of segments is written; state and result lie on their
 side, [channels, ..], so that the left operands come from registers and the right ones are what was loaded.
 """
 
@@ -51,8 +51,8 @@ def kept(x, counted, EXACT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "PER_SEQUENCE"])
-def turned_run_keys(
-    a, b, c, own, turn_high, turn_low, positions, initial, sums, out, d_turn,
+def rotary_hopper_keys(
+    a, b, c, own, theta_high, theta_low, positions, initial, sums, out, d_angles,
     T, H, G, N, SEGMENTS, PER_SEGMENT, PER_SEQUENCE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr,
     REVERSE: tl.constexpr, START: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -61,11 +61,11 @@ def turned_run_keys(
 
     a, b [B, T, H, DV], c, own [B, T, G, DK] and out are descriptors of [B, T, columns] in blocks of [1, C, DV or TILE].
     own: what out is the gradient of, q or k; with SILU what silu is taken of, while c is silu already.
-    turn_high + turn_low [G, DK]: theta / 2 pi. positions: fp32, a descriptor of [B, T] in blocks of [1, C], or of
+    theta_high + theta_low [G, DK]: theta / 2 pi. positions: fp32, a descriptor of [B, T] in blocks of [1, C], or of
     [1, T] if not PER_SEQUENCE.
     The state [2 DK, DV] at the start, cosines' rows, then sines', is that of initial [BH, 2 DK, DV] with START and of
-    the segments before (REVERSE: behind), sums [BH, SEGMENTS, 2 DK, DV]. d_turn [BH, SEGMENTS, DK]: the segment's part
-    of the angles' gradient.
+    the segments before (REVERSE: behind), sums [BH, SEGMENTS, 2 DK, DV]. d_angles [BH, SEGMENTS, DK]: the segment's
+    part of the angles' gradient.
     """
     tile, segment, bh = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     batch, head = bh // H, bh % H
@@ -84,8 +84,8 @@ def turned_run_keys(
         state += tl.load(sums + other * size + block)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    high = tl.load(turn_high + shared * DK + channels)[:, None]
-    low = tl.load(turn_low + shared * DK + channels)[:, None]
+    high = tl.load(theta_high + shared * DK + channels)[:, None]
+    low = tl.load(theta_low + shared * DK + channels)[:, None]
     if REVERSE:
         counted = rows[:, None] <= rows[None, :]
     else:
@@ -106,13 +106,13 @@ def turned_run_keys(
         # in the layout of the result, in which the angles are wanted again
         z = laid_as(row_halves(result)[0], tl.trans(z).to(tl.float32), FAST)
         if EXACT:
-            turned = both_rows(z * cos, z * sin)
+            rotated = both_rows(z * cos, z * sin)
         else:
-            turned = both_rows((z * cos).to(tl.bfloat16), (z * sin).to(tl.bfloat16))
+            rotated = both_rows((z * cos).to(tl.bfloat16), (z * sin).to(tl.bfloat16))
         # inside it
-        result += product(turned, tl.trans(kept(score, counted, EXACT)), EXACT)
+        result += product(rotated, tl.trans(kept(score, counted, EXACT)), EXACT)
         # to the next chunk
-        state += product(turned, y, EXACT)
+        state += product(rotated, y, EXACT)
         upper, lower = row_halves(result)
         gradient = upper * cos + lower * sin
         primal = load_tile(own, batch, row, shared * DK + tile * TILE, C, TILE)
@@ -122,22 +122,23 @@ def turned_run_keys(
             gradient *= slope
         angles += tl.sum(primal * (lower * cos - upper * sin) * position, 1)
         out.store([batch, row, head * DK + tile * TILE], tl.reshape(tl.trans(gradient).to(out.dtype), [1, C, TILE]))
-    tl.store(d_turn + (bh * SEGMENTS + segment) * DK + channels, angles)
+    tl.store(d_angles + (bh * SEGMENTS + segment) * DK + channels, angles)
 
 
 def run_keys(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor, high: Tensor, low: Tensor, positions: Tensor, initial: Tensor | None,
-    sums: Tensor, out: Tensor, d_turn: Tensor, sizes: tuple[int, ...], reverse: bool, silu: bool, flags: dict[str, Any],
+    sums: Tensor, out: Tensor, d_angles: Tensor, sizes: tuple[int, ...], reverse: bool, silu: bool, flags: dict[str,
+    Any],
 ) -> None:  # fmt: skip
-    """`turned_run_keys` of all tensors, contiguous. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; flags: C, DK, DV, EXACT,
-    FAST, and how it is launched: TILE, STAGES, num_warps."""
+    """`rotary_hopper_keys` of all tensors, contiguous. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; flags: C, DK, DV,
+    EXACT, FAST, and how it is launched: TILE, STAGES, num_warps."""
     chunk, tile, width = flags["C"], flags["TILE"], a.shape[3]
     grid = (c.shape[3] // tile, sizes[4], a.shape[0] * a.shape[2])
     places = positions.reshape(-1, sizes[0])
     if sizes[0] % 4 or places.data_ptr() % 16:  # the copy engine asks for rows that begin at whole 16 bytes
         places = nnf.pad(places, (0, -sizes[0] % 4))
-    turned_run_keys[grid](
+    rotary_hopper_keys[grid](
         blocks(a, chunk, width), blocks(b, chunk, width), blocks(c, chunk, tile), blocks(own, chunk, tile), high, low,
-        TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_turn,
+        TensorDescriptor.from_tensor(places, [1, chunk]), initial, sums, blocks(out, chunk, tile), d_angles,
         *sizes, int(positions.dim() == 2), REVERSE=reverse, START=initial is not None, SILU=silu, **flags,
     )  # fmt: skip

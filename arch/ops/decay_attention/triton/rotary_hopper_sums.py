@@ -12,12 +12,12 @@ from .rotary_hopper_keys import both_rows
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
-def turned_run_sums(
-    x, y, turn_high, turn_low, positions, sums, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
+def rotary_hopper_sums(
+    x, y, theta_high, theta_low, positions, sums, T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, REVERSE: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """The sum of turned x_t^T y_t over each segment of PER_SEGMENT chunks but the one that comes last, which nothing
+    """The sum of rotated x_t^T y_t over each segment of PER_SEGMENT chunks but the one that comes last, which nothing
     reads, of BK channels: sums [BH, SEGMENTS, 2 DK, DV], fp32, cosines' rows, then sines'.
 
     x: k (REVERSE: q), y: v (dO), descriptors in blocks of [1, C, BK] and [1, C, DV].
@@ -28,8 +28,8 @@ def turned_run_sums(
     bh = bh.to(tl.int64)
     column = head // (H // G) * DK + tile * BK
     rows = tl.arange(0, C)
-    high = tl.load(turn_high + column + tl.arange(0, BK))[:, None]
-    low = tl.load(turn_low + column + tl.arange(0, BK))[:, None]
+    high = tl.load(theta_high + column + tl.arange(0, BK))[:, None]
+    low = tl.load(theta_low + column + tl.arange(0, BK))[:, None]
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
     # a chunk's positions are loaded a chunk ahead, so that nothing waits for them

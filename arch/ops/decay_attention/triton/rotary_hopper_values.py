@@ -1,6 +1,6 @@
 """The run of `decay_attention` with angles and without decays over values, for Hopper: outputs, and their gradient.
 
-    out_i = sum over j <= i (REVERSE: j >= i) of (turned a_i . turned b_j) c_j
+    out_i = sum over j <= i (REVERSE: j >= i) of (rotated a_i . rotated b_j) c_j
 
 is the output for (a, b, c) = (q, k, v) and dv, backwards in time, for (k, q, dO). As in attend_hopper.py the state
 stays in registers, on its side. A chunk's cosines and sines are computed once, for a and b.
@@ -13,7 +13,7 @@ import triton.language as tl
 
 from ...triton.tiles import product
 from .attend_hopper import in_registers, load_tile
-from .rotary_angles import doubled, state_rows, turns, waves
+from .rotary_angles import doubled, load_theta, state_rows, waves
 
 
 @triton.jit
@@ -39,13 +39,13 @@ def state_before(
 
 @triton.jit
 def piece(
-    a, b, turn_high, turn_low, position, value, state, score, result, T, batch, row, column,
+    a, b, theta_high, theta_low, position, value, state, score, result, T, batch, row, column,
     C: tl.constexpr, BK: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """What BK channels, from `column` on, add to their part of the state, to scores [j, i], and to the result."""
     x = load_tile(a, batch, row, column, C, BK)
     y = load_tile(b, batch, row, column, C, BK)
-    high, low = turns(turn_high, turn_low, column, 0, BK)
+    high, low = load_theta(theta_high, theta_low, column, 0, BK)
     _, cos, sin = waves(position, high, low, FAST)
     x, y = doubled(x, cos, sin, EXACT), doubled(y, cos, sin, EXACT)
     result += product(state, tl.trans(x), EXACT)
@@ -58,8 +58,8 @@ def piece(
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
-def turned_run_values(
-    a, b, c, turn_high, turn_low, positions, initial, sums, out, final,
+def rotary_hopper_values(
+    a, b, c, theta_high, theta_low, positions, initial, sums, out, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, REVERSE: tl.constexpr, START: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -105,18 +105,34 @@ def turned_run_values(
         ahead = tl.load(places + after + rows, mask=rows < T - after, other=0)
         score, result = tl.zeros([C, C], tl.float32), tl.zeros([DV, C], tl.float32)
         state0, score, result = piece(
-            a, b, turn_high, turn_low, position, value, state0, score, result, T, batch, row, column, C, BK, EXACT, FAST
+            a,
+            b,
+            theta_high,
+            theta_low,
+            position,
+            value,
+            state0,
+            score,
+            result,
+            T,
+            batch,
+            row,
+            column,
+            C,
+            BK,
+            EXACT,
+            FAST,
         )
         state1, score, result = piece(
-            a, b, turn_high, turn_low, position, value, state1, score, result, T, batch, row, column + BK,
+            a, b, theta_high, theta_low, position, value, state1, score, result, T, batch, row, column + BK,
             C, BK, EXACT, FAST,
         )  # fmt: skip
         state2, score, result = piece(
-            a, b, turn_high, turn_low, position, value, state2, score, result, T, batch, row, column + 2 * BK,
+            a, b, theta_high, theta_low, position, value, state2, score, result, T, batch, row, column + 2 * BK,
             C, BK, EXACT, FAST,
         )  # fmt: skip
         state3, score, result = piece(
-            a, b, turn_high, turn_low, position, value, state3, score, result, T, batch, row, column + 3 * BK,
+            a, b, theta_high, theta_low, position, value, state3, score, result, T, batch, row, column + 3 * BK,
             C, BK, EXACT, FAST,
         )  # fmt: skip
         result += product(value, tl.where(counted, score, 0.0), EXACT)

@@ -1,6 +1,6 @@
-"""`turned_run_values` again, in Gluon, Triton's lower language: warps of two kinds work side by side.
+"""`rotary_hopper_values` again, in Gluon, Triton's lower language: warps of two kinds work side by side.
 
-Those that turn load chunk after chunk, and leave a's and b's channels times their cosines and sines in shared memory;
+Those that rotate load chunk after chunk, and leave a's and b's channels times their cosines and sines in shared memory;
 those that multiply hold the state, and never wait for an angle. In Triton all warps do one thing after the other, and
 a matrix product ends before the next instruction.
 """
@@ -26,8 +26,8 @@ from .rotary_angles import cosines
 from .tma import blocks
 
 # Registers are what there is too little of: 8 warps that multiply get 208 a thread, which ptxas needs to leave products
-# running, 8 that turn get 48. Rows that are loaded at a time: NOTES_ROTARY.md has the others that were timed.
-MULTIPLYING_WARPS, TURNING_WARPS, TURNING_REGISTERS, ROWS = 8, 8, 48, 32
+# running, 8 that rotate get 48. Rows that are loaded at a time: NOTES_ROTARY.md has the others that were timed.
+MULTIPLYING_WARPS, ROTARY_WARPS, ROTARY_REGISTERS, ROWS = 8, 8, 48, 32
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # its name in Triton 3.7, and in 3.6
 
@@ -41,19 +41,19 @@ def load_rows(a, b, batch, row, column, there, rows_a, rows_b, pred):
 
 
 @gluon.jit
-def turning(
-    a, b, c, turn_high, turn_low, places, rows_a, rows_b, rows_c, a_cos, a_sin, b_cos, b_sin, rows_there, values_there,
-    turned, free, batch, column, value_column, row, stride, count, T,
+def rotating(
+    a, b, c, theta_high, theta_low, places, rows_a, rows_b, rows_c, a_cos, a_sin, b_cos, b_sin, rows_there,
+    values_there, rotated, free, batch, column, value_column, row, stride, count, T,
     C: gl.constexpr, DK: gl.constexpr,
 ):  # fmt: skip
-    """Loads `count` chunks, and turns a and b of each, a few rows at a time."""
+    """Loads `count` chunks, and rotates a and b of each, a few rows at a time."""
     LOADED_ROWS: gl.constexpr = rows_a.shape[2]
     PIECES: gl.constexpr = C // LOADED_ROWS
     # a warp's threads have four channels each of one row: more would need more registers for theta
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [128 // DK, DK // 4], [gl.num_warps(), 1], [1, 0])
     PASS: gl.constexpr = gl.num_warps() * 128 // DK
     channels = column + gl.arange(0, DK, gl.SliceLayout(0, LAYOUT))
-    high, low = gl.load(turn_high + channels)[None, :], gl.load(turn_low + channels)[None, :]
+    high, low = gl.load(theta_high + channels)[None, :], gl.load(theta_low + channels)[None, :]
     lines = gl.arange(0, PASS, gl.SliceLayout(1, LAYOUT))
     for piece in gl.static_range(PIECES):
         first = row + piece * LOADED_ROWS
@@ -88,7 +88,7 @@ def turning(
                       rows_b.index(piece), step + 1 < count)  # fmt: skip
         fence_async_shared()
         barrier()
-        mbarrier.arrive(turned.index(slot), count=1)
+        mbarrier.arrive(rotated.index(slot), count=1)
         row += stride
 
 
@@ -121,14 +121,14 @@ def state_before(initial, sums, block, segment, bh, size, SEGMENTS, START: gl.co
 
 @gluon.jit
 def multiplying(
-    out, initial, sums, final, rows_c, a_cos, a_sin, b_cos, b_sin, pairs, result_rows, values_there, turned, free,
+    out, initial, sums, final, rows_c, a_cos, a_sin, b_cos, b_sin, pairs, result_rows, values_there, rotated, free,
     batch, head, bh, segment, SEGMENTS, row, stride, count,
     C: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, REVERSE: gl.constexpr, START: gl.constexpr,
 ):  # fmt: skip
     """Carries the state, cosines' [DV, DK] and sines', over `count` chunks and writes their outputs.
 
     A wait stands before every conversion of a part of the state: ptxas would put one there anyway, for it counts
-    registers that a product has written in the loop's last turn as in use while any runs.
+    registers that a product has written in the loop's last iteration as in use while any runs.
     """
     STATE: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, DK, 16])
     RESULT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, C, 16])
@@ -147,7 +147,7 @@ def multiplying(
         x_cos, x_sin, y_cos, y_sin = a_cos.index(slot), a_sin.index(slot), b_cos.index(slot), b_sin.index(slot)
         result = gl.full([DV, C], 0.0, gl.float32, RESULT)
         score = gl.full([C, C], 0.0, gl.float32, SCORE)
-        mbarrier.wait(turned.index(slot), (step // 2) % 2)
+        mbarrier.wait(rotated.index(slot), (step // 2) % 2)
         score = warpgroup_mma(y_cos, x_cos.permute([1, 0]), score, use_acc=False, is_async=True)
         score = warpgroup_mma(y_sin, x_sin.permute([1, 0]), score, is_async=True)
         score, state_cos = warpgroup_mma_wait(0, deps=[score, state_cos])
@@ -188,15 +188,15 @@ def multiplying(
 
 
 @gluon.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
-def turned_run_values_gluon(
-    a, b, c, turn_high, turn_low, positions, initial, sums, out, final,
+def rotary_hopper_values_gluon(
+    a, b, c, theta_high, theta_low, positions, initial, sums, out, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: gl.constexpr, DK: gl.constexpr, DV: gl.constexpr, REVERSE: gl.constexpr, START: gl.constexpr,
-    TURNING_WARPS: gl.constexpr, TURNING_REGISTERS: gl.constexpr,
+    ROTARY_WARPS: gl.constexpr, ROTARY_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """`turned_run_values` of bf16 tensors, DK = DV = 128, C = 64; a, b, c and out are Gluon's descriptors, a and b in
-    blocks of as many rows as are loaded at a time. `turned` tells that a chunk lies there turned, `free` that it has
-    been used."""
+    """`rotary_hopper_values` of bf16 tensors, DK = DV = 128, C = 64; a, b, c and out are Gluon's descriptors, a and b
+    in blocks of as many rows as are loaded at a time. `rotated` tells that a chunk lies there rotated, `free` that it
+    has been used."""
     OPERAND: gl.constexpr = gl.NVMMASharedLayout.get_default_for([C, DK], gl.bfloat16)
     PAIRS: gl.constexpr = gl.NVMMASharedLayout.get_default_for([C, C], gl.bfloat16)
     LOADED_ROWS: gl.constexpr = a.block_type.shape[1]
@@ -215,13 +215,13 @@ def turned_run_values_gluon(
     pairs = gl.allocate_shared_memory(gl.bfloat16, [C, C], PAIRS)
     rows_there = gl.allocate_shared_memory(gl.int64, [C // LOADED_ROWS, 1], mbarrier.MBarrierLayout())
     values_there = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    turned = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    rotated = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for piece in gl.static_range(C // LOADED_ROWS):
         mbarrier.init(rows_there.index(piece), count=1)
     for slot in gl.static_range(2):
         mbarrier.init(values_there.index(slot), count=1)
-        mbarrier.init(turned.index(slot), count=1)
+        mbarrier.init(rotated.index(slot), count=1)
         mbarrier.init(free.index(slot), count=1)
     first = segment * PER_SEGMENT
     count = gl.minimum(first + PER_SEGMENT, N) - first
@@ -230,16 +230,17 @@ def turned_run_values_gluon(
     gl.warp_specialize(
         [
             (multiplying, (
-                out, initial, sums, final, rows_c, a_cos, a_sin, b_cos, b_sin, pairs, result_rows, values_there, turned,
-                free, batch, head, bh.to(gl.int64), segment, SEGMENTS, row, stride, count, C, DK, DV, REVERSE, START,
+                out, initial, sums, final, rows_c, a_cos, a_sin, b_cos, b_sin, pairs, result_rows, values_there,
+                rotated, free, batch, head, bh.to(gl.int64), segment, SEGMENTS, row, stride, count, C, DK, DV,
+                REVERSE, START,
             )),
-            (turning, (
-                a, b, c, turn_high, turn_low, positions + batch * POSITION_STRIDE, rows_a, rows_b, rows_c, a_cos, a_sin,
-                b_cos, b_sin, rows_there, values_there, turned, free, batch, column, head * DV, row, stride, count, T,
-                C, DK,
+            (rotating, (
+                a, b, c, theta_high, theta_low, positions + batch * POSITION_STRIDE, rows_a, rows_b, rows_c, a_cos,
+                a_sin, b_cos, b_sin, rows_there, values_there, rotated, free, batch, column, head * DV, row, stride,
+                count, T, C, DK,
             )),
         ],
-        [TURNING_WARPS], [TURNING_REGISTERS],
+        [ROTARY_WARPS], [ROTARY_REGISTERS],
     )  # fmt: skip
 
 
@@ -254,12 +255,12 @@ def run_values(
     a: Tensor, b: Tensor, c: Tensor, angles: tuple[Tensor, Tensor, Tensor], initial: Tensor | None, sums: Tensor,
     out: Tensor, final: Tensor, sizes: tuple[int, ...], stride: int, reverse: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`turned_run_values_gluon` of bf16 tensors, contiguous. angles: theta / 2 pi in two parts, and positions; sizes:
-    T, H, G, N, SEGMENTS, PER_SEGMENT; stride: of rows of positions; flags: C, DK, DV, and others."""
+    """`rotary_hopper_values_gluon` of bf16 tensors, contiguous. angles: theta / 2 pi in two parts, and positions;
+    sizes: T, H, G, N, SEGMENTS, PER_SEGMENT; stride: of rows of positions; flags: C, DK, DV, and others."""
     chunk = flags["C"]
-    turned_run_values_gluon[(sizes[4], c.shape[0] * c.shape[2])](
+    rotary_hopper_values_gluon[(sizes[4], c.shape[0] * c.shape[2])](
         gluon_blocks(a, ROWS), gluon_blocks(b, ROWS), gluon_blocks(c, chunk), *angles, initial, sums,
         gluon_blocks(out, chunk), final, *sizes, stride, C=chunk, DK=flags["DK"], DV=flags["DV"], REVERSE=reverse,
-        START=initial is not None, TURNING_WARPS=TURNING_WARPS, TURNING_REGISTERS=TURNING_REGISTERS,
+        START=initial is not None, ROTARY_WARPS=ROTARY_WARPS, ROTARY_REGISTERS=ROTARY_REGISTERS,
         num_warps=MULTIPLYING_WARPS,
     )  # fmt: skip

@@ -13,14 +13,14 @@ from ...triton.device_config import rotary_for_device
 from ...triton.launch import contiguous, decay_table_shape, interpreted, on_its_device, operand_dtype
 from .kernels import decay_rows
 from .operator import activated, chunk_flops, lost_by_rounding
-from .rotary_angles import turned_parts
+from .rotary_angles import rotary_parts
 from .rotary_hopper import attend_runs
-from .rotary_portable import turned_backward, turned_output, turned_states
+from .rotary_portable import rotary_backward, rotary_output, rotary_states
 
-PARTS = 512  # numbers of a program of `turned_parts`
+PARTS = 512  # numbers of a program of `rotary_parts`
 
 
-def attend_turned(
+def attend_rotary(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, positions: Tensor, initial: Tensor | None,
     counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
@@ -32,7 +32,7 @@ def attend_turned(
     q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
     high, low, steps = _parts(theta.detach(), positions)
     config = rotary_for_device(q.shape[-1], v.shape[-1], dtype != torch.bfloat16)
-    if config.runs and decay is None:
+    if config.sequential and decay is None:
         return attend_runs(q, k, v, theta, high, low, steps, initial, counted, silu, config)
     chunks = -(-q.shape[1] // config.chunk)
     count = rotary_segments(config, v.shape[0] * v.shape[2], q.shape[-1], v.shape[-1], chunks)
@@ -40,7 +40,7 @@ def attend_turned(
     return out, final
 
 
-@torch.library.custom_op("arch::turned_parts", mutates_args=())
+@torch.library.custom_op("arch::rotary_parts", mutates_args=())
 @on_its_device
 def _parts(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """theta / 2 pi in two fp32 parts, and the positions in fp32, as which the kernels take them anyway."""
@@ -48,7 +48,7 @@ def _parts(theta: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     high, low = (theta.new_empty(theta.shape) for _ in range(2))
     steps = theta.new_empty(positions.shape)
     programs = -(-max(theta.numel(), positions.numel()) // PARTS)
-    turned_parts[(programs,)](
+    rotary_parts[(programs,)](
         theta, positions, high, low, steps, theta.numel(), positions.numel(), *theta.stride(), DK=theta.shape[1],
         BLOCK=PARTS,
     )  # fmt: skip
@@ -91,7 +91,7 @@ class _Call:
         tiles = self.key_dim // tile[0] * (self.value_dim // tile[1])
         for store in (False, True):
             if count := self.count - (not store):
-                turned_states[(tiles, count, self.rows)](
+                rotary_states[(tiles, count, self.rows)](
                     x, y, *self.around, initial, sums, totals, states, final, *self.sizes, self.count,
                     -(-self.chunks // self.count), self.stride, BK=tile[0], BV=tile[1], START=initial is not None,
                     STORE=store, REVERSE=reverse, num_warps=config.state_warps, num_stages=config.state_stages,
@@ -100,7 +100,7 @@ class _Call:
         return states, final
 
 
-@torch.library.custom_op("arch::turned_attention", mutates_args=())
+@torch.library.custom_op("arch::rotary_attention", mutates_args=())
 @on_its_device
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
@@ -123,7 +123,7 @@ def _forward(
         )  # fmt: skip
     states, final = call.states(k, v, initial, reverse=False)
     config, out = call.config, torch.empty_like(v)
-    turned_output[(call.chunks, call.rows)](
+    rotary_output[(call.chunks, call.rows)](
         q, k, v, *call.around, states, out, *call.sizes, call.stride, BK=config.output_tile,
         STAGES=config.output_stages, num_warps=config.warps, **call.flags,
     )  # fmt: skip
@@ -145,7 +145,7 @@ def _(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high
     )
 
 
-@torch.library.custom_op("arch::turned_attention_backward", mutates_args=())
+@torch.library.custom_op("arch::rotary_attention_backward", mutates_args=())
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, k: Tensor, v: Tensor, high: Tensor, low: Tensor,
@@ -165,16 +165,16 @@ def _backward(
     shape = (batch, length, heads, call.key_dim)
     d_q, d_k = (q.new_empty(shape, dtype=torch.float32 if shared else q.dtype) for _ in range(2))
     d_v = torch.empty_like(v)
-    d_turn = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
+    d_angles = v.new_empty(2, batch, heads, call.chunks, call.key_dim, dtype=torch.float32)
     d_decay = v.new_empty(2, batch, length, heads if learned else 0, dtype=torch.float32)
     config = call.config
-    turned_backward[(3 * call.chunks, call.rows)](
-        q, k, given_q, given_k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_turn, d_decay, *call.sizes,
+    rotary_backward[(3 * call.chunks, call.rows)](
+        q, k, given_q, given_k, v, d_out, *call.around, states, d_states, d_q, d_k, d_v, d_angles, d_decay, *call.sizes,
         call.stride, BK=config.key_tile, STAGES=config.key_stages, VALUE_BK=config.value_tile,
         VALUE_STAGES=config.value_stages, LEARNED=learned, SILU=silu, num_warps=config.warps,
         maxnreg=None if learned else config.registers, **call.flags,
     )  # fmt: skip
-    d_theta = d_turn.sum((0, 1, 3))
+    d_theta = d_angles.sum((0, 1, 3))
     if shared:
         d_q, d_k = (x.unflatten(2, (call.groups, -1)).sum(3).to(q.dtype) for x in (d_q, d_k))
         d_theta = d_theta.unflatten(0, (call.groups, -1)).sum(1)
@@ -224,13 +224,13 @@ def _gradients(ctx: Any, d_out: Tensor | None, d_final: Tensor | None, *_: None)
 _forward.register_autograd(_gradients, setup_context=_save)
 
 
-@register_flop_formula(torch.ops.arch.turned_attention)
+@register_flop_formula(torch.ops.arch.rotary_attention)
 def _(q: Any, k: Any, v: Any, decay: Any, theta: Any, high: Any, low: Any, positions: Any, initial: Any, chunk: int,
       count: int, counted: int, *args: Any, **kwargs: Any) -> int:  # fmt: skip
     return chunk_flops(q, v, 2 * q[3], counted)
 
 
-@register_flop_formula(torch.ops.arch.turned_attention_backward)
+@register_flop_formula(torch.ops.arch.rotary_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, k: Any, v: Any, high: Any, low: Any, positions: Any, initial: Any,
       states: Any, table: Any, active_q: Any, active_k: Any, count: int, counted: int, *args: Any,
       **kwargs: Any) -> int:  # fmt: skip

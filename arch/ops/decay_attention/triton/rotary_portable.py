@@ -11,12 +11,12 @@ import triton.language as tl
 
 from ...triton.tiles import load_rows, power, product, silu, store_rows
 from .kernels import load_columns, pair_decays
-from .rotary_angles import anchored, as_half, doubled, halves, state_rows, turns, waves
+from .rotary_angles import anchored, as_half, doubled, halves, load_theta, state_rows, waves
 
 
 @triton.jit(do_not_specialize=["T", "N", "SEGMENTS", "PER_SEGMENT", "POSITION_STRIDE"])
-def turned_states(
-    x, y, table, turn_high, turn_low, positions, initial, sums, totals, states, final,
+def rotary_states(
+    x, y, table, theta_high, theta_low, positions, initial, sums, totals, states, final,
     T, H, G, N, SEGMENTS, PER_SEGMENT, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, DECAY: tl.constexpr,
     START: tl.constexpr, STORE: tl.constexpr, REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -41,7 +41,7 @@ def turned_states(
     columns = tl.arange(0, 2 * BK)
     block = state_rows(k0, DK, BK)[None, :] * DV
     block += (v0 + tl.arange(0, BV))[:, None]
-    high, low = turns(turn_high, turn_low, shared * DK, k0, BK)
+    high, low = load_theta(theta_high, theta_low, shared * DK, k0, BK)
     if START and STORE:
         state = tl.load(initial + bh * size + block)
     else:
@@ -85,21 +85,21 @@ def turned_states(
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
-def turned_output(
-    q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+def rotary_output(
+    q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
     """The outputs [B, T, H, DV] of q, k [B, T, G, DK], v [B, T, H, DV]; a program has a chunk."""
     value_rows(
-        q, k, v, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
+        q, k, v, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE,
         tl.program_id(0), tl.program_id(1).to(tl.int64), C, DK, DV, BK, STAGES, DECAY, False, EXACT, FAST,
     )  # fmt: skip
 
 
 @triton.jit
 def value_rows(
-    a, b, c, table, turn_high, turn_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
+    a, b, c, table, theta_high, theta_low, positions, states, out, T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     REVERSE: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
@@ -119,7 +119,7 @@ def value_rows(
         x = load_rows(a + inner, rows, inside, G * DK, first, BK)
         y = load_rows(b + inner, rows, inside, G * DK, first, BK)
         state = tl.load(start + tl.arange(0, DV)[None, :] * WIDE + 2 * first + tl.arange(0, 2 * BK)[:, None])
-        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        high, low = load_theta(theta_high, theta_low, shared * DK, first, BK)
         _, cos, sin = waves(position, high, low, FAST)
         x, y = doubled(anchored(x, inside), cos, sin, EXACT), doubled(anchored(y, inside), cos, sin, EXACT)
         score += product(x, tl.trans(y), EXACT)
@@ -135,9 +135,9 @@ def value_rows(
 
 
 @triton.jit(do_not_specialize=["T", "N", "POSITION_STRIDE"])
-def turned_backward(
-    q, k, given_q, given_k, v, d_out, table, turn_high, turn_low, positions, states, d_states, d_q, d_k, d_v, d_turn,
-    d_decay, T, H, G, N, POSITION_STRIDE,
+def rotary_backward(
+    q, k, given_q, given_k, v, d_out, table, theta_high, theta_low, positions, states, d_states, d_q, d_k, d_v,
+    d_angles, d_decay, T, H, G, N, POSITION_STRIDE,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     VALUE_BK: tl.constexpr, VALUE_STAGES: tl.constexpr, DECAY: tl.constexpr, LEARNED: tl.constexpr,
     SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -145,7 +145,7 @@ def turned_backward(
     """d_q, d_k [B, T, H, DK], d_v [B, T, H, DV]: a chunk has a program for each, side by side, so that what they share
     is read from DRAM once. d_q and d_k are of given_q and given_k: q and k, or, SILU, what these are silu of.
 
-    d_turn [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
+    d_angles [2, BH, N, DK]: d_q's and d_k's parts of the angles' gradient, summed over a chunk's rows.
     LEARNED: their parts of the log-decays' gradient, d_decay [2, B, T, H]. That of a_t is the sum over all pairs of a
     row t or later with a row before t. Nothing is carried from chunk to chunk: pairs that enter a chunk, that leave it
     and that span it are summed from the states, those inside it are counted where they begin less where they end.
@@ -154,24 +154,24 @@ def turned_backward(
     kind = tl.program_id(0) % 3
     if kind == 0:
         key_gradient(
-            d_out, v, k, given_q, table, turn_high, turn_low, positions, states, states, d_q, d_turn, d_decay,
+            d_out, v, k, given_q, table, theta_high, theta_low, positions, states, states, d_q, d_angles, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, False, SILU, EXACT, FAST,
         )  # fmt: skip
     elif kind == 1:
         key_gradient(
-            v, d_out, q, given_k, table, turn_high, turn_low, positions, d_states, states, d_k, d_turn, d_decay,
+            v, d_out, q, given_k, table, theta_high, theta_low, positions, d_states, states, d_k, d_angles, d_decay,
             T, H, G, N, POSITION_STRIDE, chunk, bh, C, DK, DV, BK, STAGES, DECAY, LEARNED, True, SILU, EXACT, FAST,
         )  # fmt: skip
     else:
         value_rows(
-            k, q, d_out, table, turn_high, turn_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
+            k, q, d_out, table, theta_high, theta_low, positions, d_states, d_v, T, H, G, N, POSITION_STRIDE,
             chunk, bh, C, DK, DV, VALUE_BK, VALUE_STAGES, DECAY, True, EXACT, FAST,
         )  # fmt: skip
 
 
 @triton.jit
 def key_gradient(
-    a, b, c, own, table, turn_high, turn_low, positions, states, before, out, d_turn, d_decay,
+    a, b, c, own, table, theta_high, theta_low, positions, states, before, out, d_angles, d_decay,
     T, H, G, N, POSITION_STRIDE, chunk, bh,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, DECAY: tl.constexpr,
     LEARNED: tl.constexpr, REVERSE: tl.constexpr, SILU: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -201,7 +201,7 @@ def key_gradient(
         z = load_rows(c + inner, rows, inside, G * DK, first, BK)
         place = start + tl.arange(0, DV)[:, None] * WIDE + 2 * first + tl.arange(0, 2 * BK)[None, :]
         state = tl.load(states + place)
-        high, low = turns(turn_high, turn_low, shared * DK, first, BK)
+        high, low = load_theta(theta_high, theta_low, shared * DK, first, BK)
         result = product(x, state, EXACT)
         position, cos, sin = waves(tl.load(places, mask=inside, other=0), high, low, FAST)
         if DECAY:
@@ -211,15 +211,15 @@ def key_gradient(
         if SILU:
             primal, slope = silu(primal, FAST)
         if LEARNED:
-            turned = doubled(primal, cos, sin, EXACT)
-            crossing += tl.sum(turned * result, 1)
+            rotated = doubled(primal, cos, sin, EXACT)
+            crossing += tl.sum(rotated * result, 1)
             if REVERSE:
-                scores += product(turned, tl.trans(z), EXACT)
+                scores += product(rotated, tl.trans(z), EXACT)
                 through += tl.sum(state.to(tl.float32) * tl.load(before + place))
         result += product(weights, z, EXACT)
         upper, lower = halves(result)
         angles = primal * (lower * cos - upper * sin) * position
-        tl.store(d_turn + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
+        tl.store(d_angles + ((side * count + bh) * N + chunk) * DK + first + tl.arange(0, BK), tl.sum(angles, 0))
         gradient = upper * cos + lower * sin
         if SILU:
             gradient *= slope

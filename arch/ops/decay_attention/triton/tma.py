@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .attend_hopper import decay_plain_attend, decay_plain_sums
+from .attend_hopper import decay_attend_hopper, decay_sums_hopper
 
 _thread = threading.local()
 
@@ -32,30 +32,30 @@ def blocks(x: Tensor, rows: int, columns: int) -> TensorDescriptor:
                             [1, rows, columns])  # fmt: skip
 
 
-def bulk_sums(
+def tma_sums(
     x: Tensor, y: Tensor, table: Tensor, sums: Tensor, totals: Tensor, sizes: tuple[int, ...], tile: int,
     reverse: bool, constant: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`decay_plain_sums` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
+    """`decay_sums_hopper` of all segments but one. sizes: T, H, G, N, SEGMENTS, PER_SEGMENT."""
     rows, count = sums.shape[:2]
-    decay_plain_sums[(x.shape[3] // tile, count - 1, rows)](
+    decay_sums_hopper[(x.shape[3] // tile, count - 1, rows)](
         blocks(x, flags["C"], tile), blocks(y, flags["C"], y.shape[3]), table, sums, totals, *sizes, TILE=tile,
         CONSTANT=constant, REVERSE=reverse, num_warps=4, num_stages=4, **flags,
     )  # fmt: skip
 
 
-def bulk_attend(
+def tma_attend(
     a: Tensor, b: Tensor, c: Tensor, own: Tensor | None, table: Tensor, initial: Tensor | None,
     sums: tuple[Tensor, Tensor], states: Tensor | None, entering: Tensor | None, out: Tensor, final: Tensor | None,
     d_decay: Tensor | None, rows: int, sizes: tuple[int, ...], tile: int, reverse: bool, constant: bool,
     silu: bool, flags: dict[str, Any],
 ) -> None:  # fmt: skip
-    """`decay_plain_attend` of `rows` sequences times heads."""
+    """`decay_attend_hopper` of `rows` sequences times heads."""
     chunk, keys = flags["C"], own is not None
     if states is not None and own is not None:
         own = blocks(own, chunk, tile)
         states = TensorDescriptor.from_tensor(states.flatten(0, 1), [1, tile, a.shape[3]])
-    decay_plain_attend[(out.shape[3] // tile, sizes[4], rows)](
+    decay_attend_hopper[(out.shape[3] // tile, sizes[4], rows)](
         blocks(a, chunk, a.shape[3]), blocks(b, chunk, b.shape[3]), blocks(c, chunk, tile), own, table, initial, *sums,
         states, entering, blocks(out, chunk, tile), final, d_decay, *sizes, TILE=tile, KEYS=keys,
         CONSTANT=constant, REVERSE=reverse, START=initial is not None, FINAL=final is not None,

@@ -1,4 +1,4 @@
-"""Kernels around the sequence operations: norms, gated products, rotary turns, the loss over a vocabulary's logits.
+"""Kernels around the sequence operations: norms, gated products, rotary embedding, the loss over a vocabulary's logits.
 
 Each reads its tensors once and writes its results once, in fp32 between. Tensors are contiguous, in rows of D or V.
 """
@@ -122,10 +122,10 @@ def product_backward(d_out, a, b, d_a, d_b, N, BLOCK: tl.constexpr, GATE: tl.con
 
 
 @triton.jit
-def turn(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
+def rotate(x, out, cos, sin, N, PERIOD, R: tl.constexpr, H: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
          BACK: tl.constexpr):  # fmt: skip
-    """Rotary turns of x [N, H, 2 HALF] by the angles whose cos and sin [PERIOD, HALF] are: token n's row is n modulo
-    PERIOD. BACK: the other way round, which is the gradient."""
+    """Rotary embedding of x [N, H, 2 HALF] by the angles whose cos and sin [PERIOD, HALF] are: token n's row is n
+    modulo PERIOD. BACK: the other way round, which is the gradient."""
     tokens, columns = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, BLOCK)
     mask = (tokens[:, None] < N) & (columns[None, :] < HALF)
     angle = (tokens % PERIOD)[:, None].to(tl.int64) * HALF + columns[None, :]

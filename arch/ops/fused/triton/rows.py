@@ -1,5 +1,5 @@
 """Launches of row_kernels.py with their gradients. Plain autograd functions: compiled models do not come here, for the
-compiler fuses the plain forms itself, and a custom op's dispatch would cost more time of the host than the kernels."""
+compiler fuses plain PyTorch itself, and a custom op's dispatch would cost more time of the host than the kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...triton.launch import on_its_device
-from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, turn
+from .row_kernels import cross_entropy, norm_backward, norm_forward, product_backward, product_forward, rotate
 
 TILE = 4096  # numbers of a program
 BLOCK = 32_768  # logits a program reads at a time: with fewer, more rows than the L2 cache holds are under way
@@ -146,32 +146,32 @@ class HalvesProduct(torch.autograd.Function):
         return d_x, None
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
     x = x.contiguous()
     out, half = torch.empty_like(x), x.shape[-1] // 2
     block = triton.next_power_of_2(half)
     rows, tokens = max(1, TILE // 4 // block), x.shape[0] * x.shape[1]
-    turn[(triton.cdiv(tokens, rows),)](
+    rotate[(triton.cdiv(tokens, rows),)](
         x, out, cos, sin, tokens, cos.numel() // half, R=rows, H=x.shape[2], HALF=half, BLOCK=block, BACK=back
     )
     return out
 
 
-class Turn(torch.autograd.Function):
-    """x [B, T, H, p] turned by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
+class Rotate(torch.autograd.Function):
+    """x [B, T, H, p] rotated by cos, sin [T, p/2] or [B, T, p/2] in fp32, which have no gradients."""
 
     @staticmethod
     @on_its_device
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         cos, sin = cos.contiguous(), sin.contiguous()
         ctx.save_for_backward(cos, sin)
-        return _turned(x, cos, sin, False)
+        return _rotated(x, cos, sin, False)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
-        return _turned(grads[0], cos, sin, True), None, None
+        return _rotated(grads[0], cos, sin, True), None, None
 
 
 @on_its_device

@@ -73,7 +73,7 @@ def _by_halves(query, k, log_f, table, d_score, C: tl.constexpr, LEVELS: tl.cons
 
 @triton.jit
 def _tile(
-    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, chunk, NEAR: tl.constexpr, MIDDLE: tl.constexpr, C: tl.constexpr, DK: tl.constexpr,
     DV: tl.constexpr, BK: tl.constexpr, LEVELS: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr, PRODUCTS: tl.constexpr,
@@ -106,9 +106,9 @@ def _tile(
     if RESET:
         cut = tl.load(reset + token + rows[None, :], mask=inside, other=0) != 0
     if NEAR:
-        late = tl.load(links + number * 3 * DK + DK + columns)
+        late = tl.load(decays + number * 3 * DK + DK + columns)
     else:
-        through = tl.load(links + number * 3 * DK + 2 * DK + columns)
+        through = tl.load(decays + number * 3 * DK + 2 * DK + columns)
     logits = load_gates(gate, offsets, inside, LOGITS)
     # the gradient of the scores, a column a row of theirs. A row with itself has no decay, and no part in the gradient
     # of one; unrounded: strong decays leave little else
@@ -189,7 +189,7 @@ def _tile(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_backward(
-    q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
     d_bound, T, H, N, C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr,
     LEVELS: tl.constexpr, NEAR: tl.constexpr, MIDDLE: tl.constexpr, PER: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
@@ -209,19 +209,19 @@ def gated_backward(
     first = tl.program_id(2) * PER
     if NEAR or not MIDDLE:
         _tile(
-            q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key, d_gate,
+            q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q, d_key, d_gate,
             d_bound, T, H, N, first, NEAR, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET, EXACT, FAST,
             SILU, PRODUCTS and NEAR,
         )  # fmt: skip
     else:
         columns, chunks = tl.program_id(0) * BK + tl.arange(0, BK), first + tl.arange(0, PER)
-        through = links + tl.program_id(1).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
+        through = decays + tl.program_id(1).to(tl.int64) * N * 3 * DK + 2 * DK + columns[None, :]
         far = tl.load(through + chunks[:, None] * 3 * DK, mask=chunks[:, None] < N, other=0.0) < 0
         if tl.max(tl.max(far.to(tl.int32), 1), 0) != 0:
             for chunk in range(first, tl.minimum(first + PER, N)):
                 if tl.min(tl.min(tl.load(through + chunk * 3 * DK), 1), 0) < 0:
                     _tile(
-                        q, key, v, gate, bound, reset, table, queries, keys, links, d_out, states, d_states, d_q, d_key,
-                        d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY, RESET,
-                        EXACT, FAST, SILU, False,
+                        q, key, v, gate, bound, reset, table, queries, keys, decays, d_out, states, d_states, d_q,
+                        d_key, d_gate, d_bound, T, H, N, chunk, False, MIDDLE, C, DK, DV, BK, LEVELS, LOGITS, KEY,
+                        RESET, EXACT, FAST, SILU, False,
                     )  # fmt: skip

@@ -53,7 +53,7 @@ def outward(inner, outer, early, late, later, near):
 
 @triton.jit
 def far_operands(
-    q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
+    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr,
     RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr, SILU: tl.constexpr,
 ):  # fmt: skip
@@ -75,7 +75,7 @@ def far_operands(
             FAST, SILU,
         )  # fmt: skip
         early, late = half_sums(log_f, later, 0)
-        near = tl.load(links + (bh * N + chunk) * 3 * DK + 2 * DK + k0 + tl.arange(0, PART)) == 0
+        near = tl.load(decays + (bh * N + chunk) * 3 * DK + 2 * DK + k0 + tl.arange(0, PART)) == 0
         until, after = outward(
             row_sums(matrix(table, 4, C), log_f, EXACT), row_sums(matrix(table, 6, C), log_f, EXACT),
             early[None, :], late[None, :], later, near[None, :],

@@ -28,12 +28,12 @@ REACH = tl.constexpr(-80.0)  # a half chunk's sum of log2 f down to which a chan
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_operands(
-    q, key, gate, bound, reset, table, queries, keys, links, T, H, N,
+    q, key, gate, bound, reset, table, queries, keys, decays, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, MIDDLE: tl.constexpr,
     LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr, FAST: tl.constexpr,
     SILU: tl.constexpr, PRODUCTS: tl.constexpr,
 ):  # fmt: skip
-    """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and what links the
+    """q (with SILU its silu) and k with the decays from and to a reference, [B, T, H, DK], and the decays between
     references in log2, [BH, N, 3, DK]: from the chunk's start to q's, from k's to the chunk's end, from q's to k's.
     With PRODUCTS q comes into the layout of products' results by one, exact, and not through shared memory.
 
@@ -63,19 +63,19 @@ def gated_operands(
     log_f, k = gates_of(accumulated(logits, one, EXACT), lower, cut, LOGITS, RESET, FAST)
     if KEY:
         k = tl.load(key + offsets, mask=inside, other=0.0).to(tl.float32)
-    link = links + (bh * N + chunk) * 3 * DK + columns
+    decay = decays + (bh * N + chunk) * 3 * DK + columns
     if MIDDLE:
         early, late = half_sums(log_f, rows[None, :] >= C // 2, 1)
         near = tl.minimum(early, late) > REACH
-        tl.store(link, tl.where(near, early, 0.0))
-        tl.store(link + DK, tl.where(near, late, 0.0))
-        tl.store(link + 2 * DK, tl.where(near, 0.0, early + late))
+        tl.store(decay, tl.where(near, early, 0.0))
+        tl.store(decay + DK, tl.where(near, late, 0.0))
+        tl.store(decay + 2 * DK, tl.where(near, 0.0, early + late))
         until = time_sums(log_f, sums, EXACT)
         after = -until
     else:
-        tl.store(link, tl.zeros([BK], tl.float32))
-        tl.store(link + DK, tl.zeros([BK], tl.float32))
-        tl.store(link + 2 * DK, tl.sum(log_f, 1))
+        tl.store(decay, tl.zeros([BK], tl.float32))
+        tl.store(decay + DK, tl.zeros([BK], tl.float32))
+        tl.store(decay + 2 * DK, tl.sum(log_f, 1))
         until = time_sums(log_f, sums, EXACT)
         after = time_sums(log_f, transposed(table, 1, C), EXACT)
     query = product(query, one, EXACT) if PRODUCTS else query.to(tl.float32)
@@ -86,23 +86,23 @@ def gated_operands(
     tl.store(keys + offsets, y.to(keys.dtype.element_ty), mask=inside)
     if MIDDLE:  # noqa: SIM102 (this is known when it is compiled, the other is not)
         if tl.min(near.to(tl.int32), 0) == 0:
-            tl.debug_barrier()  # what follows reads the links and writes over operands of other threads
+            tl.debug_barrier()  # what follows reads these decays and writes over operands of other threads
             far_operands(
-                q, key, gate, bound, reset, table, queries, keys, links, T, H, N, C, DK, BK, PART, LOGITS, KEY, RESET,
+                q, key, gate, bound, reset, table, queries, keys, decays, T, H, N, C, DK, BK, PART, LOGITS, KEY, RESET,
                 EXACT, FAST, SILU,
             )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["T", "H", "N", "PER_SEGMENT"])
 def gated_states(
-    x, v, links, starts, states, final, totals, T, H, N, PER_SEGMENT,
+    x, v, decays, starts, states, final, totals, T, H, N, PER_SEGMENT,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     REVERSE: tl.constexpr, START: tl.constexpr, STORE: tl.constexpr, SEGMENTS: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
     """The state at q's reference of every chunk, and on: S <- diag(from q's to k's) S + k^T v, then to the next one's;
     for one segment of chunks and one [BK, BV] tile of the state.
 
-    x: the keys; links: as `gated_operands` gives them. STORE: the states to `states` [BH, N, DK, DV], and the last one
+    x: the keys; decays: as `gated_operands` gives them. STORE: the states to `states` [BH, N, DK, DV], and the last one
     to `final` [BH, DK, DV]; otherwise the segment's state to `final` [BH, SEGMENTS, DK, DV] and its sums of log2 of
     all factors to `totals` [BH, SEGMENTS, DK]. starts, with START: [BH, SEGMENTS, DK, DV], the states left by the
     segments before. REVERSE runs backwards in time with x = the queries and v = dO: the gradients of the states at k's
@@ -120,14 +120,14 @@ def gated_states(
         state = tl.zeros([BK, BV], tl.float32)
     first = segment * PER_SEGMENT
     last = tl.minimum(first + PER_SEGMENT, N)
-    # links are loaded a step ahead: the loop has nothing else to wait for
-    link = links + bh * N * 3 * DK + columns
+    # decays between chunks are loaded a step ahead: the loop has nothing else to wait for
+    decay = decays + bh * N * 3 * DK + columns
     now = last - 1 if REVERSE else first
     entry, exit = 0, DK
     if REVERSE:
         entry, exit = DK, 0
-    entering, leaving = tl.load(link + now * 3 * DK + entry), tl.load(link + now * 3 * DK + exit)
-    through = tl.load(link + now * 3 * DK + 2 * DK)
+    entering, leaving = tl.load(decay + now * 3 * DK + entry), tl.load(decay + now * 3 * DK + exit)
+    through = tl.load(decay + now * 3 * DK + 2 * DK)
     total = tl.zeros([BK], tl.float32)
     for step in range(0, last - first):
         chunk = last - 1 - step if REVERSE else first + step
@@ -135,7 +135,7 @@ def gated_states(
         token = batch * T + chunk * C
         enter, cross, leave = tl.exp2(entering), tl.exp2(through), tl.exp2(leaving)
         total += entering + through + leaving
-        next_one = link + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
+        next_one = decay + tl.maximum(chunk - 1 if REVERSE else tl.minimum(chunk + 1, N - 1), 0) * 3 * DK
         entering, leaving = tl.load(next_one + entry), tl.load(next_one + exit)
         through = tl.load(next_one + 2 * DK)
         operand = load_rows(x + (token * H + head) * DK, rows, inside, H * DK, k0, BK)
@@ -144,7 +144,7 @@ def gated_states(
         if STORE:
             tl.store(states + (bh * N + chunk) * DK * DV + block, state.to(states.dtype.element_ty))
         state = state * cross[:, None] + product(tl.trans(operand), values, EXACT)
-        state *= leave[:, None]  # by itself: both links in one factor could underflow
+        state *= leave[:, None]  # by itself: both decays in one factor could underflow
     if STORE:
         if segment == (0 if REVERSE else SEGMENTS - 1):
             tl.store(final + bh * DK * DV + block, state)
@@ -176,7 +176,7 @@ def carry(
 
 @triton.jit(do_not_specialize=["T", "H", "N"])
 def gated_output(
-    q, key, v, gate, bound, reset, table, queries, keys, links, states, out, scores, T, H, N,
+    q, key, v, gate, bound, reset, table, queries, keys, decays, states, out, scores, T, H, N,
     C: tl.constexpr, DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
     MIDDLE: tl.constexpr, LOGITS: tl.constexpr, KEY: tl.constexpr, RESET: tl.constexpr, EXACT: tl.constexpr,
     FAST: tl.constexpr, SILU: tl.constexpr,
@@ -204,7 +204,7 @@ def gated_output(
         x = load_rows(queries + first, rows, inside, H * DK, k0, BK)
         near = False
         if MIDDLE:
-            near = tl.min(tl.load(links + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
+            near = tl.min(tl.load(decays + number * 3 * DK + 2 * DK + k0 + tl.arange(0, BK)), 0) == 0
         if near:
             score += product(x, tl.trans(load_rows(keys + first, rows, inside, H * DK, k0, BK)), EXACT)
         else:

@@ -74,10 +74,10 @@ class _Call:
         self.grid = (self.rows, self.chunks)
 
     def states(
-        self, x: Tensor, v: Tensor, links: Tensor, initial: Tensor | None, reverse: bool
+        self, x: Tensor, v: Tensor, decays: Tensor, initial: Tensor | None, reverse: bool
     ) -> tuple[Tensor, Tensor]:
         return state_pass(
-            gated_states, (x, v, links), self.plain, self.config, initial, reverse, v,
+            gated_states, (x, v, decays), self.plain, self.config, initial, reverse, v,
             (self.rows, self.chunks, self.key_dim, self.value_dim), lambda length: (*self.sizes, length), v.dtype,
         )  # fmt: skip
 
@@ -88,7 +88,7 @@ def _forward(
     q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None, initial: Tensor | None,
     reset: Tensor | None, chunk: int, counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs and final state; then what the backward needs: q and k with their decays, what links the chunks'
+    """Outputs and final state; then what the backward needs: q and k with their decays, the decays between chunks'
     references, states and scores of every chunk."""
     q, v, gate = q.contiguous(), v.contiguous(), gate.contiguous()
     key = None if key is None else key.contiguous()
@@ -97,21 +97,21 @@ def _forward(
     call = _Call(q, key, v, bound, reset, chunk, silu)
     config, first = call.config, q if key is None else key
     queries, keys = torch.empty_like(q), torch.empty_like(q)
-    links = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
+    decays = q.new_empty(call.rows, call.chunks, 3, call.key_dim, dtype=torch.float32)
     gated_operands[(call.key_dim // config.operands_tile, *call.grid)](
-        q, first, gate, bound, call.reset, call.table, queries, keys, links, *call.sizes, **call.gates,
+        q, first, gate, bound, call.reset, call.table, queries, keys, decays, *call.sizes, **call.gates,
         BK=config.operands_tile, PART=min(32, config.operands_tile), PRODUCTS=call.own_instructions,
         num_warps=config.operands_warps, maxnreg=config.operands_registers, num_stages=1, **config.target,
     )  # fmt: skip
-    states, final = call.states(keys, v, links, initial, reverse=False)
+    states, final = call.states(keys, v, decays, initial, reverse=False)
     out, scores = torch.empty_like(v), v.new_empty(call.rows, call.chunks, chunk, chunk)
     gated_output[call.grid](
-        q, first, v, gate, bound, call.reset, call.table, queries, keys, links, states, out, scores, *call.sizes,
+        q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, states, out, scores, *call.sizes,
         **call.flags, BK=config.output_tile[0], PART=min(32, config.output_tile[0]), num_warps=config.output_warps,
         maxnreg=config.output_registers, num_stages=1, **config.target,
     )  # fmt: skip
     final = final.view(call.batch, call.heads, call.key_dim, call.value_dim)
-    return out, final, queries, keys, links, states, scores
+    return out, final, queries, keys, decays, states, scores
 
 
 @_forward.register_fake
@@ -134,7 +134,7 @@ def _(q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | No
 @on_its_device
 def _backward(
     d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor, bound: Tensor | None,
-    reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor, scores: Tensor, chunk: int,
+    reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor, scores: Tensor, chunk: int,
     counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, key (empty without), v, gate, bound (empty without) and the initial state."""
@@ -143,7 +143,7 @@ def _backward(
     key = None if key is None else key.contiguous()
     bound = None if bound is None else bound.contiguous()
     call = _Call(q, key, v, bound, reset, chunk, silu)
-    d_states, d_initial = call.states(queries, d_out, links, d_final, reverse=True)
+    d_states, d_initial = call.states(queries, d_out, decays, d_final, reverse=True)
     d_q, d_v, d_gate = torch.empty_like(q), torch.empty_like(v), torch.empty_like(gate)
     d_key = q.new_empty(0) if key is None else torch.empty_like(key)
     partial = q.new_empty(
@@ -158,7 +158,7 @@ def _backward(
     for near, per in ((True, 1), (False, 16)) if config.middle else ((False, 1),):
         tiles = (call.key_dim // config.backward_tile[0], call.rows, -(-call.chunks // per))
         gated_backward[tiles](
-            q, first, v, gate, bound, call.reset, call.table, queries, keys, links, d_out, states, d_states,
+            q, first, v, gate, bound, call.reset, call.table, queries, keys, decays, d_out, states, d_states,
             d_q, d_key, d_gate, partial, *call.sizes, **call.flags, BK=config.backward_tile[0], NEAR=near,
             PER=per, PRODUCTS=call.own_instructions and silu, num_warps=config.backward_warps,
             maxnreg=config.backward_registers, num_stages=1, **config.target,
@@ -169,7 +169,7 @@ def _backward(
 
 @_backward.register_fake
 def _(d_out: Tensor, d_final: Tensor | None, q: Tensor, key: Tensor | None, v: Tensor, gate: Tensor,
-      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, links: Tensor, states: Tensor,
+      bound: Tensor | None, reset: Tensor | None, queries: Tensor, keys: Tensor, decays: Tensor, states: Tensor,
       scores: Tensor, chunk: int, counted: int, silu: bool = False,
       ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     d_key = q.new_empty(0) if key is None else q.new_empty(q.shape)
@@ -213,7 +213,7 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 
 def _flops(q: torch.Size, v: torch.Size, counted: int) -> int:
-    """The chunk form's: scores by halves, scores v, q S and k^T v; a shorter last chunk is a power of two."""
+    """The chunk backend's: scores by halves, scores v, q S and k^T v; a shorter last chunk is a power of two."""
     total = 0
     for rows, count in ((counted, q[1] // counted), (q[1] % counted, 1)):
         if rows:
@@ -231,6 +231,6 @@ def _(q: Any, key: Any, v: Any, gate: Any, bound: Any, initial: Any, reset: Any,
 
 @register_flop_formula(torch.ops.arch.gated_attention_backward)
 def _(d_out: Any, d_final: Any, q: Any, key: Any, v: Any, gate: Any, bound: Any, reset: Any, queries: Any,
-      keys: Any, links: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
+      keys: Any, decays: Any, states: Any, scores: Any, chunk: int, counted: int, *args: Any,
       **kwargs: Any) -> int:  # fmt: skip
     return 2 * _flops(q, v, counted)

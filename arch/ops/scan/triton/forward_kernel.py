@@ -1,8 +1,8 @@
 # ruff: noqa: RUF005 (tuples are added: Triton does not know the star)
-"""The kernels of `scan`: one program a tile of channels and a sequence, W pieces of R rows at a time.
+"""The kernels of `scan`: one program a tile of channels and a sequence, W blocks of R rows at a time.
 
-A thread holds whole pieces of its channels, row by row in registers: the recurrence inside a piece crosses no threads.
-The pieces of a tile are joined by one associative scan over W, and the tiles follow one another. Numbers are re, im
+A thread holds whole blocks of its channels, row by row in registers: the recurrence inside a block crosses no threads.
+The blocks of a tile are joined by one associative scan over W, and the tiles follow one another. Numbers are re, im
 pairs with COMPLEX; a state is [parts, D], the gradients' recurrence runs backwards with conjugate factors.
 """
 
@@ -47,7 +47,7 @@ def both(x, PARTS: tl.constexpr):
 
 
 @triton.jit
-def turned(re, im, cos, sin, PARTS: tl.constexpr):
+def rotated(re, im, cos, sin, PARTS: tl.constexpr):
     """(re + i im) (cos + i sin); re as it is where numbers are real."""
     if PARTS == 2:
         return re * cos - im * sin, re * sin + im * cos
@@ -76,7 +76,7 @@ def _join_complex(ar1, ai1, hr1, hi1, br1, bi1, sr1, si1, ar2, ai2, hr2, hi2, br
 
 @triton.jit
 def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.constexpr):
-    """From the factors a and values h of W pieces [W, BD] and the state s before them: the state each piece starts
+    """From the factors a and values h of W blocks [W, BD] and the state s before them: the state each block starts
     from, and the one behind all of them in every row."""
     one, zero = tl.full(a_re.shape, 1.0, tl.float32), tl.zeros(a_re.shape, tl.float32)
     last = tl.arange(0, W)[:, None] == W - 1
@@ -84,10 +84,10 @@ def joined(a_re, a_im, h_re, h_im, s_re, s_im, PARTS: tl.constexpr, W: tl.conste
         a_re, a_im, h_re, h_im, b_re, b_im, z_re, z_im = tl.associative_scan(
             (a_re, a_im, h_re, h_im, one, zero, zero, zero), 0, _join_complex
         )
-        end_re, end_im = turned(s_re, s_im, a_re, a_im, PARTS)
+        end_re, end_im = rotated(s_re, s_im, a_re, a_im, PARTS)
         end_re = tl.sum(tl.where(last, end_re + h_re, 0.0), 0)[None, :] + zero
         end_im = tl.sum(tl.where(last, end_im + h_im, 0.0), 0)[None, :] + zero
-        s_re, s_im = turned(s_re, s_im, b_re, b_im, PARTS)
+        s_re, s_im = rotated(s_re, s_im, b_re, b_im, PARTS)
         return s_re + z_re, s_im + z_im, end_re, end_im
     else:
         a_re, h_re, b_re, z_re = tl.associative_scan((a_re, h_re, one, zero), 0, _join_real)
@@ -112,13 +112,13 @@ def gate_of(x, lower, LOGITS: tl.constexpr, FAST: tl.constexpr):
 @triton.jit
 def angle_of(theta, FAST: tl.constexpr):
     """cos and sin of angles in radians."""
-    turn = theta.to(tl.float32) * (1.0 / TWO_PI)
-    turn = turn - tl.floor(turn + 0.5)
-    return cos_sin(turn * TWO_PI, FAST)
+    rotation = theta.to(tl.float32) * (1.0 / TWO_PI)
+    rotation = rotation - tl.floor(rotation + 0.5)
+    return cos_sin(rotation * TWO_PI, FAST)
 
 
 @triton.jit
-def constant_turn(cos, sin, columns, inside, R: tl.constexpr):
+def constant_rotation(cos, sin, columns, inside, R: tl.constexpr):
     """cos and sin of a constant angle and of R times that angle, R a power of two."""
     one = tl.load(cos + columns, mask=inside, other=1.0), tl.load(sin + columns, mask=inside, other=0.0)
     re, im = one
@@ -131,11 +131,11 @@ def constant_turn(cos, sin, columns, inside, R: tl.constexpr):
 @triton.jit
 def load_tile(
     gate, x, grad, theta, reset, first, row, channel, T,
-    D: tl.constexpr, R: tl.constexpr, PARTS: tl.constexpr, TURN: tl.constexpr, RESET: tl.constexpr, GRAD: tl.constexpr,
-    EVEN: tl.constexpr,
+    D: tl.constexpr, R: tl.constexpr, PARTS: tl.constexpr, ROTATE: tl.constexpr, RESET: tl.constexpr,
+    GRAD: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """The rows of a tile, a tuple a tensor: gates, inputs, gradients (GRAD), angles (TURN 2), resets (RESET); what is
-    not there is the gates again. first: the sequence's first row, row [W, 1]: of each piece in the sequence."""
+    """The rows of a tile, a tuple a tensor: gates, inputs, gradients (GRAD), angles (ROTATE 2), resets (RESET); what is
+    not there is the gates again. first: the sequence's first row, row [W, 1]: of each block in the sequence."""
     offsets, wide = first * D + row * D + channel, parts_of(channel, PARTS)
     wide_offsets = PARTS * (first * D + row * D) + wide
     gates = rows_of(gate, offsets, row, channel, T, R, D, EVEN)
@@ -143,7 +143,7 @@ def load_tile(
     grads, angles, resets = gates, gates, gates
     if GRAD:
         grads = rows_of(grad, wide_offsets, row, wide, T, R, PARTS * D, EVEN)
-    if TURN == 2:
+    if ROTATE == 2:
         angles = rows_of(theta, offsets, row, channel, T, R, D, EVEN)
     if RESET:
         resets = ()
@@ -170,25 +170,25 @@ def store_row(
 @triton.jit(do_not_specialize=["T", "N"])
 def scan_forward(
     gate, bound, x, theta, cos, sin, reset, initial, out, starts, final, T, N,
-    D: tl.constexpr, BD: tl.constexpr, W: tl.constexpr, R: tl.constexpr, PARTS: tl.constexpr, TURN: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, W: tl.constexpr, R: tl.constexpr, PARTS: tl.constexpr, ROTATE: tl.constexpr,
     LOGITS: tl.constexpr, RESET: tl.constexpr, START: tl.constexpr, EVEN: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """h of N tiles of W R rows to `out`; the states before every piece to `starts` [B, N W, parts, D], fp32, and the
+    """h of N tiles of W R rows to `out`; the states before every block to `starts` [B, N W, parts, D], fp32, and the
     last one to `final` [B, parts, D].
 
-    gate: logits with LOGITS (bound [D]; inputs are (1 - lam) x), else log lam. TURN: 0 real, 1 constant angles (cos,
+    gate: logits with LOGITS (bound [D]; inputs are (1 - lam) x), else log lam. ROTATE: 0 real, 1 constant angles (cos,
     sin [D]), 2 angles theta [B, T, D].
     """
     batch = tl.program_id(1).to(tl.int64)
-    piece = tl.arange(0, W)[:, None]
+    block = tl.arange(0, W)[:, None]
     channel = tl.program_id(0) * BD + tl.arange(0, BD)[None, :]
     wide, known = parts_of(channel, PARTS), channel < D
     lower = tl.zeros([1, BD], tl.float32)
     if LOGITS:
         lower = tl.load(bound + channel, mask=known, other=0.0)
     c, s, c_all, s_all = lower, lower, lower, lower
-    if TURN == 1:
-        c, s, c_all, s_all = constant_turn(cos, sin, channel, known, R)
+    if ROTATE == 1:
+        c, s, c_all, s_all = constant_rotation(cos, sin, channel, known, R)
     zero = tl.zeros([W, BD], tl.float32)
     state_re, state_im, end_re, end_im = zero, zero, zero, zero
     if START:
@@ -197,16 +197,16 @@ def scan_forward(
             state_im += tl.load(initial + (batch * PARTS + 1) * D + channel, mask=known, other=0.0)
     first = batch * T
     tile = load_tile(
-        gate, x, x, theta, reset, first, piece * R, channel, T, D, R, PARTS, TURN, RESET, False, EVEN
+        gate, x, x, theta, reset, first, block * R, channel, T, D, R, PARTS, ROTATE, RESET, False, EVEN
     )  # fmt: skip
     for n in range(N):
-        row = (n * W + piece) * R
-        following = (tl.minimum(n + 1, N - 1) * W + piece) * R
+        row = (n * W + block) * R
+        following = (tl.minimum(n + 1, N - 1) * W + block) * R
         ahead = load_tile(
-            gate, x, x, theta, reset, first, following, channel, T, D, R, PARTS, TURN, RESET, False, EVEN
+            gate, x, x, theta, reset, first, following, channel, T, D, R, PARTS, ROTATE, RESET, False, EVEN
         )  # fmt: skip
         gates, inputs, _, angles, resets = tile
-        factors, updates, turns = (), (), ()
+        factors, updates, rotations = (), (), ()
         whole, angle, h_re, h_im = zero + 1.0, zero, zero, zero
         for r in tl.static_range(R):
             lam, _, opening = gate_of(gates[r], lower, LOGITS, FAST)
@@ -215,34 +215,34 @@ def scan_forward(
                 u_re, u_im = opening * u_re, opening * u_im
             if RESET:
                 lam = tl.where(resets[r], 0.0, lam)
-            turn = (c, s)
-            if TURN == 2:
-                turn = angle_of(angles[r], FAST)
+            rotation = (c, s)
+            if ROTATE == 2:
+                rotation = angle_of(angles[r], FAST)
                 angle += angles[r].to(tl.float32)
-            h_re, h_im = turned(h_re, h_im, turn[0], turn[1], PARTS)
+            h_re, h_im = rotated(h_re, h_im, rotation[0], rotation[1], PARTS)
             h_re, h_im = lam * h_re + u_re, lam * h_im + u_im
             whole *= lam
-            factors, updates, turns = factors + (lam,), updates + ((u_re, u_im),), turns + (turn,)
-        turn = (c_all, s_all)
-        if TURN == 2:
-            turn = angle_of(angle, FAST)
+            factors, updates, rotations = factors + (lam,), updates + ((u_re, u_im),), rotations + (rotation,)
+        rotation = (c_all, s_all)
+        if ROTATE == 2:
+            rotation = angle_of(angle, FAST)
         re, im, state_re, state_im = joined(
-            whole * turn[0] if PARTS == 2 else whole, whole * turn[1], h_re, h_im, state_re, state_im, PARTS, W
+            whole * rotation[0] if PARTS == 2 else whole, whole * rotation[1], h_re, h_im, state_re, state_im, PARTS, W
         )  # fmt: skip
         place = PARTS * D * (first + row) + wide
-        store = ((batch * N * W + n * W + piece) * PARTS) * D + channel
-        tl.store(starts + store, re, mask=known & (piece >= 0))
+        store = ((batch * N * W + n * W + block) * PARTS) * D + channel
+        tl.store(starts + store, re, mask=known & (block >= 0))
         if PARTS == 2:
-            tl.store(starts + store + D, im, mask=known & (piece >= 0))
+            tl.store(starts + store + D, im, mask=known & (block >= 0))
         for r in tl.static_range(R):
-            re, im = turned(re, im, turns[r][0], turns[r][1], PARTS)
+            re, im = rotated(re, im, rotations[r][0], rotations[r][1], PARTS)
             re, im = factors[r] * re + updates[r][0], factors[r] * im + updates[r][1]
             store_row(out, re, im, place, row, wide, r, T, D, PARTS, EVEN)
             if not EVEN:
                 end_re, end_im = tl.where(row + r == T - 1, re, end_re), tl.where(row + r == T - 1, im, end_im)
         tile = ahead
     if EVEN:
-        end_re, end_im = tl.where(piece == 0, state_re, 0.0), tl.where(piece == 0, state_im, 0.0)
+        end_re, end_im = tl.where(block == 0, state_re, 0.0), tl.where(block == 0, state_im, 0.0)
     tl.store(final + batch * PARTS * D + channel, tl.sum(end_re, 0)[None, :], mask=known)
     if PARTS == 2:
         tl.store(final + (batch * PARTS + 1) * D + channel, tl.sum(end_im, 0)[None, :], mask=known)

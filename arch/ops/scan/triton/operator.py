@@ -33,18 +33,18 @@ class _Call:
         self.batch, self.length, self.width = gate.shape
         self.parts = 1 if theta is None else 2
         self.tiles = scan_config(self.batch, self.width, self.parts)
-        pieces = self.tiles.pieces[direction]
-        rows = pieces * self.tiles.rows
+        blocks = self.tiles.blocks[direction]
+        rows = blocks * self.tiles.rows
         self.count = -(-self.length // rows)
-        self.turn = 0 if theta is None else 1 if theta.dim() == 1 else 2
+        self.rotate = 0 if theta is None else 1 if theta.dim() == 1 else 2
         cos = sin = None
-        if theta is not None and self.turn == 1:
+        if theta is not None and self.rotate == 1:
             cos, sin = theta.double().cos().float(), theta.double().sin().float()
-        self.angles = (theta if self.turn == 2 else None, cos, sin)
+        self.angles = (theta if self.rotate == 2 else None, cos, sin)
         self.reset = None if reset is None else reset.contiguous().view(torch.int8)
         channels = self.tiles.channels
         self.flags = dict(
-            D=self.width, BD=channels, W=pieces, R=self.tiles.rows, PARTS=self.parts, TURN=self.turn,
+            D=self.width, BD=channels, W=blocks, R=self.tiles.rows, PARTS=self.parts, ROTATE=self.rotate,
             LOGITS=bound is not None, RESET=reset is not None,
             EVEN=self.length % rows == 0 and self.width % channels == 0, FAST=not interpreted(),
             num_warps=self.tiles.warps(direction), num_stages=1,
@@ -54,8 +54,8 @@ class _Call:
 
 def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, ...]:
     size = scan_config(batch, width, parts)
-    pieces = size.pieces[0]
-    return batch, -(-length // (pieces * size.rows)) * pieces, parts, width
+    blocks = size.blocks[0]
+    return batch, -(-length // (blocks * size.rows)) * blocks, parts, width
 
 
 @torch.library.custom_op("arch::scan", mutates_args=())
@@ -63,7 +63,7 @@ def _starts(batch: int, length: int, width: int, parts: int) -> tuple[int, ...]:
 def _forward(
     gate: Tensor, bound: Tensor | None, x: Tensor, theta: Tensor | None, initial: Tensor | None, reset: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h, the final state, and the states before every piece."""
+    """h, the final state, and the states before every block."""
     gate, x = gate.contiguous(), x.contiguous()
     bound, theta, initial = (None if y is None else y.contiguous() for y in (bound, theta, initial))
     call = _Call(gate, bound, x, theta, reset, 0)
@@ -101,15 +101,15 @@ def _backward(
     call = _Call(gate, bound, x, theta, reset, 1)
     d_gate, d_x = torch.empty_like(gate), torch.empty_like(x)
     d_initial = x.new_empty(call.batch, call.parts, call.width, dtype=torch.float32)
-    d_bound, d_turn = (
-        d_initial.new_empty(call.batch, call.width if there else 0) for there in (bound is not None, call.turn == 1)
+    d_bound, d_angles = (
+        d_initial.new_empty(call.batch, call.width if there else 0) for there in (bound is not None, call.rotate == 1)
     )
-    d_theta = torch.empty_like(theta) if theta is not None and call.turn == 2 else d_turn
+    d_theta = torch.empty_like(theta) if theta is not None and call.rotate == 2 else d_angles
     scan_backward[call.grid](
-        gate, bound, x, *call.angles, call.reset, starts, d_out, d_final, d_gate, d_x, d_theta, d_bound, d_turn,
+        gate, bound, x, *call.angles, call.reset, starts, d_out, d_final, d_gate, d_x, d_theta, d_bound, d_angles,
         d_initial, call.length, call.count, starts.shape[1], FINAL=d_final is not None, **call.flags,
     )  # fmt: skip
-    return d_gate, d_bound.sum(0), d_x, d_theta if call.turn == 2 else d_turn.sum(0), d_initial
+    return d_gate, d_bound.sum(0), d_x, d_theta if call.rotate == 2 else d_angles.sum(0), d_initial
 
 
 @_backward.register_fake
@@ -152,5 +152,5 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 @register_flop_formula([torch.ops.arch.scan, torch.ops.arch.scan_backward])
 def _(*args: Any, **kwargs: Any) -> int:
-    """No matrix product, in the chunk form neither."""
+    """No matrix product, in the chunk backend neither."""
     return 0

@@ -120,8 +120,8 @@ _forward.register_autograd(_gradients, setup_context=_save)
 
 
 def _flops(x: torch.Size, states: int, counted: int) -> int:
-    """One product of [rows, N] and [N, D] a chunk in the chunk form, token by token: C_t . h_t. A shorter last chunk is
-    a power of two there."""
+    """One product of [rows, N] and [N, D] a chunk in the chunk backend, token by token: C_t . h_t. A shorter last chunk
+    is a power of two there."""
     length = x[1]
     whole, rest = length // counted * counted, length % counted
     rows = whole + (1 << (rest - 1).bit_length() if rest else 0)

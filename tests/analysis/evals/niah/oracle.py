@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 
 from analysis.evals.task import Loaded
+from arch.model.cache import DecodeCache
 from arch.model.lm import Output, build_model
-from arch.model.state import DecodeState
 from arch.presets import preset
 from data.tokenizer import Tokenizer, get_tokenizer
 
@@ -22,21 +22,21 @@ ASKED = re.compile(r"What is the magic number of the (\w+)\?\nAnswer:$")
 class Reader:
     """Remembers every byte and, once asked, spells what `answer(text so far)` gives, then a line's end.
 
-    Its state is a DecodeState that holds the tokens themselves.
+    Its cache is a DecodeCache that holds the tokens themselves.
     """
 
     def __init__(self, config, tokenizer, answer):
         self.model_config, self.tokenizer, self.answer = config, tokenizer, answer
         self.n_tokens = 0
 
-    def __call__(self, ids, state=None, keep_state=True, logits_to_keep=1, attention_mask=None, form=None):
+    def __call__(self, ids, cache=None, use_cache=True, logits_to_keep=1, attention_mask=None, backend=None):
         self.n_tokens += ids.numel()
-        read = ids if state is None else torch.cat([state.layers[0]["tokens"], ids], 1)
+        read = ids if cache is None else torch.cat([cache.layers[0]["tokens"], ids], 1)
         logits = torch.zeros(len(ids), 1, self.model_config.vocab_size)
         for row, tokens in enumerate(read.tolist()):
             logits[row, 0, self._next(tokens)] = 1.0
         seen = torch.full((len(ids),), read.shape[1])
-        return Output(logits, state=DecodeState(self.model_config, seen, [{"tokens": read}], {}, read.shape[1]))
+        return Output(logits, cache=DecodeCache(self.model_config, seen, [{"tokens": read}], {}, read.shape[1]))
 
     def _next(self, tokens):
         read = self.tokenizer.decode_bytes(tokens)

@@ -130,7 +130,7 @@ def test_shared_reading_is_reading_each_prompt_whole(arch, place):
         state = read_up_to_question(model, prompts, column.cells)
         for row, cell in enumerate(column.cells):
             ids = torch.from_numpy(prompts.ids(cell)[: -len(cell.question_ids)])[None]
-            expected = model.model(ids, keep_state=True).state
+            expected = model.model(ids, use_cache=True).cache
             for found, wanted in zip(state.tensors(), expected.tensors(), strict=True):
                 torch.testing.assert_close(found[row : row + 1], wanted, rtol=1e-8, atol=1e-9)
 

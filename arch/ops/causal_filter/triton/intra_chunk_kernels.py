@@ -36,7 +36,7 @@ def chunk_ranks(rank, first, start, T, C: tl.constexpr, RESET: tl.constexpr, REV
 
 
 @triton.jit(do_not_specialize=["T"])
-def filter_near(
+def filter_intra_chunk(
     x, rank, kernel, out, T, D: tl.constexpr, BD: tl.constexpr, W: tl.constexpr, C: tl.constexpr, RESET: tl.constexpr,
     REVERSE: tl.constexpr,
 ):  # fmt: skip
