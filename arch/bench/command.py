@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
         from .whole_model import main as whole_steps
 
         return whole_steps(arguments)
-    parser = Parser("python -m arch.bench", __doc__)
+    parser = Parser("python -m arch.bench", __doc__, renamed={"--forms": "--backends", "--form": "--backends"})
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument(
         "--backends", default=",".join(BACKENDS), help="backends, comma-separated: " + ", ".join(BACKENDS)
@@ -108,7 +108,8 @@ def _plot(options: Any) -> None:
         raise InputError("--rows draws rows measured before: name the picture with --plot FILE")
     try:
         with open(options.rows) as file:
-            rows = [row for row in json.load(file) if "both_ms" in row]
+            # files of earlier versions say form
+            rows = [{"backend": row.get("form"), **row} for row in json.load(file) if "both_ms" in row]
         floors = [row["floor_both_ms"] for row in rows]
     except OSError as error:
         raise InputError(f"--rows {options.rows}: {error.strerror}; give a file that --json wrote") from None

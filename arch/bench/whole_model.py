@@ -153,7 +153,7 @@ def profile(training: Training, rows: int) -> list[dict[str, Any]]:
 
 
 def parser() -> Parser:
-    found = Parser("python -m arch.bench", __doc__)
+    found = Parser("python -m arch.bench", __doc__, renamed={"--form": "--backend"})
     found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
     found.add_argument("--size", default="410m")
     found.add_argument("--batch", type=int, default=4)
