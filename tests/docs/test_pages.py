@@ -49,19 +49,27 @@ def test_generated_parts_are_those_of_today(path):
     assert committed == today, f"docs/{path.name} is out of date; `{REFRESH}` writes it anew. Changed: {changed[:4]}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
-    broken = []
+def broken_links(path):
     for found in LINK.finditer(prose(path)):
         name, _, anchor = found["target"].partition("#")
         if "://" in name or name.startswith("mailto:"):
             continue
         target = path if not name else (path.parent / name).resolve()
-        if not target.exists() or not target.is_relative_to(ROOT):
-            broken.append(f"{found['target']}: no such file")
+        if not target.exists() or not target.is_relative_to(path.parent if not name else ROOT):
+            yield f"{found['target']}: no such file"
         elif anchor and anchor not in anchors(target):
-            broken.append(f"{found['target']}: no such heading")
-    assert not broken
+            yield f"{found['target']}: no such heading"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    assert not list(broken_links(path))
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A page, `so` named\n[a](#a-page-so-named) [b](#elsewhere) [c](none.md) [d](https://a.example)\n")
+    assert list(broken_links(page)) == ["#elsewhere: no such heading", "none.md: no such file"]
 
 
 def test_pages_that_are_named_exist():
@@ -110,18 +118,36 @@ def commands_of(path):
             yield shlex.split(found[1].partition("  #")[0].partition(" > ")[0].partition(" | ")[0])
 
 
-@pytest.mark.parametrize("path", [path for path in PAGES if list(commands_of(path))], ids=lambda path: path.name)
-def test_commands_in_pages_are_those_there_are(path):
+def wrong_commands(path):
     apps = {"scaling": get_command(scaling_app), "flops": get_command(flops_app)}
-    wrong = []
     for words in commands_of(path):
         command, rest = apps[words[0]], words[1:]
         while hasattr(command, "commands") and not rest[0].startswith("-"):
             known = command.commands.get(rest[0]) or command.commands.get("study")  # `scaling eval STUDY`
             if known is None:
-                wrong.append(f"{' '.join(words)}: no such command")
+                yield f"{' '.join(words)}: no such command"
                 break
             command, rest = known, rest[1:] if rest[0] in command.commands else rest
         options = {option for parameter in command.params for option in parameter.opts} | {"--help", "-h"}
-        wrong += [f"{' '.join(words)}: {word}" for word in rest if word.startswith("--") and word not in options]
-    assert not wrong
+        yield from (f"{' '.join(words)}: {word}" for word in rest if word.startswith("--") and word not in options)
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if list(commands_of(path))], ids=lambda path: path.name)
+def test_commands_in_pages_are_those_there_are(path):
+    assert not list(wrong_commands(path))
+
+
+def test_a_wrong_command_is_seen(tmp_path):
+    page = tmp_path / "page.md"
+    lines = [
+        "scaling plan a.yaml --only x  # as --b",
+        "scaling rum a",
+        "flops count --archs a",
+        "scaling eval a --tsks b",
+    ]
+    page.write_text("".join(f"    {line}\n" for line in lines))
+    assert list(wrong_commands(page)) == [
+        "scaling rum a: no such command",
+        "flops count --archs a: --archs",
+        "scaling eval a --tsks b: --tsks",
+    ]
