@@ -1,4 +1,4 @@
-"""What a bigram model, counted on the training split, tells of a study: a reference loss, and how hard each batch is.
+"""A bigram model counted on the training split gives a study a reference loss, and the difficulty of each batch.
 
 The reference is its loss on the very windows that the checkpoints are scored on. The difficulty of a training batch is
 its loss on that batch, less its mean over the training split. A run's loss at a step is noisy because a step sees a few

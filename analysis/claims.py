@@ -1,4 +1,4 @@
-"""Who works on what: claim files beside the results, so that workers on any number of nodes share a matrix.
+"""Claim files beside the results say which worker is working on what, so that any number of nodes share a matrix.
 
 A claim is <task>.claim-G, made whole or not at all (by link, which fails where there is one), removed with the result.
 It names host, process and the process' start; a thread of the owner writes it anew every few seconds. A claim whose
@@ -34,7 +34,7 @@ class Claim:
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def say(self, share: float, text: str) -> None:
-        """How far the work is; goes out with the next heartbeat."""
+        """How far the work is; written with the next heartbeat."""
         self._said = (share, text)
 
     def __enter__(self) -> Claim:
@@ -82,7 +82,7 @@ def take(directory: Path, task: str) -> Claim | None:
 
 
 def progress_of(directory: Path, task: str) -> dict[str, Any] | None:
-    """share (0..1) and text of the living claim on `task`, None where nobody works on it."""
+    """share (0..1) and text of the living claim on `task`, None where no worker has one."""
     held = _newest(directory, task)
     if held is None or not is_alive(held[1]):
         return None
@@ -90,7 +90,7 @@ def progress_of(directory: Path, task: str) -> dict[str, Any] | None:
 
 
 def clear(directory: Path) -> None:
-    """Remove what the dead left below `directory`, as one killed between storing its result and letting go."""
+    """Remove the claims of dead workers below `directory`: one may be killed after it stored its result."""
     for task in {path.name.rpartition(".claim-")[0] for path in directory.glob("*.claim-*")}:
         claim = take(directory, task)
         if claim is not None:

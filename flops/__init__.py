@@ -10,7 +10,7 @@ from .conventions import (
     hardware_flops_per_token,
     train_flops_per_token,
 )
-from .memory import artifact_bytes, state_bytes, training_memory
+from .memory import checkpoint_bytes, state_bytes, training_memory
 from .mixers import Entry
 from .params import ParamCount, count_params
 from .registry import register
@@ -20,8 +20,8 @@ __all__ = [
     "CONVENTIONS",
     "Entry",
     "ParamCount",
-    "artifact_bytes",
     "by_module",
+    "checkpoint_bytes",
     "conventions_of",
     "cost_table",
     "count_params",

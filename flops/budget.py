@@ -1,4 +1,4 @@
-"""What a training budget buys by a scaling law, and how far the law can be believed there. Imports no torch."""
+"""What a training budget buys by a scaling law, and how far the law can be trusted there. Imports no torch."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def refuse_far(laws: Laws, c: float, rows: Sequence[dict[str, Any]]) -> None:
         cases = [f"{row['arch']} {row['c_min']:.3g} to {row['c_max']:.3g}" for row in far]
         raise InputError(
             f"--compute {c:.4g} FLOP lies more than {MOST_BEYOND:.0f} times outside of what {laws.source} was fitted "
-            f"to ({', '.join(cases)}): measure nearer to it, or give --extrapolate to see what the laws would say"
+            f"to ({', '.join(cases)}): train larger runs, or give --extrapolate to see what the laws would say"
         )
 
 
 def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Why not to believe `rows`, a line a reason."""
+    """Reasons not to trust `rows`, one a line."""
     found = []
     broken = [row for row in rows if row["identity_error"] is not None and abs(row["identity_error"]) > TOLERANCE]
     if broken:
@@ -93,20 +93,21 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
             for row in broken
         ]
         found.append(
-            f"the law's exponents break the compute identity, so N_opt and D_opt spend another C: {', '.join(cases)}"
+            f"the exponents of the law break the compute identity, so N_opt and D_opt do not spend this C: "
+            f"{', '.join(cases)}"
         )
     outside = [f"{row['arch']} ({row['c_min']:.3g} to {row['c_max']:.3g})" for row in rows if row["in_range"] is False]
     if outside:
         found.append(
             f"C is outside of the fitted range in FLOP, the laws are extrapolated: {', '.join(outside)}; no interval "
-            f"of a fit covers that"
+            f"of a fit covers the error of this"
         )
     curved = [row for row in rows if row["loss_misses"]]
     if curved:
         missed = ", ".join(_missed(row) for row in curved)
         found.append(
-            f"a pure power law does not describe L(C) of {missed}: its loss is off inside of the fitted range too, and "
-            f"by more outside"
+            f"a pure power law does not describe L(C) of {missed}: its loss is wrong inside of the fitted range too, "
+            f"and more so outside"
         )
     long = []
     for row in rows:
@@ -114,7 +115,7 @@ def warnings(laws: Laws, rows: Sequence[dict[str, Any]]) -> list[str]:
         if row["in_range"] and most and row["d_opt"] and row["d_opt"] > most:
             long.append(f"{row['arch']} ({row['d_opt']:.3g} of {most:.3g})")
     if long:
-        found.append(f"D_opt is more tokens than any run behind the law saw: {', '.join(long)}")
+        found.append(f"D_opt is more tokens than any run that the law was fitted to: {', '.join(long)}")
     for row in rows:
         for part, reason in laws.archs[row["arch"]].reasons.items():
             found.append(f"{row['arch']}: {part} is not identified: {reason}")

@@ -49,20 +49,22 @@ def budgets(laws: Laws, c: float, rows: Sequence[dict[str, Any]], told: Sequence
     grown = [f"{row['arch']} N^{row['cost_growth']:.2f}" for row in rows if round(row["cost_growth"] or 1.0, 2) != 1]
     if grown:
         notes.append(
-            f"a + b need not be 1 nor 6ND/C: a token's cost in this convention grows as {', '.join(grown)} over the "
-            "sizes fitted, and a law is consistent where a p + b = 1."
+            f"In this convention the cost of a token grows as {', '.join(grown)} over the fitted sizes. So neither "
+            "a + b nor 6ND/C need be 1; a law is consistent where a p + b = 1."
         )
     if any(row[f"{part}_interval"] for row in rows for part in PARTS):
-        notes.append("Intervals are over seed noise alone: text, learning rates and the law's form are taken as given.")
+        notes.append(
+            "Intervals cover seed noise alone. Text, learning rates and the form of the law are taken as given."
+        )
     most = max((max(row["beyond"] or 1.0, row["loss_beyond"] or 1.0) for row in rows), default=1.0)
     if most > 1:
         notes.append(
-            "~: extrapolated beyond the compute that was fitted. No interval of a fit covers the error of that."
+            "~: extrapolated beyond the compute that was fitted; no interval of a fit covers the error of this."
         )
     if any(row["loss_misses"] for row in rows):
-        notes.append("?: the law misses the points that it was fitted to by more than noise, inside the range too.")
+        notes.append("?: the law misses the points that it was fitted to by more than noise, also inside its range.")
     if most > FAR:
-        notes.append(f"(~): more than {FAR:.0f} times beyond: a guess.")
+        notes.append(f"(~): more than {FAR:.0f} times beyond the fitted compute: a guess.")
     data = {
         "compute_flops": c,
         "compute_pf_days": c / PF_DAY,

@@ -56,17 +56,17 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Any field of the 
 @app.command()
 def table(
     as_printed: Annotated[
-        bool, typer.Option("--as-printed", help="The printed cells beside ours, with notes.")
+        bool, typer.Option("--as-printed", help="The printed cells beside our counts, with notes.")
     ] = False,
     norms: Annotated[
         str,
         typer.Option(
-            help="Norms in the parameter count. paper: those that reproduce the print (norm=layer in LLaMA and cos2). "
-            "preset: those of this package's presets."
+            help="Norms in the parameter count. paper: those that reproduce the printed counts (norm=layer in LLaMA "
+            "and cos2). preset: those of this package's presets."
         ),
     ] = "paper",
     convention: Annotated[
-        list[str] | None, typer.Option(help="PFLOP under this convention too; repeatable; all: under every one.")
+        list[str] | None, typer.Option(help="Add PFLOP under this convention; repeatable; all: every one.")
     ] = None,
     plugins: Plugins = None,
     form: Form = "table",
@@ -79,7 +79,9 @@ def table(
     load_plugins(plugins or [])
     form = format_of(form, as_json)
     if as_printed and convention:
-        raise InputError("--as-printed compares with the print, which has one convention: leave --convention out")
+        raise InputError(
+            "--as-printed compares with the printed table, which has one convention: leave --convention out"
+        )
     names = conventions_named(convention or [])
     emit(*(views.compared_table(norms) if as_printed else views.printed_table(norms, names)), form)
 
@@ -94,11 +96,18 @@ def count(
     ffn: Ffn = None,
     vocab: Vocab = None,
     context: Context = None,
-    batch_tokens: Annotated[Text, typer.Option(help="Also the FLOP of a step of so many tokens.")] = None,
-    convention: Annotated[list[str] | None, typer.Option(help="One of them; repeatable; default: all.")] = None,
-    by: Annotated[Text, typer.Option(help="module: every module and operation, a named line each.")] = None,
+    batch_tokens: Annotated[
+        Text, typer.Option(help="Also print the FLOP of an optimizer step of so many tokens.")
+    ] = None,
+    convention: Annotated[
+        list[str] | None, typer.Option(help="Only this convention; repeatable; default: all.")
+    ] = None,
+    by: Annotated[Text, typer.Option(help="module: a line for every module and operation.")] = None,
     recompute: Annotated[
-        str, typer.Option(help="none, or layers: also what hardware computes where activations are computed again.")
+        str,
+        typer.Option(
+            help="none, or layers: also the FLOP that the hardware computes where activations are recomputed."
+        ),
     ] = "none",
     sets: Sets = None,
     plugins: Plugins = None,
@@ -130,21 +139,21 @@ def memory(
     vocab: Vocab = None,
     context: Context = None,
     micro_batch_tokens: Annotated[
-        Text, typer.Option(help="Tokens of a GPU's forward pass; default: one sequence.")
+        Text, typer.Option(help="Tokens in a forward pass of one GPU; default: one sequence.")
     ] = None,
-    gpus: Annotated[str, typer.Option(help="GPUs that the optimizer's state is shared by.")] = "1",
+    gpus: Annotated[str, typer.Option(help="GPUs over which the optimizer state is sharded.")] = "1",
     zero_stage: Annotated[int, typer.Option(help="DeepSpeed's ZeRO stage: 0, 1 or 2.")] = 1,
     precision: Annotated[str, typer.Option(help="bf16 (autocast) or fp32.")] = "bf16",
-    recompute: Annotated[bool, typer.Option("--recompute", help="Layers' activations are computed again.")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Recompute the layers' activations.")] = False,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Plain forms of all operations, as on a CPU, not a GPU's Triton kernels.")
+        bool, typer.Option("--plain", help="Without Triton kernels: portable operations, as on a CPU.")
     ] = False,
     sets: Sets = None,
     plugins: Plugins = None,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Bytes: of training on a GPU line by line, of checkpoints on disk, of the decode state."""
+    """Bytes of training on a GPU line by line, of checkpoints on disk, and of the decode state."""
     load_plugins(plugins or [])
     form = format_of(form, as_json)
     name, cfg = configuration(arch, size, layers, dim, heads, ffn, vocab, context, sets or [])
@@ -153,7 +162,7 @@ def memory(
         tokens = whole(micro_batch_tokens, "--micro-batch-tokens", MOST_TOKENS)
         if tokens > cfg.context_length and tokens % cfg.context_length:
             raise InputError(
-                f"--micro-batch-tokens: {tokens} is no multiple of a sequence's {cfg.context_length} tokens (--context)"
+                f"--micro-batch-tokens: {tokens} is not a multiple of a sequence's {cfg.context_length} (--context)"
             )
     how = views.Residency(tokens, whole(gpus, "--gpus", MOST_GPUS), zero_stage, precision, recompute, not plain)
     emit(*views.memory(name, cfg, how), form)
@@ -164,11 +173,11 @@ def size(
     archs: Archs = None,
     params: Annotated[Text, typer.Option(help="Target: parameters.")] = None,
     flops_per_token: Annotated[Text, typer.Option(help="Target: training FLOP per token.")] = None,
-    budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over those tokens.")] = None,
-    tokens: Annotated[Text, typer.Option(help="Tokens that the budget is to be spent on.")] = None,
+    budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over them.")] = None,
+    tokens: Annotated[Text, typer.Option(help="Training tokens for --budget.")] = None,
     match: Annotated[Text, typer.Option(help="Target: a preset, as llama-410m.")] = None,
-    unit: Annotated[Text, typer.Option(help="Of --budget: flop or pfday.")] = None,
-    total: Annotated[bool, typer.Option("--total", help="--params counts embedding and head too.")] = False,
+    unit: Annotated[Text, typer.Option(help="Unit of --budget: flop or pfday.")] = None,
+    total: Annotated[bool, typer.Option("--total", help="Count embedding and head in --params too.")] = False,
     convention: Convention = "exact",
     context: Context = None,
     vocab: Vocab = None,
@@ -176,17 +185,22 @@ def size(
         Text, typer.Option(help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half).")
     ] = None,
     top: Annotated[
-        int | None, typer.Option(help="How many of each architecture; default: 5, or 1 of all of them.", min=1, max=100)
+        int | None,
+        typer.Option(
+            help="How many shapes of each architecture; default: 5, or 1 when all architectures are listed.",
+            min=1,
+            max=100,
+        ),
     ] = None,
     plugins: Plugins = None,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
-    """Configurations on the hardware grid closest to a target, and by how much they miss it.
+    """The shapes on a hardware-friendly grid that are closest to a target, and by how much they miss it.
 
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
-    (below 256: two), g as in the presets. --match gives every architecture's closest in parameters and in FLOP per
-    token.
+    (below 256: two), g as in the presets. --match prints, for every architecture, the shape that is closest in
+    parameters and the one that is closest in FLOP per token.
     """
     load_plugins(plugins or [])
     form = format_of(form, as_json)
@@ -238,19 +252,21 @@ def size(
 @app.command()
 def budget(
     c: Annotated[str, typer.Option("--compute", help="Training compute, as 1e22, 5 ZFLOP or 179pfday.")],
-    unit: Annotated[Text, typer.Option(help="Of --compute: flop or pfday.")] = None,
-    law: Annotated[str, typer.Option(help="paper (table 3), or a study's fits.json, or its directory.")] = "paper",
+    unit: Annotated[Text, typer.Option(help="Unit of --compute: flop or pfday.")] = None,
+    law: Annotated[str, typer.Option(help="paper (table 3), a study's fits.json, or a study's directory.")] = "paper",
     archs: Archs = None,
-    batch_tokens: Annotated[Text, typer.Option(help="Tokens of a step; default: the paper's, 480 x 8192.")] = None,
+    batch_tokens: Annotated[
+        Text, typer.Option(help="Tokens of an optimizer step; default: the paper's, 480 x 8192.")
+    ] = None,
     extrapolate: Annotated[
-        bool, typer.Option("--extrapolate", help="Also more than 100 times outside of what was fitted.")
+        bool, typer.Option("--extrapolate", help="Allow more than 100 times outside of the fitted range.")
     ] = False,
     form: Form = "table",
     as_json: AsJson = False,
 ) -> None:
     """What a compute budget buys by a scaling law: N_opt, D_opt, loss and steps of each architecture.
 
-    What lies outside of the fitted range is marked.
+    Values outside of the fitted range are marked.
     """
     form = format_of(form, as_json)
     flops = compute(c, unit, "--compute")

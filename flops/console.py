@@ -26,7 +26,7 @@ def _show_version(wanted: bool) -> None:
         try:
             print(f"linear-scaling {version('linear-scaling')}")
         except PackageNotFoundError:
-            print("linear-scaling, a copy that is not installed")
+            print("linear-scaling (not installed: a copy of the sources)")
         raise typer.Exit
 
 
@@ -56,13 +56,13 @@ def run_app(app: typer.Typer) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         status = app(standalone_mode=False)
-        print(end="", flush=True)  # what cannot be written is told here and not by the interpreter's end
+        print(end="", flush=True)  # an error of writing shows here, not when the interpreter ends
     except InputError as error:
         message = str(error)
     except typer.TyperException as error:
         message = error.format_message()
         if message == "Missing command.":
-            message = "no command is given; --help lists them"
+            message = "no command was given; --help lists them"
     except (typer.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except OSError as error:

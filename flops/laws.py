@@ -162,7 +162,7 @@ def load_laws(name: str) -> Laws:
     schema = fits.get("schema") if isinstance(fits, dict) else None
     if schema != FITS_SCHEMA or isinstance(schema, bool):
         raise InputError(
-            f"--law {path}: is of schema {schema!r}, this version reads {FITS_SCHEMA}: fit the study again"
+            f"--law {path}: is of schema {schema!r}, this version reads {FITS_SCHEMA}: run `scaling fit` again"
         )
     try:
         conventions = {key: str(fits["conventions"][key]) for key in ("C", "unit_C", "N", "L")}
@@ -170,9 +170,11 @@ def load_laws(name: str) -> Laws:
         level = fits["interval"]["level"]
         reasons = [f"{arch}: {one['reason']}" for arch, one in fits["archs"].items() if not one["fitted"]]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-        raise InputError(f"--law {path}: is damaged ({type(error).__name__} {error}): fit the study again") from None
+        raise InputError(
+            f"--law {path}: is damaged ({type(error).__name__} {error}): run `scaling fit` again"
+        ) from None
     if conventions.pop("unit_C") != "FLOP":
-        raise InputError(f"--law {path}: C is not in FLOP, as schema {FITS_SCHEMA} has it: fit the study again")
+        raise InputError(f"--law {path}: C is not in FLOP, as in schema {FITS_SCHEMA}: run `scaling fit` again")
     if not archs:
         raise InputError(f"--law {path}: holds no law ({'; '.join(reasons) or 'no architecture'})")
     return Laws(f"study {fits.get('study', path)}", conventions, archs, level=level)

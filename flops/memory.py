@@ -162,7 +162,7 @@ def matrix_weights(cfg: ModelConfig) -> float:
 
 
 def kept_fp32(cfg: ModelConfig) -> int:
-    """Parameters that an artifact keeps in fp32 whatever its dtype: vectors and what sets time scales."""
+    """Parameters that a checkpoint keeps in fp32 whatever its dtype: vectors and what sets time scales."""
     modules = count_params(cfg).by_module
     entry = entry_of(cfg.arch)
     names = {*entry.vectors(cfg), "norms", "final_norm", "lower_bound", "tpe.decay"}
@@ -172,8 +172,8 @@ def kept_fp32(cfg: ModelConfig) -> int:
     return size - modules.get("mixer.conv", 0) * cfg.conv_width // (cfg.conv_width + 1)
 
 
-def artifact_bytes(cfg: ModelConfig, dtype: str = "bf16") -> float:
-    """Bytes of an artifact checkpoint's weights; names and shapes (about 100 a tensor), configuration and tokenizer
+def checkpoint_bytes(cfg: ModelConfig, dtype: str = "bf16") -> float:
+    """Bytes of a checkpoint's weights; names and shapes (about 100 a tensor), configuration and tokenizer
     lie beside them. Raises InputError for an unknown dtype."""
     if dtype not in PRECISIONS:
         raise InputError(f"unknown dtype {dtype!r}{choice(str(dtype), list(PRECISIONS))}")

@@ -35,7 +35,7 @@ def whole(text: str, what: str, most: float) -> int:
     """The same, a whole number; exact. Raises InputError."""
     value = _scaled(text, what, SCALES, "k, M, B or T", most)
     if value != value.to_integral_value():
-        raise InputError(f"{what}: {text!r} is no whole number")
+        raise InputError(f"{what}: {text!r} is not a whole number")
     return int(value)
 
 
@@ -92,7 +92,7 @@ def _split(text: str, what: str) -> tuple[str, str]:
         raise InputError(f"{what}: {text!r} has a comma, which could be a point: write 1.3B or 70_000")
     match = _NUMBER.fullmatch(plain)
     if match is None:
-        raise InputError(f"{what}: {text!r} is no number: write it as 1.3B, 410M, 1e22 or 70_000")
+        raise InputError(f"{what}: {text!r} is not a number: write it as 1.3B, 410M, 1e22 or 70_000")
     return match[1] + (match[2] or ""), match[3].lower()
 
 
@@ -108,5 +108,5 @@ def _bounded(number: str, exponent: int, text: str, what: str, most: float) -> D
     if rough == 0:
         raise InputError(f"{what}: {text!r} is zero: give a positive number")
     if not math.isfinite(rough) or rough * 10.0**exponent > most:
-        raise InputError(f"{what}: {text!r} is absurd: more than {most:.3g}")
+        raise InputError(f"{what}: {text!r} is too large: more than {most:.3g}")
     return Decimal(number.replace("_", "")).scaleb(exponent)

@@ -35,7 +35,7 @@ def model_of(name: str) -> tuple[str, str]:
     """(arch, size) of "llama-410m". Raises InputError for an unknown one."""
     arch, dash, size = name.partition("-")
     if not dash:
-        raise InputError(f"{name!r} names no model: write it as llama-410m")
+        raise InputError(f"{name!r} is not a model: write it as llama-410m")
     arch, size = arch_of(arch), size.lower()
     preset(arch, size)
     return arch, size
@@ -52,7 +52,7 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     InputError where the width is no multiple of 128 and no head count is given."""
     refuse_earlier(changes)
     if d_model % HEAD and "n_heads" not in changes:
-        raise InputError(f"a width of {d_model} is no multiple of {HEAD}: give --heads, or another --dim")
+        raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
     own = RULES[arch]("7b", dict(shape), dict(changes)) if arch in RULES else {}
     return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})

@@ -11,7 +11,7 @@ from arch.registry import REGISTERED
 
 from . import table7
 from .conventions import by_module, conventions_of, hardware_by_module, train_flops_per_token
-from .memory import artifact_bytes, state_bytes, training_memory
+from .memory import checkpoint_bytes, state_bytes, training_memory
 from .params import count_params
 from .registry import entry_of
 from .sizing import Found
@@ -19,7 +19,7 @@ from .state import decode_state
 from .tables import Column, Table, percent, short, si
 
 View = tuple[Table, Any]
-HARDWARE = ("executed", "exact")  # the conventions that know what recomputation costs
+HARDWARE = ("executed", "exact")  # the conventions that cover recomputation
 
 
 def one_decimal(value: float | None) -> str:
@@ -37,12 +37,12 @@ def printed_table(norms: str, conventions: Sequence[str]) -> View:
         columns.append(Column(f"pflops_per_step_{name}", f"PFLOP/step\n{name}"))
     which = f"The paper's 24 models (table 7){' and those of plugins' if REGISTERED else ''}"
     note = (
-        "params: without embeddings; LLaMA and cos2 with the norms that reproduce the print (norm=layer)"
+        "params: without embeddings; LLaMA and cos2 with the norms that reproduce the printed counts (norm=layer)"
         if norms == "paper"
         else "params: without embeddings, of this package's presets"
     )
     title = f"{which}: a training step of {table7.BATCH} x {table7.CONTEXT} tokens"
-    notes = [note, "where the print differs, and why: flops table --as-printed"]
+    notes = [note, "`flops table --as-printed` shows where the printed table differs, and why"]
     return Table(title, columns, rows, notes), rows
 
 
@@ -51,22 +51,22 @@ def compared_table(norms: str) -> View:
     rows = table7.compared(norms)
     columns = [Column("arch", text=True), Column("size", text=True)]
     for key, head in (("h", "h"), ("g", "g"), ("params_million", "params"), ("pflops_per_step", "PFLOP")):
-        columns += [Column(f"{key}_printed", f"{head}\nprint"), Column(key, f"{head}\nours")]
+        columns += [Column(f"{key}_printed", f"{head}\nprinted"), Column(key, f"{head}\nours")]
     columns += [Column("notes", "notes", str), Column("note", csv_only=True)]
     texts = [f"{letter}  {text}" for letter, text in table7.NOTES.items() if norms == "paper" or letter not in "efg"]
     agree = {key: sum(row[f"{key}_agrees"] for row in rows) for key in ("params_million", "pflops_per_step")}
     texts.insert(
         0,
-        f"Ours rounds to the print in {agree['pflops_per_step']} of 24 PFLOP (convention paper) and "
-        f"{agree['params_million']} of 24 parameter counts (millions, without embeddings).",
+        f"Our counts round to the printed ones in {agree['pflops_per_step']} of 24 PFLOP cells (convention paper) and "
+        f"in {agree['params_million']} of 24 parameter cells (millions, without embeddings).",
     )
     return Table("Table 7 as printed, and as counted", columns, rows, texts), rows
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What `flops count` was asked: a named configuration, the conventions that were named (empty: all that cover it),
-    tokens of a step, and whether activations are computed again."""
+    """The request of `flops count`: a named configuration, the conventions that were named (empty: all that cover it),
+    tokens of a step, and whether activations are recomputed."""
 
     name: str
     cfg: ModelConfig
@@ -87,7 +87,7 @@ class Counted:
         )
 
     def hardware(self, name: str) -> dict[str, float] | None:
-        """Lines of what hardware computes; None where nothing is computed again or the convention cannot tell."""
+        """What the hardware computes, by module; None without recomputation or where a convention does not cover it."""
         if self.recompute == "none" or name not in HARDWARE:
             return None
         return hardware_by_module(self.cfg, self.recompute, convention=name)
@@ -149,11 +149,11 @@ def totals(asked: Counted) -> View:
 
 
 def decode_note(cfg: ModelConfig) -> str | None:
-    """The decode state in bf16 in a line; None where the architecture's costs tell none."""
+    """A line on the decode state in bf16; None where the architecture's costs have none."""
     if entry_of(cfg.arch).state is None:
         return None
     state = decode_state(cfg, activation_bytes=2)
-    grows = "" if state["recurrent"] else ", growing with it"
+    grows = "" if state["recurrent"] else ", which grows with the length"
     return f"decode state of a sequence after {cfg.context_length:,} tokens: {si(state['bytes'])}B in bf16{grows}"
 
 
@@ -176,7 +176,7 @@ def modules(asked: Counted) -> View:
 
 
 def _mega(value: float | None) -> str:
-    """Millions to six digits; no line reads as 0 that is none."""
+    """Millions to six digits; only a zero reads as 0."""
     if value is None:
         return "-"
     return f"{value / 1e6:,.3f}" if abs(value) >= 5e2 else f"{value / 1e6:.1e}"
@@ -269,8 +269,8 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
         kernels=how.kernels,
     )
     rows = [{"where": "GPU, training", "what": key, "bytes": value} for key, value in lines.items()]
-    disk = {f"artifact_{dtype}": artifact_bytes(cfg, dtype) for dtype in ("bf16", "fp32")}
-    disk["resume_state"] = state_bytes(cfg, how.zero_stage)
+    disk = {f"checkpoint_{dtype}": checkpoint_bytes(cfg, dtype) for dtype in ("bf16", "fp32")}
+    disk["training_state"] = state_bytes(cfg, how.zero_stage)
     rows += [{"where": "disk", "what": key, "bytes": value} for key, value in disk.items()]
     decode = None
     if entry_of(cfg.arch).state is not None:
@@ -281,8 +281,8 @@ def memory(name: str, cfg: ModelConfig, how: Residency) -> View:
     title = (
         f"{name}: training on {how.gpus:,} GPU{'s' if how.gpus > 1 else ''}, ZeRO stage {how.zero_stage}, "
         f"{how.precision}, micro-batches of {how.micro_batch_tokens:,} tokens at {cfg.context_length:,} of context"
-        f"{', activations computed again' if how.recompute else ''}, "
-        f"{'by the Triton kernels' if how.kernels else 'plain forms of all operations'}"
+        f"{', activations recomputed' if how.recompute else ''}, "
+        f"{'with the Triton kernels' if how.kernels else 'without Triton kernels'}"
     )
     columns = [Column("where", text=True), Column("what", text=True), Column("bytes", show=si)]
     data = {

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from arch.errors import InputError
-from flops import artifact_bytes, count_params, training_memory
+from flops import checkpoint_bytes, count_params, training_memory
 from flops.hardware import FILLED
 from flops.pace import pace
 from flops.tables import duration, short
@@ -75,7 +75,7 @@ class Reckoner:
         step = pace(cfg, batch, device_of(profile), 1 if profile.gpus_per_node else run.training.threads)
         forward = step.step_seconds / 3 / batch * speed_of(run, self.factors).factor
         told = {task: number for task, number in tokens.items() if number is not None}
-        seconds = forward * sum(told.values()) + artifact_bytes(cfg, run.training.artifact_dtype) / READ_BYTES_PER_S
+        seconds = forward * sum(told.values()) + checkpoint_bytes(cfg, run.training.artifact_dtype) / READ_BYTES_PER_S
         memory, why = _asked_mib(asked), ASKED
         if memory is None and profile.memory_gb_per_node is None:
             why = DEFAULT_MEMORY

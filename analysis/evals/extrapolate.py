@@ -21,7 +21,7 @@ from data.tokenizer import Tokenizer
 from data.windows import batches
 
 from .planning import Planned, Reader, by_tokenizer
-from .task import Loaded, Place, Say, Settings
+from .task import LoadedModel, Say, Settings, TaskContext
 from .texts import read_text
 from .token_losses import token_nats
 from .validation import exp_or_none
@@ -53,8 +53,8 @@ class Extrapolate:
     name = "extrapolate"
     version = 1
 
-    def __init__(self, place: Place) -> None:
-        self._place, self._settings = place, place.settings_of(self.name, ExtrapolateSettings)
+    def __init__(self, context: TaskContext) -> None:
+        self._place, self._settings = context, context.settings_of(self.name, ExtrapolateSettings)
 
     @cached_property
     def _path(self) -> Any:
@@ -110,7 +110,7 @@ class Extrapolate:
         ids = tokenizer.encode_array(read_text(self._path, self.name)).astype(np.int64)
         return np.concatenate([[tokenizer.eot_id], ids])
 
-    def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
         """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
         wanted, lengths, n_windows = self._grid(model.context_length, len(prepared))
         longest = lengths[-1]
@@ -172,6 +172,6 @@ def by_position(nats: np.ndarray, context_length: int) -> list[dict[str, Any]]:
     return rows
 
 
-def make(name: str, place: Place) -> Extrapolate:
+def make(name: str, context: TaskContext) -> Extrapolate:
     """The task "extrapolate"."""
-    return Extrapolate(place)
+    return Extrapolate(context)

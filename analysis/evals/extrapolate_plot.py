@@ -15,7 +15,7 @@ from arch.presets import ALL_SIZES
 
 from .table import newest_of_each_run
 
-NOTE = "Perplexity by context length, every length on the same tokens. * longer than the training."
+NOTE = "Perplexity by context length; every length is evaluated on the same tokens. *: longer than the training length."
 COLUMNS, PANEL, MAX_TICKS = 4, 310, 6
 DASHES = ("solid", "dot", "dash", "dashdot")
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
@@ -108,7 +108,7 @@ def _figure(
         figure.add_trace(trace, **place)
     dress(figure, max(560, 330 * columns + 240), PANEL * rows + 90, r=210)
     figure.update_layout(
-        legend={"title": {"text": "hatched: longer than the training"}, "x": 1.01, "y": 1, "font": {"size": 11}}
+        legend={"title": {"text": "hatched: longer than the training length"}, "x": 1.01, "y": 1, "font": {"size": 11}}
     )
     figure.update_annotations(font_size=13)
     return figure

@@ -1,7 +1,7 @@
 """How long evaluations will take: by what this study's own took, else by the pace that flops.pace expects of a device.
 
 A task's seconds go with the forward tokens that it reads and with what a token costs its model (a third of a training
-step's), so one checkpoint's result tells of all others. Imports no torch.
+step's), so one checkpoint's result forecasts all others. Imports no torch.
 """
 
 from __future__ import annotations

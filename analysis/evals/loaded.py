@@ -1,6 +1,6 @@
 """A checkpoint opened for evaluation, and the guard that refuses one which is not the model that was trained.
 
-Every artifact's manifest has the loss of the reloaded model on a fixed batch of held-out text. The evaluation reads
+Every checkpoint's manifest has the loss of the reloaded model on a fixed batch of held-out text. The evaluation reads
 that batch again and refuses where the loss differs: a head that was not loaded, a changed configuration or code that
 computes something else would otherwise score at chance level without a word.
 """
@@ -22,7 +22,7 @@ from arch.model.lm import LanguageModel, load_model, load_weights
 from scaling.rundir.artifacts import probe_rows
 
 from .meter import Meter
-from .task import Loaded
+from .task import LoadedModel
 from .token_losses import MAX_LOGITS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ PROBE_TOLERANCE = 1e-3
 
 
 @dataclass
-class Kept:
+class ModelCache:
     """What checkpoints of one study have in common, opened once: the corpus, its probe batches by context length, the
     tokenizers that were found right, and the last model, whose modules serve the next checkpoint of its configuration.
     """
@@ -45,26 +45,28 @@ class Kept:
     probes: dict[int, Tensor] = field(default_factory=dict)
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)  # by the SHA-256 of their files
     config: bytes = b""
-    loaded: Loaded | None = None
+    loaded: LoadedModel | None = None
 
 
-def load_guarded(checkpoint: Path, corpus_dir: Path, device: str, autocast: bool, kept: Kept | None = None) -> Loaded:
+def load_guarded(
+    checkpoint: Path, corpus_dir: Path, device: str, autocast: bool, cache: ModelCache | None = None
+) -> LoadedModel:
     """The model of `checkpoint` in fp32 on `device`; autocast: read it under bf16 autocast where that is a GPU.
 
-    kept: of one worker on one corpus and device; a model opened with it before is no longer what it was.
+    cache: of one worker on one corpus and device; a model opened with it before is no longer what it was.
     Raises InputError, one line: no intact checkpoint, a tokenizer that is not the corpus' or not the one whose files
     the checkpoint carries, no probe loss, or one that does not come out again.
     """
     from data.corpus import open_corpus
     from scaling.rundir.checkpoint import find_checkpoint
 
-    kept = Kept() if kept is None else kept
-    last, kept.loaded = kept.loaded, None  # nothing is kept of what is refused
+    cache = ModelCache() if cache is None else cache
+    last, cache.loaded = cache.loaded, None  # nothing is kept of what is refused
     found = find_checkpoint(checkpoint, lambda line: None)
-    corpus = kept.corpus = kept.corpus or open_corpus(corpus_dir)
-    tokenizer = _tokenizer(found, corpus, kept)
+    corpus = cache.corpus = cache.corpus or open_corpus(corpus_dir)
+    tokenizer = _tokenizer(found, corpus, cache)
     config = (checkpoint / "config.json").read_bytes()
-    if last is not None and config == kept.config:
+    if last is not None and config == cache.config:
         load_weights(last.model, checkpoint)
         model, meter = last.model, last.meter
     else:
@@ -72,9 +74,9 @@ def load_guarded(checkpoint: Path, corpus_dir: Path, device: str, autocast: bool
         model, meter = load_model(checkpoint).to(device).eval(), Meter()
         meter.attach(model)
     length = model.model_config.context_length
-    rows = kept.probes.get(length)
+    rows = cache.probes.get(length)
     if rows is None:
-        rows = kept.probes[length] = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
+        rows = cache.probes[length] = torch.from_numpy(probe_rows(corpus.validation, length)).to(device)
     expected = found.manifest.get("probe_loss")
     if expected is None or found.manifest.get("probe_rows") != list(rows.shape):
         raise InputError(
@@ -89,9 +91,11 @@ def load_guarded(checkpoint: Path, corpus_dir: Path, device: str, autocast: bool
         )
     meter.reset()  # the probe is none of an evaluation's passes
     on_gpu = device.startswith("cuda")
-    kept.config = config
-    kept.loaded = Loaded(model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter)
-    return kept.loaded
+    cache.config = config
+    cache.loaded = LoadedModel(
+        model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter
+    )
+    return cache.loaded
 
 
 def probe_loss(model: LanguageModel, rows: Tensor) -> float:
@@ -106,14 +110,14 @@ def probe_loss(model: LanguageModel, rows: Tensor) -> float:
         return float(torch.stack(losses).sum()) / len(rows)
 
 
-def _tokenizer(found: Checkpoint, corpus: Corpus, kept: Kept) -> Tokenizer:
+def _tokenizer(found: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenizer:
     """The checkpoint's, once checked."""
     key = str(found.manifest["files"].get("tokenizer.json", {}).get("sha256"))  # its file was verified
-    if key not in kept.tokenizers:
+    if key not in cache.tokenizers:
         tokenizer = found.tokenizer()
         check_tokenizer(found, corpus)
-        kept.tokenizers[key] = tokenizer
-    return kept.tokenizers[key]
+        cache.tokenizers[key] = tokenizer
+    return cache.tokenizers[key]
 
 
 def check_tokenizer(checkpoint: Checkpoint, corpus: Corpus) -> None:

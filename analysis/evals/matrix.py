@@ -29,7 +29,7 @@ DAMAGED = (
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """An artifact to evaluate; manifest: not yet verified. autocast: its run trains in bf16."""
+    """A checkpoint to evaluate; manifest: not yet verified. autocast: its run trains in bf16."""
 
     run: RunSpec
     path: Path

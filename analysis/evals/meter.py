@@ -1,4 +1,4 @@
-"""How much of an evaluation is the model reading: tokens passed through it and seconds spent in its forward passes."""
+"""The tokens that pass through a model in an evaluation, and the seconds spent in its forward passes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from data.files import sha256
 from data.tokenizer import Tokenizer
 
 from .planning import Planned, Reader, by_tokenizer
-from .task import Loaded, Place, Say, Settings
+from .task import LoadedModel, Say, Settings, TaskContext
 from .texts import read_text
 from .token_losses import token_nats
 from .validation import exp_or_none, losses
@@ -65,9 +65,9 @@ def too_far(stride: int, window: int) -> str:
     )
 
 
-def text_tasks(place: Place) -> list[str]:
+def text_tasks(context: TaskContext) -> list[str]:
     """The tasks that "perplexity" stands for: itself, or one for each of the texts that the settings name."""
-    texts = place.settings_of(NAME, PerplexitySettings).texts
+    texts = context.settings_of(NAME, PerplexitySettings).texts
     return [f"{NAME}-{name}" for name in texts] if texts else [NAME]
 
 
@@ -94,8 +94,8 @@ def spans(n_targets: int, window: int, stride: int) -> Iterator[tuple[int, int]]
 class Perplexity:
     version = 1
 
-    def __init__(self, name: str, place: Place) -> None:
-        self.name, self._place, self._settings = name, place, place.settings_of(NAME, PerplexitySettings)
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self._place, self._settings = name, context, context.settings_of(NAME, PerplexitySettings)
 
     @cached_property
     def _path(self) -> Path:
@@ -134,7 +134,7 @@ class Perplexity:
             raise InputError(f"evaluation.settings.{NAME}: {too_far(stride, window)}")
         return stride
 
-    def evaluate(self, model: Loaded, prepared: Text, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Text, say: Say) -> dict[str, Any]:
         window = self._settings.window or model.context_length
         stride = self._stride(window)
         n_tokens = len(prepared.ids) - 1
@@ -161,6 +161,6 @@ class Perplexity:
         }
 
 
-def make(name: str, place: Place) -> Perplexity:
+def make(name: str, context: TaskContext) -> Perplexity:
     """The task "perplexity", or of one of its texts."""
-    return Perplexity(name, place)
+    return Perplexity(name, context)

@@ -1,6 +1,6 @@
-"""What an evaluation will read, told before there is a model: examples, forward tokens, settings that cannot be.
+"""What an evaluation will read, known before there is a model: examples, forward tokens, impossible settings.
 
-Imports no torch. A task that can tell has `planned` and `check`; one from outside of this package need not.
+Imports no torch. A task that can say so has `planned` and `check`; one from another package need not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arch.config import ModelConfig
     from scaling.study.spec import RunSpec
 
-    from .task import Place, Task
+    from .task import Task, TaskContext
 
 BYTES_PER_TOKEN = {"bytes": 1.0}  # others: as the study's corpus has it
 ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
@@ -28,7 +28,7 @@ ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
 
 @dataclass(frozen=True)
 class Reader:
-    """A run's model as an evaluation will meet it. context_length: tokens, of the training; bytes_per_token: UTF-8
+    """What is known of a run's model before training. context_length: tokens, of the training; bytes_per_token: UTF-8
     bytes of text a token; exact: whether that is the same for every text; held_out: tokens of the corpus' validation
     split, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
     tokenizer: by name."""
@@ -58,8 +58,8 @@ class Planned:
 
 
 @runtime_checkable
-class Foreseeing(Protocol):
-    """A task that knows before it runs."""
+class Plannable(Protocol):
+    """A task that knows in advance what it will read."""
 
     def planned(self, reader: Reader) -> Planned:
         """What one evaluation of such a model reads. Raises InputError where data are missing."""
@@ -87,8 +87,8 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
 
 
 def planned(tasks: Iterable[Task], reader: Reader) -> dict[str, Planned]:
-    """By task name; tasks that cannot tell are left out. Raises InputError where a task's data are missing."""
-    return {task.name: task.planned(reader) for task in tasks if isinstance(task, Foreseeing)}
+    """By task name, without tasks that cannot say so. Raises InputError where a task's data are missing."""
+    return {task.name: task.planned(reader) for task in tasks if isinstance(task, Plannable)}
 
 
 def by_tokenizer(reader: Reader) -> str:
@@ -97,23 +97,23 @@ def by_tokenizer(reader: Reader) -> str:
 
 
 def check_settings(tasks: Iterable[Task], models: Iterable[Reader]) -> None:
-    """Raise InputError where a task cannot be asked of one of the models, as far as can be known without its data."""
+    """Raise InputError where a task cannot evaluate one of the models, as far as that is known without its data."""
     different = list({(one.config, one.context_length, one.held_out): one for one in models}.values())
     for task in tasks:
-        if isinstance(task, Foreseeing):
+        if isinstance(task, Plannable):
             for reader in different:
                 with suppress(MissingData):
                     task.check(reader)
 
 
-def check_data(tasks: Iterable[Task], place: Place) -> None:
+def check_data(tasks: Iterable[Task], context: TaskContext) -> None:
     """Raise InputError where a task's data are not of the form that it reads, MissingData where they are not there.
-    What a task reads of a corpus that is not made yet cannot be wrong yet."""
+    A corpus that has not been made yet is not checked."""
     for task in tasks:
         try:
             task.data_hash()
         except InputError as error:
-            if (place.corpus / MANIFEST).exists() or str(place.corpus) not in str(error):
+            if (context.corpus / MANIFEST).exists() or str(context.corpus) not in str(error):
                 raise
         except OSError as error:
             raise InputError(f"{task.name}: {error.filename}: cannot be read ({error.strerror})") from None

@@ -1,6 +1,6 @@
 """The tasks there are, by name, and the presets that stand for several. Imports no task until one is made.
 
-A task from outside of this package is named "module:task": the module has `make(task, place)` like those here.
+A task from outside of this package is named "module:task": the module has `make(task, context)` like those here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from arch.errors import InputError, nearest
 from .lmeval import sets as lmeval
 from .lmeval.rows import show_layout
 from .niah.settings import VARIANTS
-from .task import Place, Task
+from .task import Task, TaskContext
 
 
 @dataclass(frozen=True)
 class Entry:
-    """module: below analysis.evals, with `make(name: str, place: Place) -> Task`; about: one line for people; needs:
+    """module: below analysis.evals, with `make(name, context) -> Task`; about: one line for people; needs:
     what it reads below the data folder; plots: module with its pictures and table (page.py), "" for the plain table;
     layout: of what it reads, where that is no data set of lm-eval."""
 
@@ -32,17 +32,17 @@ class Entry:
 
 PERPLEXITY = "perplexity"
 ENTRIES: dict[str, Entry] = {
-    "validation": Entry("validation", "held-out loss, perplexity and bits a byte on the study's corpus"),
+    "validation": Entry("validation", "held-out loss, perplexity and bits per byte on the study's corpus"),
     "perplexity": Entry(
         "perplexity",
-        "perplexity of a text by token, byte and word, fixed windows",
+        "perplexity of a text per token, byte and word, in fixed windows",
         "wikitext/test.jsonl",
         layout="wikitext/test.jsonl below the data folder, or what evaluation.settings.perplexity names: file, or "
         "texts (NAME: FILE); a text file of UTF-8, or a .jsonl of records with a text under text_key (page)",
     ),
     "extrapolate": Entry(
         "extrapolate",
-        "perplexity against context length, 512 to 16 x training",
+        "perplexity at context lengths from 512 tokens to 16 times the training length",
         plots="extrapolate_plot",
         layout="the study's own held-out text, or a text file of UTF-8 (evaluation.settings.extrapolate.file)",
     ),
@@ -86,43 +86,43 @@ def entry_of(task: str) -> Entry | None:
     return ENTRIES.get(PERPLEXITY if task.startswith(f"{PERPLEXITY}-") else task)
 
 
-def make_tasks(words: Iterable[str], place: Place) -> list[Task]:
-    """The tasks and presets named. Raises InputError: an unknown name, a module that cannot be imported, settings that
-    cannot be or that belong to no task, two tasks of one name."""
-    for name in place.settings:
+def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
+    """The tasks and presets named. Raises InputError for an unknown name, a module that cannot be imported, invalid
+    settings or those of no task, and two tasks with one name."""
+    for name in context.settings:
         if ":" not in name and name not in ENTRIES:
             raise InputError(f"evaluation.settings: unknown task {name!r}{nearest(name, list(ENTRIES))}")
     tasks: dict[str, Task] = {}
-    for name in expand(words, _texts(place)):
-        task = _make(name, place)
+    for name in expand(words, _texts(context)):
+        task = _make(name, context)
         if task.name in tasks:
             raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
         tasks[task.name] = task
     return list(tasks.values())
 
 
-def known_tasks(place: Place) -> list[str]:
+def known_tasks(context: TaskContext) -> list[str]:
     """The tasks of this package as the settings have them, in order."""
-    return expand(ENTRIES, _texts(place))
+    return expand(ENTRIES, _texts(context))
 
 
-def _texts(place: Place) -> list[str]:
-    if PERPLEXITY not in place.settings:
+def _texts(context: TaskContext) -> list[str]:
+    if PERPLEXITY not in context.settings:
         return [PERPLEXITY]
     from .perplexity import text_tasks
 
-    return text_tasks(place)
+    return text_tasks(context)
 
 
-def _make(name: str, place: Place) -> Task:
+def _make(name: str, context: TaskContext) -> Task:
     module, colon, own = name.partition(":")
     if not colon:
         entry = entry_of(name)
         assert entry is not None
-        task: Task = import_module(f"analysis.evals.{entry.module}").make(name, place)
+        task: Task = import_module(f"analysis.evals.{entry.module}").make(name, context)
         return task
     try:
-        mine = replace(place, settings={own: place.settings.get(name, {})})
+        mine = replace(context, settings={own: context.settings.get(name, {})})
         task = import_module(module).make(own, mine)
     except InputError:
         raise
@@ -142,7 +142,7 @@ def layouts(words: Iterable[str]) -> dict[str, str]:
     names = expand(words)
     for name in names:
         if name not in ENTRIES:
-            raise InputError(f"task {name!r} is not of this package: its own module says what it reads")
+            raise InputError(f"task {name!r} is from another package: its own module says what it reads")
     return {name: _layout(name) for name in names}
 
 

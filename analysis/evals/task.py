@@ -1,8 +1,8 @@
-"""What an evaluation is: the protocol of a task, the model it is given, and the study it is asked for in.
+"""What an evaluation is: the protocol of a task, the model that it gets, and the study that asks for it.
 
-A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing: the
-runner does (matrix.py, worker.py), so that a model is loaded once for all its tasks and a task's requests are tokenised
-once for all models. A new one is a module here with `make(name, place)`, and its line in registry.py.
+A task is one named evaluation with its settings. It never loads a model, writes a file or decides what is missing. The
+runner does that (matrix.py, worker.py): a model is loaded once for all its tasks, and a task's requests are tokenised
+once for all models. A new task is a module here with `make(name, context)` and a line in registry.py.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Say = Callable[[float, str], None]  # (share done 0..1, a few words)
 
 
 @dataclass
-class Loaded:
-    """A checkpoint's model, guarded (its probe loss reproduced), in evaluation mode on `device`.
+class LoadedModel:
+    """A checkpoint's model in evaluation mode on `device`; its probe loss was reproduced.
 
-    autocast: read under bf16 autocast, as the run trained (never on a CPU). context_length: tokens, of the training.
+    autocast: forward passes run under bf16 autocast, as in training (never on a CPU). context_length: training length
+    in tokens.
     tokenizer: the one whose files the checkpoint carries. meter: counts what the model reads.
     """
 
@@ -54,12 +55,12 @@ class Loaded:
             yield
 
     def warnings_at(self, length: int) -> list[str]:
-        """What to tell people where texts of up to `length` tokens are read: put it into the values as `warnings`."""
+        """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
         if self.config.arch != "llama" or length <= self.context_length:
             return []
         return [
-            f"LLaMA was trained at {self.context_length:,} tokens and is read at up to {length:,}: rotary positions "
-            f"beyond the training length were never trained"
+            f"LLaMA was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
+            f"positions beyond the training length were never trained"
         ]
 
 
@@ -77,8 +78,8 @@ S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where tasks are asked for. corpus: the study's corpus directory; data: the folder of `scaling eval fetch`, None
+class TaskContext:
+    """What a study gives its tasks. corpus: the corpus directory; data: the folder of `scaling eval fetch`, None
     where the study names none; settings: `evaluation.settings` of the study file, by task name."""
 
     corpus: Path
@@ -86,7 +87,7 @@ class Place:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def settings_of(self, task: str, kind: type[S]) -> S:
-        """The task's settings, defaults filled in. Raises InputError: an unknown key, a value that cannot be."""
+        """The task's settings with their defaults. Raises InputError for an unknown key or an invalid value."""
         found: S = validate(kind, dict(self.settings.get(task, {})), f"evaluation.settings.{task}", [])
         return found
 
@@ -98,8 +99,8 @@ class Place:
         if not path.is_absolute():
             if self.data is None:
                 raise MissingData(
-                    f"{task}: needs {name}: name the data folder in the study file (evaluation.data: FOLDER, filled by "
-                    f"`scaling eval fetch FOLDER`)"
+                    f"{task}: needs {name}: set the data folder in the study file (evaluation.data: FOLDER), which "
+                    f"`scaling eval fetch FOLDER` fills"
                 )
             path = self.data / path
         if not path.exists():
@@ -126,8 +127,8 @@ class Task(Protocol):
     def prepare(self, tokenizer: Tokenizer) -> Any:
         """The tokenised requests: made once for each tokenizer, shared by all checkpoints, not to be changed."""
 
-    def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
-        """The result's values: numbers (null where there is none), or lists and dictionaries of them.
+    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
+        """The result's values: numbers (null for a missing one), or lists and dictionaries of them.
 
         Numbers at the top level become rows of results/evals.parquet; `warnings`, a list of lines, is shown once.
         Values of contexts beyond the training length stand beside `extrapolated: true`. Raises InputError where this

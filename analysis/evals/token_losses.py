@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .task import Loaded
+    from .task import LoadedModel
 
 MAX_LOGITS = 1 << 28  # of one slice: 1 GiB in fp32
 
 
-def token_nats(model: Loaded, rows: np.ndarray) -> np.ndarray:
+def token_nats(model: LoadedModel, rows: np.ndarray) -> np.ndarray:
     """float32 [B, T]: -log p of each token of rows [B, T + 1] but the first, given those before it in its row.
 
     The head runs over slices, so that the logits of a long row of a large vocabulary need not lie in memory at once.

@@ -15,7 +15,7 @@ from data.tokenizer import Tokenizer
 from data.windows import batches, window_starts
 
 from .planning import Planned, Reader
-from .task import Loaded, Place, Say, Settings
+from .task import LoadedModel, Say, Settings, TaskContext
 from .token_losses import token_nats
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Validation:
     name = "validation"
     version = 2
 
-    def __init__(self, place: Place) -> None:
-        self._corpus = place.corpus
-        self._settings = place.settings_of(self.name, ValidationSettings)
+    def __init__(self, context: TaskContext) -> None:
+        self._corpus = context.corpus
+        self._settings = context.settings_of(self.name, ValidationSettings)
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
@@ -63,7 +63,7 @@ class Validation:
 
         return open_corpus(self._corpus)
 
-    def evaluate(self, model: Loaded, prepared: Corpus, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Corpus, say: Say) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite."""
         held_out, length = prepared.validation, model.context_length
         starts = window_starts(len(held_out), length, self._settings.validation_tokens)
@@ -94,6 +94,6 @@ def exp_or_none(nats: float) -> float | None:
     return math.exp(nats) if nats < 700 else None
 
 
-def make(name: str, place: Place) -> Validation:
+def make(name: str, context: TaskContext) -> Validation:
     """The task "validation"."""
-    return Validation(place)
+    return Validation(context)

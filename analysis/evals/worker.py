@@ -1,8 +1,8 @@
-"""One worker of a matrix: takes what is missing and nobody is at, checkpoint after checkpoint, until nothing is left.
+"""One worker of a matrix: it takes missing results that no other worker has claimed, checkpoint after checkpoint.
 
-A model is loaded once for all of its tasks, requests are prepared once for each tokenizer. A worker first looks for
-checkpoints where nobody is, and in a second round helps where somebody is. A pair that fails, whatever the reason, is
-recorded and the others go on.
+A model is loaded once for all of its tasks, requests are prepared once for each tokenizer. In a first round a worker
+takes checkpoints that no other worker has, in a second round it helps with the others' checkpoints. A pair that fails,
+whatever the reason, is recorded, and the worker goes on with the next.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from analysis.claims import Claim, take
 from arch.errors import InputError
 
 from .matrix import Checkpoint, Matrix, Pair
-from .task import Loaded
+from .task import LoadedModel
 
 if TYPE_CHECKING:
-    from .loaded import Kept
+    from .loaded import ModelCache
 
 MODEL = ".model"  # the claim of who has a checkpoint's model loaded, and so does all of its tasks
 
@@ -40,8 +40,8 @@ class Worker:
     ) -> None:
         self._corpus, self._device, self._attempt, self._tell = corpus, device, attempt, tell
         self._path: Path | None = None
-        self._model: Loaded | InputError | None = None
-        self._kept: Kept | None = None
+        self._model: LoadedModel | InputError | None = None
+        self._cache: ModelCache | None = None
         self._prepared: dict[tuple[str, str], Any] = {}
         self._since = time.perf_counter() if since is None else since
         self.n_done = self.n_failed = 0
@@ -64,17 +64,17 @@ class Worker:
             return self._visit(checkpoint, pairs)
 
     def _visit(self, checkpoint: Checkpoint, pairs: list[Pair]) -> bool:
-        """Evaluate what nobody else is at; whether that was all."""
+        """Evaluate the pairs that no other worker has claimed; whether these were all."""
         return all([self._attempt_pair(pair) for pair in pairs])
 
     def _take(self, directory: Path, name: str) -> Claim | None:
         try:
             return take(directory, name)
         except OSError as error:
-            raise InputError(f"{directory}: cannot be written ({error.strerror}); see to it and run again") from None
+            raise InputError(f"{directory}: cannot be written ({error.strerror}); mend that and run again") from None
 
     def _attempt_pair(self, pair: Pair) -> bool:
-        """Evaluate the pair if nobody has and nobody does; False where somebody else is at it."""
+        """Evaluate the pair unless it has a result; False where another worker has claimed it."""
         if self._is_settled(pair):
             return True
         claim = self._take(pair.checkpoint.results, pair.task.name)
@@ -88,7 +88,7 @@ class Worker:
                 if reason is not None:
                     pair.fail(self._attempt, reason)
             except OSError as error:
-                told = f"{pair.path}: cannot be written ({error.strerror}); see to it and run again"
+                told = f"{pair.path}: cannot be written ({error.strerror}); mend that and run again"
                 raise InputError(told) from None
         self._since = time.perf_counter()
         self.n_done += reason is None
@@ -125,20 +125,22 @@ class Worker:
                 forward_tokens=model.meter.tokens,
             )
         except (TypeError, ValueError) as error:
-            return f"its values are no JSON ({error})"
+            return f"its values cannot be stored as JSON ({error})"
         return None
 
-    def _open(self, checkpoint: Checkpoint) -> Loaded:
+    def _open(self, checkpoint: Checkpoint) -> LoadedModel:
         """The model, kept until another is asked for; a refusal is kept as well."""
-        from .loaded import Kept, load_guarded
+        from .loaded import ModelCache, load_guarded
 
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
-            self._kept = self._kept or Kept()
+            self._cache = self._cache or ModelCache()
             try:
-                self._model = load_guarded(checkpoint.path, self._corpus, self._device, checkpoint.autocast, self._kept)
+                self._model = load_guarded(
+                    checkpoint.path, self._corpus, self._device, checkpoint.autocast, self._cache
+                )
             except InputError as error:
                 self._model = error
-        if not isinstance(self._model, Loaded):
+        if not isinstance(self._model, LoadedModel):
             raise self._model or InputError(f"{checkpoint.path}: could not be loaded")
         return self._model

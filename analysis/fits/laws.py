@@ -87,7 +87,7 @@ def fit_arch(
     return {
         "range": [float(stretch[0]), float(stretch[1])],
         "laws": laws,
-        "beside": second,
+        "alternative": second,
         "envelope": _points(curves, full),
         "crossings": [_described(curves, one) for one in sorted(pairs, key=lambda one: one.small)],
         "diagnostics": diagnose(curves, full, laws, crossings, missing),

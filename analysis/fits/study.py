@@ -54,7 +54,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
                 by_convention[name][arch] = {
                     "range": one["range"],
                     **{law: _short(one["laws"][law]) for law in LAWS},
-                    "beside": {law: _short(found) for law, found in one["beside"].items()},
+                    "alternative": {law: _short(found) for law, found in one["alternative"].items()},
                 }
                 if name == settings.flops:
                     result |= one

@@ -36,8 +36,8 @@ def judge(
 ) -> dict[str, Any]:
     """The verdict on the architectures that were fitted, as plain data: `c`, the largest compute [FLOP] that all of
     them reached after warm-up, or `reason` why there is none; `best`; `archs`, lowest loss first, with loss,
-    difference (of log loss, to the best) and their intervals, `apart` (the interval excludes 0; None: no seeds tell),
-    and `predictions`.
+    difference (of log loss, to the best) and their intervals, `significant` (the interval excludes 0; None
+    without replicate seeds), and `predictions`.
 
     curves: of each architecture that was fitted, smallest size first; fitted: its laws (fit_arch).
     """
@@ -96,10 +96,10 @@ def _against(
     """`difference` of log loss, its interval over all pairs of `n_archs`, and whether the two are told apart."""
     difference = math.log(one["loss"] / best["loss"])
     if noise is None or one is best:
-        return {"difference": difference, "difference_interval": None, "apart": None}
+        return {"difference": difference, "difference_interval": None, "significant": None}
     half = _times(level, n_archs, noise.df) * noise.s * math.sqrt(1 / one["n_seeds"] + 1 / best["n_seeds"])
     interval = [difference - half, difference + half]
-    return {"difference": difference, "difference_interval": interval, "apart": interval[0] > 0}
+    return {"difference": difference, "difference_interval": interval, "significant": interval[0] > 0}
 
 
 @cache

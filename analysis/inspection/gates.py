@@ -66,7 +66,7 @@ class Inspection:
 
 
 def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_tokens: int) -> Inspection:
-    """Inspect the intact artifact at `checkpoint` on about n_tokens of `source`: a text file, or a prepared corpus,
+    """Inspect the intact checkpoint at `checkpoint` on about n_tokens of `source`: a text file, or a prepared corpus,
     whose held-out text is then read, evenly spread. On a GPU where there is one.
 
     Raises InputError where there is no such text, it is of another tokenizer, or has fewer than two tokens.
@@ -117,7 +117,7 @@ def _read_text(path: Path) -> str:
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such text or corpus; give a text with --text FILE") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: is no UTF-8 text; convert it first") from None
+        raise InputError(f"{path}: is not UTF-8 text; convert it first") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give another text with --text") from None
 

@@ -26,11 +26,12 @@ COLUMNS = 4  # panels side by side
 PANEL, GAP, LEFT, RIGHT, TOP, BOTTOM = 250, 56, 70, 110, 60, 60  # pixels
 DECADES = 4  # of the colour scale of a token-mixing matrix, below its largest weight
 COLORS = "Viridis"
-NO_GATE = "no forget gate: this mixer tells of none"
+NO_GATE = "no forget gate: this mixer has none"
 SOFTMAX = "no forget gate: softmax attention keeps every token"
 MIXING = (
-    "The magnitude with which each token's output reads the values of the tokens before it, mean over heads, over the "
-    "layer's largest, on the first tokens of the text. Norms and gates behind the mixer are left out."
+    "The magnitude of the weight with which each token's output reads the value of a token before it: the mean over "
+    "heads, divided by the layer's largest, on the first tokens of the text. It leaves out the norms and gates after "
+    "the mixer."
 )
 HEADINGS = ("layer", "mean", "median", "5%", "95%", f"share > {LONG}")
 
@@ -79,7 +80,7 @@ def write_inspection(found: Inspection, directory: Path) -> dict[str, Any]:
 
 
 def figures(found: Inspection) -> dict[str, go.Figure]:
-    """The figures by file name: `gates` where there are any, `mixing` where the mixers tell their weights."""
+    """The figures by file name: `gates` where there are any, `mixing` where the mixers have token-mixing weights."""
     drawn = {}
     if any(one is not None for one in found.gates):
         drawn["gates"] = gates_figure(found)

@@ -116,7 +116,7 @@ def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -
     rows = records(sweep, found)
     directory.mkdir(parents=True, exist_ok=True)
     missing = [unit.name for unit, outcome in found.items() if outcome is None]
-    content = {"schema": 1, "sweep": sweep.model_dump(mode="json"), "told": sweep.told(), "rows": rows}
+    content = {"schema": 1, "sweep": sweep.model_dump(mode="json"), "summary": sweep.summary(), "rows": rows}
     content["missing"] = missing
     write_json(directory / "recall.json", content, kind="results")
     drawn = figure(sweep, rows)
@@ -124,7 +124,7 @@ def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -
         TEMPLATE,
         figures=True,
         name=sweep.name,
-        told=sweep.told(),
+        summary=sweep.summary(),
         drawn=drawn,
         rows=[dict(zip(HEADINGS, cells, strict=True)) for cells in table(rows)],
         missing=missing,
@@ -132,7 +132,7 @@ def write(sweep: Sweep, found: Mapping[Unit, Outcome | None], directory: Path) -
     write_bytes(directory / "index.html", page.encode(), kind="results")
     reason = write_pictures({"recall": drawn}, directory / "figures")
     return {
-        "told": sweep.told(),
+        "summary": sweep.summary(),
         "rows": rows,
         "missing": missing,
         "page": str(directory / "index.html"),

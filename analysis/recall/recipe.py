@@ -128,7 +128,7 @@ class Sweep(Part):
         ratios: list[int | None] = [*dict.fromkeys(min(one, width) for one in self.expand_ratios.get(arch, []))]
         return [Trial(rate, ratio) for rate in self.rates_of(arch) for ratio in ratios or [None]]
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """What is tried and which of it counts; then what HGRN2's figure 3 tried beyond it, if anything."""
         ratios = [f"{arch}'s {_listed(ones)}" for arch, ones in self.expand_ratios.items()]
         first = [f"{arch} from {rate:g} on" for arch, rate in self.first.items()]

@@ -119,7 +119,8 @@ def outcomes(sweep: Sweep, directory: Path) -> dict[Unit, Outcome | None]:
 
 
 def work(sweep: Sweep, directory: Path, device: str, tell: Callable[[str], None]) -> Iterator[Outcome]:
-    """Train what is missing and nobody is at, unit by unit; yields each as it is settled. Several may work at once."""
+    """Train the units that are missing and that no other worker has claimed; yields each when it is complete. Several
+    processes may work at once."""
     from .training import train  # torch
 
     for unit in units(sweep):

@@ -69,7 +69,7 @@ def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             continue
-        by_method = {law["n_opt"]["method"] == CROSSINGS: law for law in (one["laws"], one["beside"])}
+        by_method = {law["n_opt"]["method"] == CROSSINGS: law for law in (one["laws"], one["alternative"])}
         row = {"architecture": name_of(arch)}
         for name, is_crossings in (("crossings", True), ("envelope points", False)):
             laws = by_method[is_crossings]
@@ -132,8 +132,8 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
             "b": estimate(one["d_opt"], "exponent"),
             "D_opt at C = 1": estimate(one["d_opt"], "coef"),
-            f"a ({other})": estimate(one["beside"]["n_opt"], "exponent"),
-            f"b ({other})": estimate(one["beside"]["d_opt"], "exponent"),
+            f"a ({other})": estimate(one["alternative"]["n_opt"], "exponent"),
+            f"b ({other})": estimate(one["alternative"]["d_opt"], "exponent"),
         }
         for arch in fits["archs"]
         for convention, archs in fits["by_convention"].items()

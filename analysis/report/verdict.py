@@ -28,7 +28,7 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
     loss = _with_interval(told["archs"][best], "loss", _loss)
-    is_apart = any(told["archs"][arch]["apart"] for arch in others)
+    is_apart = any(told["archs"][arch]["significant"] for arch in others)
     reached = f"{where}, the largest compute that all {len(told['archs'])} fitted architectures reached"
     if not others:
         lines = [f"{name_of(best)} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
@@ -42,7 +42,7 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
         (False, f"not distinguishable from {name_of(best)}: the difference is within seed noise"),
         (True, f"worse than {name_of(best)} by more than seed noise"),
     ):
-        if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["apart"] is apart]):
+        if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["significant"] is apart]):
             lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with more than one seed, so every difference may be chance.")
@@ -61,7 +61,7 @@ def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """A row an architecture, lowest loss first, at the largest compute that all of them reached."""
     told, rows = fits["verdict"], []
     for arch, one in told["archs"].items():
-        apart = {True: "yes", False: "no", None: "not known"}[one["apart"]]
+        apart = {True: "yes", False: "no", None: "not known"}[one["significant"]]
         rows.append(
             {
                 "architecture": name_of(arch),

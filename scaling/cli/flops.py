@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token
+from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_token
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, FILLED, Device, device_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..study.spec import RunSpec, StudySpec
 
 COUNTED = ("n_tokens", "n_steps", "n_checkpoints")
-SUMMED = ("flops", "device_hours", "wall_seconds", "artifact_bytes", "state_bytes")
+SUMMED = ("flops", "device_hours", "wall_seconds", "checkpoint_bytes", "state_bytes")
 
 
 @app.command()
@@ -68,7 +68,7 @@ def cost(
 
     flops: training FLOP under `convention`; wall_seconds: the start of the process and all steps at the pace of
     flops.pace, `pace` saying how that is known; device_hours: those of the run's devices; memory_bytes: on each device
-    (None where the architecture's costs do not tell); artifact_bytes: all checkpoints; state_bytes: the states kept for
+    (None where the architecture's costs have none); checkpoint_bytes: all checkpoints; state_bytes: the states kept for
     resuming. Totals are sums, but wall_seconds: until the last run ends. Raises InputError where the convention does
     not cover an architecture.
     """
@@ -124,7 +124,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "host_bound": step.host_bound,
         "memory_bytes": memory_bytes(run, processes_on(run, device, units), device.unit == "GPU"),
         "n_checkpoints": checkpoints,
-        "artifact_bytes": checkpoints * artifact_bytes(cfg, training.artifact_dtype),
+        "checkpoint_bytes": checkpoints * checkpoint_bytes(cfg, training.artifact_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
     }
 
@@ -190,7 +190,7 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("pace", csv_only=True),
         Column("memory_bytes", f"bytes a\n{unit}", si),
         Column("n_checkpoints", csv_only=True),
-        Column("artifact_bytes", "check-\npoints", si),
+        Column("checkpoint_bytes", "check-\npoints", si),
         Column("state_bytes", "states", si),
     ]
     number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"

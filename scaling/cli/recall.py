@@ -44,12 +44,12 @@ def recall(
     todo = [unit.name for unit, outcome in found.items() if outcome is None]
     if dry_run:
         if as_json:
-            tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "told": chosen.told()}
+            tried = {"rates": chosen.rates, "expand_ratios": chosen.expand_ratios, "summary": chosen.summary()}
             return print_json({"units": len(found), "todo": todo, **tried, "steps": chosen.steps})
         if not todo:
             return print(f"nothing to do: all {len(found)} units are trained")
         print(f"would train {len(todo)} of {len(found)} units: {', '.join(todo)}")
-        return print("\n".join(chosen.told()))
+        return print("\n".join(chosen.summary()))
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -65,7 +65,7 @@ def recall(
     if as_json:
         print_json(result)
     else:
-        print("\n".join([*result["told"], "", text_table(HEADINGS, table(result["rows"]))]))
+        print("\n".join([*result["summary"], "", text_table(HEADINGS, table(result["rows"]))]))
         print(f"\npage: {result['page']}")
         if result["no_pictures"]:
             print(f"no PNG ({result['no_pictures']})")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix, Pair
     from analysis.evals.planning import Planned
     from analysis.evals.standing import Standing
-    from analysis.evals.task import Place, Task
+    from analysis.evals.task import Task, TaskContext
 
     from ..study.spec import RunSpec
     from .pipeline import Request
@@ -51,9 +51,9 @@ class Choice:
         return ["--checkpoints", self.checkpoints, *tasks]
 
 
-def place_of(request: Request) -> Place:
+def task_context(request: Request) -> TaskContext:
     """Where the study's tasks are asked for. Raises InputError for settings of the held-out loss in the wrong place."""
-    from analysis.evals.task import Place
+    from analysis.evals.task import TaskContext
 
     wanted = request.study.evaluation
     if "validation" in wanted.settings:
@@ -62,7 +62,7 @@ def place_of(request: Request) -> Place:
         )
     validation = {"validation_tokens": wanted.validation_tokens, "batch_rows": wanted.batch_rows}
     folder = Path(wanted.data).expanduser() if wanted.data else None
-    return Place(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
+    return TaskContext(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
 
 
 def eval_tasks(request: Request, choice: Choice) -> list[Task]:
@@ -70,7 +70,7 @@ def eval_tasks(request: Request, choice: Choice) -> list[Task]:
     that is not known, settings that cannot be."""
     from analysis.evals.registry import make_tasks
 
-    return make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), place_of(request))
+    return make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), task_context(request))
 
 
 def task_names(request: Request) -> list[str] | None:
@@ -106,17 +106,17 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     from analysis.evals.registry import ENTRIES, make_tasks
     from analysis.evals.task import MissingData
 
-    place = place_of(request)
-    make_tasks([name for name in wanted.settings if name in ENTRIES], place)  # what is not asked for now is asked later
+    context = task_context(request)
+    make_tasks([name for name in wanted.settings if name in ENTRIES], context)  # checks all settings
     tasks = eval_tasks(request, Choice())
     check_settings(request, tasks)
     try:
-        if place.data is not None and not place.data.is_dir():
+        if context.data is not None and not context.data.is_dir():
             raise MissingData(
-                f"{request.study.origin}: evaluation.data: {place.data} is no folder; "
-                f"`scaling eval fetch {place.data}` fills one"
+                f"{request.study.origin}: evaluation.data: {context.data} is no folder; "
+                f"`scaling eval fetch {context.data}` fills one"
             )
-        check_data(tasks, place)
+        check_data(tasks, context)
     except MissingData as error:
         if not data_later:
             raise
@@ -298,11 +298,11 @@ def current_results(request: Request, choice: Choice | None = None) -> Standing:
     from analysis.evals.registry import known_tasks, make_tasks
     from analysis.evals.standing import standing
 
-    place, runs_dir = place_of(request), request.study.directory / "runs"
+    context, runs_dir = task_context(request), request.study.directory / "runs"
     words = [*(request.study.evaluation.tasks or ()), *(choice.tasks if choice else ())]
     names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
-    wanted = [name for name in known_tasks(place) if name in names] + [word for word in words if ":" in word]
-    return standing(runs_dir, request.runs, make_tasks(wanted, place))
+    wanted = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
+    return standing(runs_dir, request.runs, make_tasks(wanted, context))
 
 
 def show_results(request: Request, choice: Choice | None = None) -> None:

@@ -182,7 +182,10 @@ def test_what_lies_beyond_the_range_is_marked_in_its_cell(tmp_path):
     assert [cell.startswith("~") for cell in near[1:4]] == [True, True, False] and near[-2:] == ["x", "5"]
     told = must("budget", "--compute", "5e13", "--law", path)
     assert cells(told, "tnl")[1].startswith("(~") and cells(told, "tnl")[3].startswith("~")
-    assert "No interval of a fit covers the error" in told and "more than 10 times beyond: a guess" in told
+    assert (
+        "no interval of a fit covers the error of this" in told
+        and "more than 10 times beyond the fitted compute: a guess" in told
+    )
     rows = json.loads(must("budget", "--compute", "5e13", "--law", path, "--json"))["rows"]
     assert (rows[0]["beyond"], rows[0]["loss_beyond"], rows[1]["n_opt"]) == pytest.approx((50, 5, None))
     assert must("budget", "--compute", "5e13", "--law", path, "--format", "csv").count("~") == 0
@@ -206,7 +209,7 @@ def test_the_intervals_of_a_fit_stand_beside_what_it_gives(tmp_path):
     assert row["n_opt_interval"] is None and row["loss_interval"] is None
     told = must("budget", "--compute", "1e11", "--law", path)
     assert "3.162k to 31.62k" in told and "1.732 to 1.990" in told and "95%" in told
-    assert "Intervals are over seed noise alone" in told
+    assert "Intervals cover seed noise alone" in told
 
 
 def test_far_beyond_the_range_is_refused_unless_asked_for(tmp_path):
@@ -238,7 +241,7 @@ def test_a_loss_that_is_off_inside_the_range_too_says_by_how_much_and_is_marked(
     content["archs"]["tnl"]["laws"]["loss"] |= {"curved": True, "off_line": math.log(1.04)}
     path = stored(tmp_path, content)
     result = flops("budget", "--compute", "1e11", "--law", path)
-    assert "of tnl (off by about 4.0% inside): its loss is off inside of the fitted range too" in result.stderr
+    assert "of tnl (off by about 4.0% inside): its loss is wrong inside of the fitted range too" in result.stderr
     assert cells(result.stdout, "tnl")[3] == "?2.0000" and cells(result.stdout, "hgrn2")[3] == "2.0000"
     assert "?: the law misses the points" in result.stdout
     row = json.loads(must("budget", "--compute", "1e11", "--law", path, "--json"))["rows"][0]
@@ -288,7 +291,7 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=2), "is of schema 2, this version reads 4: fit the study again"),
+        (changed("schema", value=2), "is of schema 2, this version reads 4: run `scaling fit` again"),
         (changed("schema", value=5), "is of schema 5"),
         (changed("schema", value=None), "is of schema None"),
         ([1, 2], "is of schema None"),

@@ -14,7 +14,7 @@ import pytest
 from arch.presets import preset
 from flops import (
     CONVENTIONS,
-    artifact_bytes,
+    checkpoint_bytes,
     conventions_of,
     cost_table,
     count_params,
@@ -183,16 +183,16 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["count", "--arch", "hgrn1", "--size", "7b", "--convention", "paper"], "'paper' has no formula for hgrn1"),
         (["count", "--arch", "tnl", "--size", "7b", "--context", "0"], "--context: '0' is zero"),
         (["count", "--arch", "tnl", "--size", "7b", "--context", "8k"], "multiple of 1000 or of 1024"),
-        (["count", "--arch", "tnl", "--size", "7b", "--context", "much"], "--context: 'much' is no number"),
+        (["count", "--arch", "tnl", "--size", "7b", "--context", "much"], "--context: 'much' is not a number"),
         (["count", "--arch", "tnl"], "which size of tnl? Give --layers and --dim, or --size"),
         (["count", "--arch", "tnl", "--layers", "3"], "Give --dim, or --size"),
-        (["count", "--arch", "tnl", "--layers", "3", "--dim", "1000"], "no multiple of 128: give --heads"),
+        (["count", "--arch", "tnl", "--layers", "3", "--dim", "1000"], "not a multiple of 128: give --heads"),
         (
             ["count", "--arch", "tnl", "--layers", "3", "--dim", "1024", "--heads", "7"],
             "not divisible by model.n_heads=7",
         ),
-        (["count", "--arch", "tnl", "--layers", "1e60", "--dim", "1024"], "--layers: '1e60' is absurd"),
-        (["count", "--arch", "tnl", "--layers", "2.5", "--dim", "1024"], "is no whole number"),
+        (["count", "--arch", "tnl", "--layers", "1e60", "--dim", "1024"], "--layers: '1e60' is too large"),
+        (["count", "--arch", "tnl", "--layers", "2.5", "--dim", "1024"], "is not a whole number"),
         (["count", "--arch", "tnl", "--size", "7b", "--set", "nrm=layer"], "did you mean 'norm'?"),
         (["count", "--arch", "tnl", "--size", "7b", "--set", "tie_embeddings=no"], "must be true or false, not 'no'"),
         (["count", "--arch", "tnl", "--size", "7b", "--by", "layer"], "--by: unknown 'layer'"),
@@ -205,7 +205,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         ),
         (
             ["memory", "--arch", "tnl", "--size", "7b", "--micro-batch-tokens", "8193"],
-            "no multiple of a sequence's 8192",
+            "not a multiple of a sequence's 8192",
         ),
         (["size", "--arch", "tnl", "--params", "1B", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
         (["study", "paper", "--convention", "all"], "exact, 6nd, 6nd_total here, not all"),
@@ -223,7 +223,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["size", "--match", "llama410m"], "write it as llama-410m"),
         (["size", "--match", "llama-411m"], "did you mean '410m'?"),
         (["budget", "--compute", "179"], "FLOP or PF-days? Give --unit flop or --unit pfday"),
-        (["budget", "--compute", "1e60"], "is absurd"),
+        (["budget", "--compute", "1e60"], "is too large"),
         (["budget", "--compute", "1e22", "--law", "nowhere.json"], "nowhere.json: does not exist"),
         (["budget", "--compute", "1e22", "--arch", "mamba2"], "which has llama, tnl, hgrn2, cosformer2"),
         (["study", "quickstrt"], "no such study file"),
@@ -232,7 +232,7 @@ def test_a_wide_table_is_cut_into_parts_with_its_names_in_each():
         (["study", "paper", "--gpus", "0"], "--gpus: '0' is zero"),
         (["cuont"], "Did you mean 'count'?"),
         (["table", "--jsn"], "--json"),
-        ([], "no command is given; --help lists them"),
+        ([], "no command was given; --help lists them"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(args, message):
@@ -280,19 +280,19 @@ def test_memory():
     cfg, lines = preset("hgrn2", "410m"), found["training_bytes_per_gpu"]
     wanted = training_memory(cfg, micro_batch_tokens=16_384, zero_stage=1, world_size=4, recompute=True)
     assert lines == wanted and sum(lines.values()) == pytest.approx(2 * lines["total"])
-    assert found["disk_bytes"]["artifact_bf16"] == artifact_bytes(cfg, "bf16")
+    assert found["disk_bytes"]["checkpoint_bf16"] == checkpoint_bytes(cfg, "bf16")
     assert found["decode_state_bytes"]["131072"] == decode_state(cfg, 131_072, 2)["bytes"]
     assert {(row["what"], float(row["bytes"])) for row in rows_of(*args)} >= set(lines.items())
     plain = json.loads(must(*args, "--plain", "--json"))
     wanted = training_memory(cfg, micro_batch_tokens=16_384, world_size=4, recompute=True, kernels=False)
     assert plain["training_bytes_per_gpu"] == wanted != lines and (found["kernels"], plain["kernels"]) == (True, False)
-    assert "by the Triton kernels" in must(*args) and "plain forms" in must(*args, "--plain")
+    assert "with the Triton kernels" in must(*args) and "without Triton kernels" in must(*args, "--plain")
     assert must("memory", "--arch", "tnl", "--size", "38k", "--precision", "fp32", "--zero-stage", "0")
     for options, message in (
         (["--zero-stage", "3"], "zero_stage must be 0, 1 or 2"),
         (["--precision", "fp16"], "did you mean 'bf16'?"),
         (["--micro-batch-tokens", "100"], "less than one sequence"),
-        (["--gpus", "1e9"], "absurd"),
+        (["--gpus", "1e9"], "too large"),
     ):
         result = flops("memory", "--arch", "tnl", "--size", "410m", *options)
         assert result.returncode == 2 and message in result.stderr and result.stderr.count("\n") == 1

@@ -83,7 +83,7 @@ def test_as_printed_shows_cell_ours_and_note(shared):
     assert "2799.3" in rows["cos2", "3B"]["note"] and rows["cos2", "3B"]["params_million_printed"] == "2799.0"
     assert "25" in rows["TNL", "410M"]["note"] and not rows["TNL", "7B"]["note"]
     printed = must("table", "--as-printed")
-    assert "24 of 24 PFLOP" in printed and "23 of 24 parameter counts" in printed
+    assert "24 of 24 PFLOP cells" in printed and "23 of 24 parameter cells" in printed
     assert all(f"\n{letter}  " in printed for letter in table7.NOTES)
 
 

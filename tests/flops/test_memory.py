@@ -14,7 +14,7 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset, sizes_of
-from flops import artifact_bytes, count_params, state_bytes, training_memory
+from flops import checkpoint_bytes, count_params, state_bytes, training_memory
 from flops.memory import layer_activations, matrix_weights, outer_activations
 from tests.flops.kept import kept_bytes
 from tests.flops.test_against_torch import ABLATED, name_of
@@ -173,11 +173,11 @@ def test_files_are_as_large_as_is_said(deepspeed, stage):
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     assert 0 < deepspeed[stage]["state"] - state_bytes(cfg, stage) < 19 * 3000
     for dtype, name in (("bf16", "bfloat16"), ("fp32", "float32")):
-        assert 0 < deepspeed[stage]["artifact"][name] - artifact_bytes(cfg, dtype) < 19 * 150
+        assert 0 < deepspeed[stage]["artifact"][name] - checkpoint_bytes(cfg, dtype) < 19 * 150
 
 
 @pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
-def test_artifact_bytes_are_those_of_the_tensors_in_the_file(arch, changes, tmp_path):
+def test_checkpoint_bytes_are_those_of_the_tensors_in_the_file(arch, changes, tmp_path):
     from safetensors.torch import load_file
 
     width = {"d_model": 60} if changes.get("expand_ratio") == 5 else {}
@@ -186,7 +186,7 @@ def test_artifact_bytes_are_those_of_the_tensors_in_the_file(arch, changes, tmp_
     for name, dtype in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
         model.save_pretrained(tmp_path, dtype)
         weights = load_file(tmp_path / "model.safetensors")
-        assert sum(w.nbytes for w in weights.values()) == artifact_bytes(cfg, name)
+        assert sum(w.nbytes for w in weights.values()) == checkpoint_bytes(cfg, name)
 
 
 def test_zero_stages_and_processes():
@@ -229,6 +229,6 @@ def test_bad_input_is_one_line():
             training_memory(cfg, **arguments)
         assert message in str(caught.value) and "\n" not in str(caught.value)
     with pytest.raises(InputError, match="unknown dtype 'bf17'"):
-        artifact_bytes(cfg, "bf17")
+        checkpoint_bytes(cfg, "bf17")
     with pytest.raises(InputError, match="zero_stage must be 0, 1 or 2, not True"):
         state_bytes(cfg, True)

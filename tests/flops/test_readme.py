@@ -8,7 +8,7 @@ from arch.config import ARCHS
 from arch.presets import preset
 from flops import (
     CONVENTIONS,
-    artifact_bytes,
+    checkpoint_bytes,
     conventions_of,
     count_params,
     decode_state,
@@ -38,7 +38,7 @@ def memory_row(arch):
         kept, again = training_memory(cfg, **how), training_memory(cfg, **how, recompute=True)
         cells += [f"{bytes_ / gib:.2f}" for bytes_ in (kept["activations"], kept["total"], again["total"])]
     cells.append(f"{decode_state(cfg, 8192, activation_bytes=2)['bytes'] / 2**20:.2f}")
-    cells += [f"{artifact_bytes(cfg) / 1e9:.3f}", f"{state_bytes(cfg) / 1e9:.3f}"]
+    cells += [f"{checkpoint_bytes(cfg) / 1e9:.3f}", f"{state_bytes(cfg) / 1e9:.3f}"]
     return " | ".join(["| " + arch, *cells]) + " |"
 
 

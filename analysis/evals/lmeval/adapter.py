@@ -25,7 +25,7 @@ def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
 
 
 def hf_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """Tokenizer "bytes" or "cl100k_base" as transformers' class: the files that every artifact carries."""
+    """Tokenizer "bytes" or "cl100k_base" as transformers' class: the files that every checkpoint carries."""
     with tempfile.TemporaryDirectory() as directory:
         write_tokenizer(name, Path(directory))
         tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)

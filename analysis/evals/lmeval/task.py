@@ -18,7 +18,7 @@ from data.files import sha256
 from data.tokenizer import get_tokenizer, rank_file
 
 from ..planning import Planned, Reader
-from ..task import Loaded, Place, Say, Settings
+from ..task import LoadedModel, Say, Settings, TaskContext
 from .prompts import longest, planned
 from .rows import read_rows
 from .sets import DATA, TASKS, LmTask
@@ -52,9 +52,9 @@ class Prepared:
 class LmEvalTask:
     """A task of TASKS; its data lies in the study's data folder."""
 
-    def __init__(self, name: str, place: Place) -> None:
+    def __init__(self, name: str, context: TaskContext) -> None:
         self.version = TASKS[name].version
-        self.name, self._place, self._chosen = name, place, place.settings_of(name, LmSettings)
+        self.name, self._place, self._chosen = name, context, context.settings_of(name, LmSettings)
         self._planned: dict[tuple[float, ...], Planned] = {}
 
     @property
@@ -131,7 +131,7 @@ class LmEvalTask:
         rows, _ = read_rows(self._file(), self.name, self.spec.data)
         return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer.name))
 
-    def evaluate(self, model: Loaded, prepared: Prepared, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Prepared, say: Say) -> dict[str, Any]:
         """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
         and n_documents, n_requests, n_truncated (requests that lost tokens on their left), max_length."""
         from lm_eval.evaluator import evaluate
@@ -165,8 +165,8 @@ class LmEvalTask:
         } | ({"max_new_tokens": new_tokens} if self.spec.scrolls else {})
 
 
-def make(name: str, place: Place) -> LmEvalTask:
-    return LmEvalTask(name, place)
+def make(name: str, context: TaskContext) -> LmEvalTask:
+    return LmEvalTask(name, context)
 
 
 @lru_cache(maxsize=64)

@@ -19,9 +19,9 @@ from analysis.figures.style import dress
 from .metrics import COLUMNS, CUTS
 
 NOTE = (
-    "In per cent, each run's newest checkpoint; @: at that length, <=: up to it (scaling law paper, tables 12 to 14). "
-    "trained, beyond: means over lengths inside and beyond the training context. shuffled: a control, the same answers "
-    "against another cell's number."
+    "In per cent, for each run's newest checkpoint. @: at that length; <=: up to that length (as in tables 12 to 14 of "
+    "the scaling-law paper). trained, beyond: means over lengths inside and beyond the training context. shuffled: a "
+    "control that scores the same answers against the number of another cell."
 )
 HEADINGS = {
     **{f"acc_at_{name}": f"acc@{name}" for name in COLUMNS},

@@ -24,7 +24,7 @@ from flops.state import decode_state
 from .settings import CPU_STATE_BYTES
 
 if TYPE_CHECKING:
-    from analysis.evals.task import Loaded
+    from analysis.evals.task import LoadedModel
 
     from .prompts import Cell, Prompts
 
@@ -32,7 +32,7 @@ PIECE_TOKENS = 16_384  # of all rows in one forward pass, so that activations st
 STATE_SHARE = 0.2  # of a GPU's free memory
 
 
-def generate_answers(model: Loaded, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
+def generate_answers(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell], max_new_tokens: int) -> list[str]:
     """Greedy continuations of these cells' prompts, all of one length in tokens, cut behind their first line."""
     answers: dict[int, str] = {}
     for batch in batches(cells, rows_at_once(model, _length(cells[0]) + max_new_tokens)):
@@ -54,7 +54,7 @@ def batches(cells: Sequence[Cell], n_rows: int) -> Iterator[list[int]]:
             yield group[first : first + n_rows]
 
 
-def rows_at_once(model: Loaded, n_tokens: int) -> int:
+def rows_at_once(model: LoadedModel, n_tokens: int) -> int:
     """How many rows' states fit, each after n_tokens."""
     one = decode_state(model.config, n_tokens, 2 if model.autocast else 4)["bytes"]
     budget: float = CPU_STATE_BYTES
@@ -64,7 +64,7 @@ def rows_at_once(model: Loaded, n_tokens: int) -> int:
     return max(1, int(budget // one))
 
 
-def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
+def read_up_to_question(model: LoadedModel, prompts: Prompts, cells: Sequence[Cell]) -> DecodeCache:
     """The cache [len(cells)] after haystack and needle; cells by place, all of one needle's and haystack's length."""
     haystack = _tensor(prompts.haystack, model)
     clean = read(model, _tensor(np.array([prompts.start]), model)[None], None)
@@ -84,7 +84,7 @@ def read_up_to_question(model: Loaded, prompts: Prompts, cells: Sequence[Cell]) 
     return rows
 
 
-def read(model: Loaded, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
+def read(model: LoadedModel, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
     """The cache after ids [B, T] as well, read in pieces."""
     for piece in ids.split(max(1, PIECE_TOKENS // len(ids)), dim=1):
         cache = model.model(piece, cache=cache, use_cache=True, logits_to_keep=1).cache
@@ -92,7 +92,7 @@ def read(model: Loaded, ids: Tensor, cache: DecodeCache | None) -> DecodeCache:
     return cache
 
 
-def _complete(model: Loaded, questions: Tensor, cache: DecodeCache, max_new_tokens: int) -> list[str]:
+def _complete(model: LoadedModel, questions: Tensor, cache: DecodeCache, max_new_tokens: int) -> list[str]:
     """First lines of the continuations, white space around them left out; stops when every row has its own."""
     tokenizer = model.tokenizer
     spelled = functools.cache(lambda token: tokenizer.decode_bytes([token]))
@@ -112,5 +112,5 @@ def _length(cell: Cell) -> int:
     return 1 + cell.n_haystack + len(cell.needle_ids) + len(cell.question_ids)
 
 
-def _tensor(ids: np.ndarray, model: Loaded) -> Tensor:
+def _tensor(ids: np.ndarray, model: LoadedModel) -> Tensor:
     return torch.from_numpy(ids).to(model.device)

@@ -1,4 +1,4 @@
-"""What a needle-in-a-haystack task may be told; every value is part of the result's key."""
+"""The settings of a needle-in-a-haystack task; every value is part of the result's key."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.evals.planning import Planned, Reader
-from analysis.evals.task import Loaded, MissingData, Place, Say
+from analysis.evals.task import LoadedModel, MissingData, Say, TaskContext
 from arch.errors import InputError
 from flops import decode_state
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 
-def make(name: str, place: Place) -> Niah:
-    return Niah(VARIANTS[name], place.settings_of(name, NiahSettings), place)
+def make(name: str, context: TaskContext) -> Niah:
+    return Niah(VARIANTS[name], context.settings_of(name, NiahSettings), context)
 
 
 class Niah:
     version = 1
 
-    def __init__(self, variant: Variant, settings: NiahSettings, place: Place) -> None:
+    def __init__(self, variant: Variant, settings: NiahSettings, context: TaskContext) -> None:
         self.name = variant.name
-        self.variant, self.chosen, self.place = variant, settings, place
+        self.variant, self.chosen, self.context = variant, settings, context
         self._hash: str | None = None
 
     def settings(self) -> dict[str, Any]:
@@ -41,9 +41,9 @@ class Niah:
     def folder(self) -> Path:
         """Of the haystack. Raises MissingData where it is not there."""
         named = self.chosen.haystack
-        if self.place.data is None and not (named and Path(named).expanduser().is_absolute()):
-            return self.place.data_file(self.name, named or self.variant.data)
-        folder = (self.place.data or Path()) / Path(named or self.variant.data).expanduser()  # maybe absolute
+        if self.context.data is None and not (named and Path(named).expanduser().is_absolute()):
+            return self.context.data_file(self.name, named or self.variant.data)
+        folder = (self.context.data or Path()) / Path(named or self.variant.data).expanduser()  # maybe absolute
         if not folder.is_dir():
             raise MissingData(
                 f"{self.name}: {folder} is no folder; put text into it (.txt; LLMTest_NeedleInAHaystack's "
@@ -91,7 +91,7 @@ class Niah:
         except InputError as error:
             raise InputError(f"{self.name}: {error}") from None
 
-    def evaluate(self, model: Loaded, prepared: Prompts, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Prompts, say: Say) -> dict[str, Any]:
         """The tables' columns in per cent (metrics.py), the mean over lengths inside and beyond the training context,
         and the grid: `scores` 1..10 and `answers`, [n_lengths][n_depths].
 

@@ -7,7 +7,7 @@ import torch
 
 from analysis.evals.matrix import expand
 from analysis.evals.registry import make_tasks
-from analysis.evals.task import Place
+from analysis.evals.task import TaskContext
 from analysis.evals.worker import Worker
 from arch.config import ARCHS
 
@@ -29,7 +29,7 @@ def evaluated(folder: Path, device: str, precision: str) -> dict[tuple[str, str]
     study = write_study(
         folder, 1, ", ".join(ARCHS), more=f"overrides: {{by_size: {{14k: {{precision: {precision}}}}}}}"
     )
-    tasks = make_tasks(TASKS, Place(study.directory / "corpus", folder / "data", SETTINGS))
+    tasks = make_tasks(TASKS, TaskContext(study.directory / "corpus", folder / "data", SETTINGS))
     matrix = expand(study.directory / "runs", study.runs(), tasks)
     assert not matrix.refused and len(matrix.pairs) == len(ARCHS) * len(TASKS)
     worker = Worker(study.directory / "corpus", device, "test", lambda line: None)

@@ -12,7 +12,7 @@ from analysis.evals.lmeval.rows import example, read_rows
 from analysis.evals.lmeval.sets import DATA, TASKS
 from analysis.evals.planning import check_data
 from analysis.evals.registry import layouts_page, make_tasks
-from analysis.evals.task import Place
+from analysis.evals.task import TaskContext
 from arch.errors import InputError
 
 from .test_lmeval_tasks import ROWS
@@ -28,9 +28,9 @@ def told(folder: Path, task: str, row: dict[str, Any]) -> str:
     path = folder / DATA[data].file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{json.dumps(first_row(data))}\n\n{json.dumps(row)}\n")
-    place = Place(folder / "corpus", folder)
+    context = TaskContext(folder / "corpus", folder)
     with pytest.raises(InputError) as error:
-        check_data(make_tasks([task], place), place)
+        check_data(make_tasks([task], context), context)
     message = str(error.value)
     assert message.startswith(f"{path}: line 3: ") and "\n" not in message
     assert message.endswith(f"; `scaling eval list --rows {task}` shows the layout")

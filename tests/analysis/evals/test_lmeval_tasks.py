@@ -16,7 +16,7 @@ from analysis.evals.lmeval.rows import read_rows as read_checked
 from analysis.evals.lmeval.sets import CSR, DATA, PRESETS, SCROLLS, SUPERGLUE, TASKS
 from analysis.evals.lmeval.task import make
 from analysis.evals.planning import Reader
-from analysis.evals.task import Loaded, Place
+from analysis.evals.task import LoadedModel, TaskContext
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset
@@ -29,7 +29,7 @@ WINDOW = 192
 
 def loaded(arch="hgrn2", context_length=WINDOW, seed=0):
     config = preset(arch, "14k", vocab_size=257, context_length=context_length, init_std=0.08)
-    return Loaded(
+    return LoadedModel(
         build_model(config, seed).eval(),
         config,
         get_tokenizer("bytes"),
@@ -47,7 +47,7 @@ def read_rows(path):
 
 
 def run(name, model, rows=ROWS, **settings):
-    task = make(name, Place(Path("corpus"), rows, {name: settings} if settings else {}))
+    task = make(name, TaskContext(Path("corpus"), rows, {name: settings} if settings else {}))
     return task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
 
 
@@ -65,7 +65,7 @@ def test_every_task_runs_offline(name, model, monkeypatch):
     n_documents = len(merge_references(rows)) if TASKS[name].scrolls else len(rows)
     assert 3 <= len(rows) <= 5
     shares = []
-    task = make(name, Place(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
+    task = make(name, TaskContext(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
     values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: shares.append(share))
     assert values["n_documents"] == n_documents and values["n_requests"] >= n_documents
     for metric in TASKS[name].metrics:
@@ -198,7 +198,7 @@ def test_batches_of_one_and_of_sixteen_agree(arch, tmp_path):
 @pytest.mark.parametrize("name", ["piqa", "lambada", "wikitext", "scrolls-narrativeqa"])
 def test_requests_are_built_for_the_first_model_and_asked_of_all(name, model, monkeypatch):
     other = loaded(seed=1)
-    task = make(name, Place(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
+    task = make(name, TaskContext(Path("corpus"), ROWS, {name: {"max_new_tokens": 12}}))
     prepared = task.prepare(model.tokenizer)
     found = []
     for one in (model, other, model):
@@ -236,7 +236,7 @@ def test_bad_input_is_one_line(tmp_path, model):
     with pytest.raises(InputError, match="an answer is longer than the window of 4 tokens"):
         run("piqa", model, max_length=4)
     with pytest.raises(InputError, match="scaling eval fetch --tasks piqa"):
-        make("piqa", Place(Path("corpus"), tmp_path)).data_hash()
+        make("piqa", TaskContext(Path("corpus"), tmp_path)).data_hash()
     path = tmp_path / DATA["piqa"].file
     path.parent.mkdir()
     for content, told in (
@@ -250,12 +250,12 @@ def test_bad_input_is_one_line(tmp_path, model):
             run("piqa", model, tmp_path)
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="unknown key 'limits'"):
-        make("piqa", Place(Path("corpus"), ROWS, {"piqa": {"limits": 3}}))
+        make("piqa", TaskContext(Path("corpus"), ROWS, {"piqa": {"limits": 3}}))
 
 
 def test_the_key_follows_settings_and_data(tmp_path):
     def key(rows=ROWS, **settings):
-        task = make("piqa", Place(Path("corpus"), rows, {"piqa": settings}))
+        task = make("piqa", TaskContext(Path("corpus"), rows, {"piqa": settings}))
         return task.settings(), task.data_hash()
 
     assert key() == key(batch_size=1) and key()[0] != key(limit=2)[0]
@@ -285,8 +285,8 @@ def test_a_window_that_an_answer_does_not_fit_is_told_with_the_length_that_it_ne
     reader = Reader(model.config, 256, 1.0, True, None, False, "bytes")
     told = r"window of 256 tokens, it needs at least 1201: set evaluation.settings.piqa.max_length: 1201$"
     with pytest.raises(InputError, match=told):
-        make("piqa", Place(Path("corpus"), tmp_path)).check(reader)
+        make("piqa", TaskContext(Path("corpus"), tmp_path)).check(reader)
     with pytest.raises(InputError, match=told):
         run("piqa", model, tmp_path, max_length=256)
-    make("piqa", Place(Path("corpus"), tmp_path, {"piqa": {"max_length": 1201}})).check(reader)
+    make("piqa", TaskContext(Path("corpus"), tmp_path, {"piqa": {"max_length": 1201}})).check(reader)
     run("piqa", model, tmp_path, max_length=1201)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from analysis.evals.loaded import PROBE_TOLERANCE, Kept, load_guarded
+from analysis.evals.loaded import PROBE_TOLERANCE, ModelCache, load_guarded
 from arch.errors import InputError
 from arch.model.lm import load_model
 from data.corpus import prepare
@@ -134,7 +134,7 @@ def test_the_next_checkpoint_of_a_configuration_takes_the_modules_of_the_last(tm
         for step in "123"
     ]
     seal(paths[1], probe_loss=99.0)
-    kept, corpus, row, modules = Kept(), study.directory / "corpus", torch.arange(32)[None], []
+    kept, corpus, row, modules = ModelCache(), study.directory / "corpus", torch.arange(32)[None], []
     for path in paths:
         try:
             found = load_guarded(path, corpus, "cpu", False, kept)

@@ -16,7 +16,7 @@ from analysis.evals.extrapolate import by_position, default_lengths
 from analysis.evals.loaded import load_guarded
 from analysis.evals.perplexity import spans
 from analysis.evals.registry import make_tasks
-from analysis.evals.task import Loaded, Place
+from analysis.evals.task import LoadedModel, TaskContext
 from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
@@ -40,13 +40,15 @@ def corpus(study: StudySpec) -> Corpus:
 
 
 @pytest.fixture(params=["llama", "tnl"])
-def model(request: pytest.FixtureRequest, study: StudySpec) -> Loaded:
+def model(request: pytest.FixtureRequest, study: StudySpec) -> LoadedModel:
     path = study.directory / f"runs/{request.param}-14k-c32-s0/checkpoints/00000001"
     return load_guarded(path, study.directory / "corpus", "cpu", False)
 
 
-def evaluate(model: Loaded, study: StudySpec, name: str, data: Path | None = None, **settings: Any) -> dict[str, Any]:
-    (task,) = make_tasks([name], Place(study.directory / "corpus", data, {name: settings}))
+def evaluate(
+    model: LoadedModel, study: StudySpec, name: str, data: Path | None = None, **settings: Any
+) -> dict[str, Any]:
+    (task,) = make_tasks([name], TaskContext(study.directory / "corpus", data, {name: settings}))
     said: list[float] = []
     values = task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: said.append(share))
     assert said == sorted(said) and said[-1] == pytest.approx(1.0)
@@ -54,7 +56,7 @@ def evaluate(model: Loaded, study: StudySpec, name: str, data: Path | None = Non
     return values
 
 
-def nats_of(model: Loaded, ids: np.ndarray) -> list[float]:
+def nats_of(model: LoadedModel, ids: np.ndarray) -> list[float]:
     """-log p of ids[1:], in one forward pass of the whole model."""
     row = torch.from_numpy(np.asarray(ids, dtype=np.int64))
     with torch.no_grad():
@@ -73,7 +75,9 @@ def test_windows_are_fixed_whole_and_spread() -> None:
         window_starts(10, 10, 200)
 
 
-def test_nats_of_sliced_logits_are_the_same(model: Loaded, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nats_of_sliced_logits_are_the_same(
+    model: LoadedModel, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (rows,) = batches(corpus.validation, [0, 40, 80], CONTEXT, 3)
     whole = token_nats(model, rows)
     monkeypatch.setattr("analysis.evals.token_losses.MAX_LOGITS", 5 * 3 * 257)  # 5 positions at a time
@@ -81,7 +85,7 @@ def test_nats_of_sliced_logits_are_the_same(model: Loaded, corpus: Corpus, monke
     np.testing.assert_allclose(token_nats(model, rows), whole, rtol=1e-6)
 
 
-def test_validation_equals_the_model_called_directly(model: Loaded, study: StudySpec, corpus: Corpus) -> None:
+def test_validation_equals_the_model_called_directly(model: LoadedModel, study: StudySpec, corpus: Corpus) -> None:
     values = evaluate(model, study, "validation", validation_tokens=100 * CONTEXT, batch_rows=7)
     nats, targets = [], []
     for start in window_starts(len(corpus.validation), CONTEXT, 100 * CONTEXT):
@@ -97,7 +101,7 @@ def test_validation_equals_the_model_called_directly(model: Loaded, study: Study
     assert values["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / n_bytes, rel=1e-6)
 
 
-def test_a_model_that_diverged_has_no_number(model: Loaded, study: StudySpec, tmp_path: Path) -> None:
+def test_a_model_that_diverged_has_no_number(model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:
     with torch.no_grad():
         next(model.model.parameters()).fill_(math.nan)
     assert (
@@ -131,7 +135,7 @@ def test_spans_score_every_token_once(n: int, window: int, stride: int, expected
     assert scored == list(range(n))
 
 
-def test_a_stride_over_the_training_length_is_refused(model: Loaded, study: StudySpec, tmp_path: Path) -> None:
+def test_a_stride_over_the_training_length_is_refused(model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:
     """Where no window is asked for, the model says how long it is."""
     (tmp_path / "text.txt").write_text("x" * 10 * CONTEXT)
     with pytest.raises(InputError, match=f"stride {CONTEXT + 1} is larger than the window of {CONTEXT}"):
@@ -139,7 +143,9 @@ def test_a_stride_over_the_training_length_is_refused(model: Loaded, study: Stud
 
 
 @pytest.mark.parametrize("stride", [None, 8])
-def test_perplexity_by_token_byte_and_word(model: Loaded, study: StudySpec, tmp_path: Path, stride: int | None) -> None:
+def test_perplexity_by_token_byte_and_word(
+    model: LoadedModel, study: StudySpec, tmp_path: Path, stride: int | None
+) -> None:
     (tmp_path / "text.txt").write_text(TEXT)
     values = evaluate(model, study, "perplexity", tmp_path, file="text.txt", stride=stride, batch_rows=3)
     ids = np.array([256, *TEXT.encode()])
@@ -159,14 +165,16 @@ def test_perplexity_by_token_byte_and_word(model: Loaded, study: StudySpec, tmp_
 
 def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path) -> None:
     def task(**settings: Any) -> Any:
-        return make_tasks(["perplexity"], Place(study.directory / "corpus", tmp_path, {"perplexity": settings}))[0]
+        return make_tasks(["perplexity"], TaskContext(study.directory / "corpus", tmp_path, {"perplexity": settings}))[
+            0
+        ]
 
     with pytest.raises(InputError, match=r"test.jsonl does not exist: run `scaling eval fetch --tasks wikitext"):
         task().data_hash()
     with pytest.raises(InputError, match=r"my.txt does not exist: put it there"):
         task(file="my.txt").data_hash()
     with pytest.raises(InputError, match="name the data folder in the study file"):
-        make_tasks(["perplexity"], Place(study.directory / "corpus"))[0].data_hash()
+        make_tasks(["perplexity"], TaskContext(study.directory / "corpus"))[0].data_hash()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd")
     tokenizer = open_corpus(study.directory / "corpus").tokenizer
     with pytest.raises(InputError, match="no UTF-8 text"):
@@ -189,7 +197,9 @@ def test_lengths_are_doublings_around_the_training_length() -> None:
     assert default_lengths(2048) == [512, 1024, 2048, 4096, 8192, 16384, 32768]
 
 
-def test_extrapolation_scores_the_same_tokens_at_every_length(model: Loaded, study: StudySpec, corpus: Corpus) -> None:
+def test_extrapolation_scores_the_same_tokens_at_every_length(
+    model: LoadedModel, study: StudySpec, corpus: Corpus
+) -> None:
     values = evaluate(model, study, "extrapolate", lengths=[16, 32, 128], n_tokens=300, batch_tokens=64)
     ids = np.asarray(corpus.validation[:257])
     assert [row["length"] for row in values["by_length"]] == [16, 32, 128]
@@ -212,7 +222,9 @@ def test_extrapolation_scores_the_same_tokens_at_every_length(model: Loaded, stu
     assert [row["extrapolated"] for row in where] == [row["last"] > CONTEXT for row in where]
 
 
-def test_lengths_beyond_the_text_are_counted(model: Loaded, study: StudySpec, corpus: Corpus, tmp_path: Path) -> None:
+def test_lengths_beyond_the_text_are_counted(
+    model: LoadedModel, study: StudySpec, corpus: Corpus, tmp_path: Path
+) -> None:
     (tmp_path / "t.txt").write_text("x" * 40)
     values = evaluate(model, study, "extrapolate", tmp_path, file="t.txt", lengths=[8, 40, 41])
     assert [row["length"] for row in values["by_length"]] == [8, 40]

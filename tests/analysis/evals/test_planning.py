@@ -8,7 +8,7 @@ from analysis.evals.lmeval.sets import TASKS
 from analysis.evals.loaded import load_guarded
 from analysis.evals.planning import Planned, planned, readers
 from analysis.evals.registry import make_tasks
-from analysis.evals.task import Loaded, Place
+from analysis.evals.task import LoadedModel, TaskContext
 from scaling.stages.evaluation import planned_tokens
 from scaling.stages.pipeline import Request
 from scaling.study.spec import StudySpec
@@ -29,22 +29,22 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudySpec:
 
 
 @pytest.fixture(scope="module")
-def model(study: StudySpec) -> Loaded:
+def model(study: StudySpec) -> LoadedModel:
     path = study.directory / "runs/llama-14k-c32-s0/checkpoints/00000001"
     return load_guarded(path, study.directory / "corpus", "cpu", False)
 
 
-def both(study: StudySpec, model: Loaded, name: str, data: Path, **settings: object) -> tuple[Planned, int]:
+def both(study: StudySpec, model: LoadedModel, name: str, data: Path, **settings: object) -> tuple[Planned, int]:
     """(foretold, counted)."""
-    place = Place(study.directory / "corpus", data, {name: settings} if settings else {})
-    (task,) = make_tasks([name], place)
-    foretold = planned([task], readers(place.corpus, "bytes", study.runs())["llama-14k-c32-s0"])[name]
+    context = TaskContext(study.directory / "corpus", data, {name: settings} if settings else {})
+    (task,) = make_tasks([name], context)
+    foretold = planned([task], readers(context.corpus, "bytes", study.runs())["llama-14k-c32-s0"])[name]
     model.meter.reset()
     task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None)
     return foretold, model.meter.tokens
 
 
-def test_losses_are_foretold_exactly(study: StudySpec, model: Loaded, tmp_path: Path) -> None:
+def test_losses_are_foretold_exactly(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The cat sat on the mät.\n" * 9)
     for name, settings in (
         ("validation", {"validation_tokens": 900}),
@@ -57,7 +57,7 @@ def test_losses_are_foretold_exactly(study: StudySpec, model: Loaded, tmp_path: 
         assert foretold.tokens == counted and foretold.estimate == "" and foretold.items > 0, name
 
 
-def test_a_haystack_is_foretold_closely(study: StudySpec, model: Loaded, tmp_path: Path) -> None:
+def test_a_haystack_is_foretold_closely(study: StudySpec, model: LoadedModel, tmp_path: Path) -> None:
     (tmp_path / "needle").mkdir()
     (tmp_path / "needle/text.txt").write_text("One short sentence of the haystack. " * 40)
     foretold, counted = both(study, model, "niah-easy-facts", tmp_path, **SETTINGS["niah-easy-facts"])
@@ -66,7 +66,7 @@ def test_a_haystack_is_foretold_closely(study: StudySpec, model: Loaded, tmp_pat
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_lm_evals_tasks_are_foretold_closely(study: StudySpec, model: Loaded, name: str) -> None:
+def test_lm_evals_tasks_are_foretold_closely(study: StudySpec, model: LoadedModel, name: str) -> None:
     settings = {"max_length": 640, "batch_size": 1} | ({"max_new_tokens": 8} if TASKS[name].scrolls else {})
     foretold, counted = both(study, model, name, ROWS, **settings)
     assert counted == pytest.approx(foretold.tokens, rel=0.12) and foretold.items in (3, 4, 5)

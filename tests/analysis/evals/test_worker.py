@@ -15,7 +15,7 @@ from analysis.evals.registry import ENTRIES, make_tasks
 from analysis.evals.registry import expand as expand_names
 from analysis.evals.standing import Standing, standing
 from analysis.evals.table import COLUMNS, tidy, write_table
-from analysis.evals.task import MissingData, Place
+from analysis.evals.task import MissingData, TaskContext
 from analysis.evals.worker import MODEL, Worker
 from arch.errors import InputError
 from scaling.study.spec import StudySpec
@@ -27,14 +27,18 @@ TWO = (f"{HERE}:one", f"{HERE}:two")
 
 
 def matrix_of(study: StudySpec, tasks: Sequence[str] = TWO, which: str = "all", **settings: Any) -> Matrix:
-    place = Place(study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()})
-    return expand(study.directory / "runs", study.runs(), make_tasks(tasks, place), which)
+    context = TaskContext(
+        study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()}
+    )
+    return expand(study.directory / "runs", study.runs(), make_tasks(tasks, context), which)
 
 
 def now(study: StudySpec, tasks: Sequence[str] = TWO, **settings: Any) -> Standing:
     """What is stored and of today."""
-    place = Place(study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()})
-    return standing(study.directory / "runs", study.runs(), make_tasks(tasks, place))
+    context = TaskContext(
+        study.directory / "corpus", None, {f"{HERE}:{name}": value for name, value in settings.items()}
+    )
+    return standing(study.directory / "runs", study.runs(), make_tasks(tasks, context))
 
 
 def work(study: StudySpec, matrix: Matrix, attempt: str = "a") -> tuple[Worker, list[str]]:
@@ -177,25 +181,25 @@ def test_results_that_cannot_be_written_stop_the_worker(tmp_path: Path) -> None:
 
 
 def test_names_presets_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(Path("corpus"))
+    context = TaskContext(Path("corpus"))
     monkeypatch.setitem(analysis.evals.registry.PRESETS, "both", ("perplexity", "validation"))
     assert expand_names(["both", "validation", "m:own"]) == ["validation", "perplexity", "m:own"]
     with pytest.raises(InputError, match=r"'perplexty' is unknown.*did you mean 'perplexity'"):
-        make_tasks(["perplexty"], place)
+        make_tasks(["perplexty"], context)
     with pytest.raises(InputError, match="cannot be made"):
-        make_tasks(["no.such.module:task"], place)
+        make_tasks(["no.such.module:task"], context)
     with pytest.raises(InputError, match="name 'validation' is taken"):
-        make_tasks([f"{HERE}:validation"], place)
+        make_tasks([f"{HERE}:validation"], context)
     with pytest.raises(InputError, match=r"unknown task 'extrapolat'.*did you mean 'extrapolate'"):
-        make_tasks(["validation"], Place(Path("corpus"), None, {"extrapolat": {}}))
+        make_tasks(["validation"], TaskContext(Path("corpus"), None, {"extrapolat": {}}))
     with pytest.raises(InputError, match=r"settings.perplexity: unknown key 'strid'.*'stride'"):
-        make_tasks(["perplexity"], Place(Path("corpus"), None, {"perplexity": {"strid": 3}}))
+        make_tasks(["perplexity"], TaskContext(Path("corpus"), None, {"perplexity": {"strid": 3}}))
     with pytest.raises(InputError, match=r"settings.perplexity: stride: .*greater than 0"):
-        make_tasks(["perplexity"], Place(Path("corpus"), None, {"perplexity": {"stride": 0}}))
+        make_tasks(["perplexity"], TaskContext(Path("corpus"), None, {"perplexity": {"stride": 0}}))
 
 
 def test_every_entry_can_be_made(tmp_path: Path) -> None:
-    for task in make_tasks(ENTRIES, Place(tmp_path / "corpus", tmp_path)):
+    for task in make_tasks(ENTRIES, TaskContext(tmp_path / "corpus", tmp_path)):
         assert task.name in ENTRIES and task.version >= 1
         assert json.loads(json.dumps(task.settings())) == task.settings()
 

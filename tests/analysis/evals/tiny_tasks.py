@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from analysis.evals.task import Loaded, Place, Say, Settings
+from analysis.evals.task import LoadedModel, Say, Settings, TaskContext
 from arch.errors import InputError
 from data.tokenizer import Tokenizer
 
@@ -21,8 +21,8 @@ class TinySettings(Settings):
 class Tiny:
     version = 1
 
-    def __init__(self, name: str, place: Place) -> None:
-        self.name, self._settings = name, place.settings_of(name, TinySettings)
+    def __init__(self, name: str, context: TaskContext) -> None:
+        self.name, self._settings = name, context.settings_of(name, TinySettings)
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
@@ -37,7 +37,7 @@ class Tiny:
 
         return torch.tensor([tokenizer.encode(self.name)])
 
-    def evaluate(self, model: Loaded, prepared: Any, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
         say(0.5, "half")
         time.sleep(self._settings.seconds)
         while self.name == "three" and os.environ.get("TINY_WAIT") == f"{model.config.arch} {model.config.d_model}":
@@ -51,5 +51,5 @@ class Tiny:
         return {"mean": float(logits.mean()), "top": int(logits[0, -1].argmax()), "whole": True, "none": None}
 
 
-def make(name: str, place: Place) -> Tiny:
-    return Tiny(name, place)
+def make(name: str, context: TaskContext) -> Tiny:
+    return Tiny(name, context)

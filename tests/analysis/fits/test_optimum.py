@@ -125,7 +125,7 @@ def test_ordinary_least_squares_through_the_points_does() -> None:
     setting = Setting.of(World(), Ladder(5, 0.003))
     found = fit_arch(setting.curves, setting.stretch, None, SETTINGS, [0])
     assert found["laws"]["n_opt"]["exponent"] == pytest.approx(0.5, rel=0.01)
-    assert found["beside"]["n_opt"]["exponent"] == pytest.approx(0.5 * (1 - 1 / 9), rel=0.05)
+    assert found["alternative"]["n_opt"]["exponent"] == pytest.approx(0.5 * (1 - 1 / 9), rel=0.05)
 
 
 def test_the_stored_law_gives_its_interval_anywhere() -> None:

@@ -38,7 +38,7 @@ def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
         assert laws["loss"]["r2"] > 0.999
         assert laws["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.01)
         assert laws["n_opt"]["exponent"] + laws["d_opt"]["exponent"] == pytest.approx(1, abs=1e-9)
-        assert one["beside"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
+        assert one["alternative"]["n_opt"]["exponent"] == pytest.approx(0.5, abs=0.06)  # four interior sizes' points
         assert one["diagnostics"]["compute_identity"] == pytest.approx([1, 1])
         assert abs(one["diagnostics"]["cost_identity"]) < 1e-9
         assert not laws["loss"]["curvature"]["found"] and laws["loss"]["curvature"]["power_half"] > 0.9
@@ -81,7 +81,7 @@ def test_fewer_than_three_crossings_are_not_identified(tmp_path: Path) -> None:
     assert one["laws"]["loss"]["identified"]
     for laws, reason in (
         (one["laws"], "2 pairs cross in the range, 3 are needed: 55k and 393k: the smaller size is still ahead by"),
-        (one["beside"], "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
+        (one["alternative"], "2 interior sizes own an uncensored stretch (25k, 55k), 3 are needed"),
     ):
         for name in ("n_opt", "d_opt"):
             assert laws[name]["exponent"] is None and laws[name]["coef"] is None and laws[name]["interval"] is None
@@ -101,16 +101,16 @@ def test_the_papers_way(tmp_path: Path) -> None:
     ours = fit_study(tables, settings(**wide))["archs"]["tnl"]
     papers = fit_study(tables, settings(optimum="envelope", censor=False, **wide))
     found = papers["archs"]["tnl"]
-    assert {found["laws"]["n_opt"]["method"], ours["beside"]["n_opt"]["method"]} == {ENVELOPE}
-    assert found["beside"]["n_opt"]["exponent"] == ours["laws"]["n_opt"]["exponent"]
+    assert {found["laws"]["n_opt"]["method"], ours["alternative"]["n_opt"]["method"]} == {ENVELOPE}
+    assert found["alternative"]["n_opt"]["exponent"] == ours["laws"]["n_opt"]["exponent"]
     points = found["envelope"]
     assert "owned by the smallest size" in points["censored"]  # used, and still told
     assert found["diagnostics"]["fraction_censored"] == ours["diagnostics"]["fraction_censored"] > 0
-    beside = papers["by_convention"]["6nd"]["tnl"]["beside"]["n_opt"]
-    assert beside["exponent"] == pytest.approx(found["beside"]["n_opt"]["exponent"], abs=0.05)
+    beside = papers["by_convention"]["6nd"]["tnl"]["alternative"]["n_opt"]
+    assert beside["exponent"] == pytest.approx(found["alternative"]["n_opt"]["exponent"], abs=0.05)
     every = fit_power_law(np.array(points["c"]), np.array(points["n_params"]))
     assert found["laws"]["n_opt"]["exponent"] == pytest.approx(every.exponent)
-    assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["beside"]["n_opt"]["n_points"]
+    assert found["laws"]["n_opt"]["n_points"] == len(points["c"]) > ours["alternative"]["n_opt"]["n_points"]
     assert found["laws"]["loss"]["steps"] == 0 and ours["laws"]["loss"]["steps"] > 0
     row = optimum_table(papers)[0]
     assert conventions_table(papers)[0]["a (crossings)"] != "not identified"

@@ -54,7 +54,7 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     assert (told["best"], list(told["archs"])) == ("hgrn2", ["hgrn2", "llama", "tnl"])
     ends = [one["envelope"]["c"][-1] for one in fits["archs"].values()]
     assert told["c"] == min(ends) == pytest.approx(5e12, rel=0.2)
-    assert [one["apart"] for one in told["archs"].values()] == [None, False, True]
+    assert [one["significant"] for one in told["archs"].values()] == [None, False, True]
     tnl = told["archs"]["tnl"]
     assert tnl["difference"] == pytest.approx(0.03, abs=1e-3)
     assert tnl["difference_interval"][0] < tnl["difference"] < tnl["difference_interval"][1]
@@ -83,7 +83,7 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
 
 def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
     fits = study_of(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
-    assert [one["apart"] for one in fits["verdict"]["archs"].values()] == [None, None]
+    assert [one["significant"] for one in fits["verdict"]["archs"].values()] == [None, None]
     assert fits["verdict"]["archs"]["tnl"]["interval"] is None
     assert any("every difference may be chance" in line for line in verdict_text(fits))
     assert (
@@ -183,7 +183,7 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
         noise = SeedNoise(0.01 * math.sqrt(rng.chisquare(8) / 8), 8)
         curves = {arch: [flat(0.01 * rng.standard_normal())] for arch in NAMES}
         told = judge(curves, dict.fromkeys(NAMES, one), noise, 0.95)
-        alarms += any(found["apart"] for found in told["archs"].values())
+        alarms += any(found["significant"] for found in told["archs"].values())
     assert 0.035 < alarms / 2000 < 0.065
 
 

@@ -180,7 +180,7 @@ def coverage(setting: Setting, studies: int, seed: int = 0) -> Coverage:
     for study in range(studies):
         curves, noise = setting.draw(rng)
         found = fit_arch(curves, setting.stretch, noise, SETTINGS, [study])
-        laws, points = found["laws"], found["beside"]["n_opt"]
+        laws, points = found["laws"], found["alternative"]["n_opt"]
         n_opt, d_opt, loss = laws["n_opt"], laws["d_opt"], laws["loss"]
         hits["points"] += within(setting.a, points["interval"] and points["interval"]["exponent"])
         hits["curved"] += bool(loss["curvature"]["found"])

@@ -224,7 +224,7 @@ def test_a_mixer_that_tells_nothing_is_not_taken_for_attention():
     found = Inspection("eighth", "run", 1, "text", 40, [None], [None])
     html = page(found, figures(found))
     assert NO_GATE in gates_table(found) and "softmax" not in gates_table(found) + html.partition("<body>")[2]
-    assert "tells no weights" in html and "over the layer's largest" not in html
+    assert "no token-mixing weights" in html and "the layer's largest" not in html
 
 
 def test_a_directory_that_cannot_be_written(inspection, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from arch.errors import InputError
 from arch.presets import preset
-from flops import artifact_bytes, count_params, state_bytes, train_flops_per_token, training_memory
+from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_token, training_memory
 from flops.hardware import DEVICES, device_of
 from flops.pace import pace
 from flops.shapes import free_shape
@@ -101,10 +101,14 @@ def test_small_models_on_a_gpu_take_as_long_as_their_host():
 def test_disk_is_that_of_flops_memory():
     for row, run in zip(of("paper")["runs"], load_study("paper").runs(), strict=True):
         assert row["n_checkpoints"] == len(run.checkpoint_steps) == 57
-        assert row["artifact_bytes"] == 57 * artifact_bytes(run.config, "bf16")
+        assert row["checkpoint_bytes"] == 57 * checkpoint_bytes(run.config, "bf16")
         assert row["state_bytes"] == 2 * state_bytes(run.config, 1) == 2 * 16 * count_params(run.config).total
     for row, run in zip(of("quickstart")["runs"], load_study("quickstart").runs(), strict=True):
-        assert row["artifact_bytes"] == 6 * artifact_bytes(run.config, "fp32") == 6 * 4 * count_params(run.config).total
+        assert (
+            row["checkpoint_bytes"]
+            == 6 * checkpoint_bytes(run.config, "fp32")
+            == 6 * 4 * count_params(run.config).total
+        )
         assert row["state_bytes"] == 2 * state_bytes(run.config, 0)
 
 

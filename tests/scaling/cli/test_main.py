@@ -100,8 +100,8 @@ def test_every_command_tells_a_mistake_in_one_line(command, study, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no command is given; --help lists them"),
-        (["eval"], "no command is given; --help lists them"),
+        ([], "no command was given; --help lists them"),
+        (["eval"], "no command was given; --help lists them"),
         (["plan"], "STUDY"),
         (["plan", "no-such-study"], "no such study file"),
         (["plam", "quickstart"], "plam"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from analysis.evals.task import Loaded
+from analysis.evals.task import LoadedModel
 from arch.model.cache import DecodeCache
 from arch.model.lm import Output, build_model
 from arch.presets import preset
@@ -54,8 +54,8 @@ def copies_the_fact(text):
     return " " + known.get(asked[1], "nothing")
 
 
-def loaded(model, config, tokenizer: Tokenizer | None = None) -> Loaded:
-    return Loaded(
+def loaded(model, config, tokenizer: Tokenizer | None = None) -> LoadedModel:
+    return LoadedModel(
         model=model,
         config=config,
         tokenizer=tokenizer or get_tokenizer("bytes"),
@@ -66,11 +66,11 @@ def loaded(model, config, tokenizer: Tokenizer | None = None) -> Loaded:
     )
 
 
-def reader(answer, context_length=2048) -> Loaded:
+def reader(answer, context_length=2048) -> LoadedModel:
     config = preset("tnl", "6k", context_length=context_length)
     return loaded(Reader(config, get_tokenizer("bytes"), answer), config)
 
 
-def untrained(arch, context_length=2048) -> Loaded:
+def untrained(arch, context_length=2048) -> LoadedModel:
     config = preset(arch, "14k", context_length=context_length, init_std=0.4)
     return loaded(build_model(config, seed=1).double().eval(), config)

@@ -12,7 +12,7 @@ from analysis.evals.niah.prompts import question_text
 from analysis.evals.niah.retrieve import batches, generate_answers, read_up_to_question
 from analysis.evals.niah.settings import VARIANTS
 from analysis.evals.niah.task import make
-from analysis.evals.task import Place
+from analysis.evals.task import TaskContext
 from arch.errors import InputError
 from arch.model.decode import generate_tokens
 from arch.registry import KNOWN
@@ -27,7 +27,7 @@ HAYSTACKS = {"needle": "The cat sat on mat {} and 3.14 was not a number. ", "nee
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def context(tmp_path_factory):
     data = tmp_path_factory.mktemp("data")
     for name, sentence in HAYSTACKS.items():
         (data / name).mkdir()
@@ -35,7 +35,7 @@ def place(tmp_path_factory):
             text = "".join(sentence.format(part * 100 + i) for i in range(60))
             (data / name / f"{part}.txt").write_text(text, encoding="utf-8")
     (data / "needle" / "LICENSE.txt").write_text("Not a part of the text.")
-    return Place(data / "no-corpus", data, {name: SMALL for name in VARIANTS})
+    return TaskContext(data / "no-corpus", data, {name: SMALL for name in VARIANTS})
 
 
 def quiet(share, text):
@@ -47,8 +47,8 @@ def run(task, model):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_prompts_are_as_long_as_asked_and_hold_everything(name, place):
-    task = make(name, place)
+def test_prompts_are_as_long_as_asked_and_hold_everything(name, context):
+    task = make(name, context)
     assert task.name == name
     prompts = task.prepare(BYTES)
     assert [column.length for column in prompts.columns] == [500, 800, 1100]
@@ -70,41 +70,43 @@ def test_prompts_are_as_long_as_asked_and_hold_everything(name, place):
         assert column.cells[0].insert_at == 0 and column.cells[-1].insert_at == column.cells[-1].n_haystack
 
 
-def test_classic_needle_and_facts(place):
-    classic, facts = (make(name, place).prepare(BYTES) for name in ("niah-easy", "niah-easy-facts"))
+def test_classic_needle_and_facts(context):
+    classic, facts = (make(name, context).prepare(BYTES) for name in ("niah-easy", "niah-easy-facts"))
     assert len({cell.needle for column in classic.columns for cell in column.cells}) == 1
     assert len({cell.needle.answer for column in facts.columns for cell in column.cells}) == 15
 
 
 @pytest.mark.parametrize("mode", ["easy", "standard"])
-def test_a_model_that_copies_the_needle_scores_100(mode, place):
-    values = run(make(f"niah-{mode}-facts", place), reader(copies_the_fact))
+def test_a_model_that_copies_the_needle_scores_100(mode, context):
+    values = run(make(f"niah-{mode}-facts", context), reader(copies_the_fact))
     assert values["acc_avg"] == values["weighted_avg_acc"] == values["niah_score"] == 100.0
     assert values["acc_shuffled"] == 0.0
     assert values["scores"] == [[10] * 5] * 3
     json.dumps(values, allow_nan=False)
 
 
-def test_a_model_that_says_one_thing_scores_0(place):
+def test_a_model_that_says_one_thing_scores_0(context):
     for name in ("niah-easy", "niah-standard-facts", "niah-easy-zh"):
-        values = run(make(name, place), reader(lambda text: " nothing at all"))
+        values = run(make(name, context), reader(lambda text: " nothing at all"))
         assert values["acc_avg"] == values["weighted_avg_acc"] == values["niah_score"] == 0.0
         assert values["answers"][2][4] == "nothing at all"
 
 
-def test_classic_answers_of_a_model_that_knows_them(place):
+def test_classic_answers_of_a_model_that_knows_them(context):
     for name, answer in (("niah-standard", " eat a sandwich in Dolores Park"), ("niah-easy-zh", "吃三明治")):
-        values = run(make(name, place_with(place, name, max_new_tokens=64)), reader(lambda text, answer=answer: answer))
+        values = run(
+            make(name, place_with(context, name, max_new_tokens=64)), reader(lambda text, answer=answer: answer)
+        )
         assert 0 < values["acc_avg"] < 100
         assert "acc_shuffled" not in values
 
 
-def place_with(place, name, **changes):
-    return Place(place.corpus, place.data, {name: SMALL | changes})
+def place_with(context, name, **changes):
+    return TaskContext(context.corpus, context.data, {name: SMALL | changes})
 
 
-def test_lengths_beyond_the_context_are_flagged_and_llama_warns(place):
-    task = make("niah-easy-facts", place)
+def test_lengths_beyond_the_context_are_flagged_and_llama_warns(context):
+    task = make("niah-easy-facts", context)
     inside = run(task, reader(copies_the_fact, context_length=1100))
     assert inside["extrapolated"] is False and inside["acc_extrapolated"] is None and inside["acc_trained"] == 100.0
     beyond = run(task, reader(copies_the_fact, context_length=800))
@@ -115,10 +117,10 @@ def test_lengths_beyond_the_context_are_flagged_and_llama_warns(place):
 
 
 @pytest.mark.parametrize("arch", KNOWN)
-def test_shared_reading_is_reading_each_prompt_whole(arch, place):
+def test_shared_reading_is_reading_each_prompt_whole(arch, context):
     """Every cell's answer, and the state in front of its question, against the whole prompt in one pass (float64)."""
     model = untrained(arch)
-    prompts = make("niah-easy-facts", place).prepare(BYTES)
+    prompts = make("niah-easy-facts", context).prepare(BYTES)
     column = prompts.columns[0]
     answers = generate_answers(model, prompts, column.cells, 12)
     with model.reading():
@@ -135,10 +137,10 @@ def test_shared_reading_is_reading_each_prompt_whole(arch, place):
                 torch.testing.assert_close(found[row : row + 1], wanted, rtol=1e-8, atol=1e-9)
 
 
-def test_what_precedes_the_needle_is_read_once(place):
+def test_what_precedes_the_needle_is_read_once(context):
     """Tokens through the model: start, haystack, then for each cell needle, what follows it, question and answer."""
     model = reader(copies_the_fact)
-    prompts = make("niah-easy-facts", place).prepare(BYTES)
+    prompts = make("niah-easy-facts", context).prepare(BYTES)
     column = prompts.columns[2]
     generate_answers(model, prompts, column.cells, 16)
     n_steps = 1 + 7 + 1 - 1  # a blank, the digits and the line's end, of which the last is never read
@@ -147,9 +149,9 @@ def test_what_precedes_the_needle_is_read_once(place):
     assert model.model.n_tokens < 0.8 * sum(len(prompts.ids(cell)) for cell in column.cells)
 
 
-def test_needles_of_other_lengths_make_other_batches(place):
+def test_needles_of_other_lengths_make_other_batches(context):
     """Facts whose words have two or three Chinese characters, and rows beyond what fits."""
-    prompts = make("niah-easy-facts-zh", place).prepare(BYTES)
+    prompts = make("niah-easy-facts-zh", context).prepare(BYTES)
     cells = [cell for column in prompts.columns for cell in column.cells]
     groups = list(batches(cells, 2))
     assert sorted(i for group in groups for i in group) == list(range(15))
@@ -160,16 +162,16 @@ def test_needles_of_other_lengths_make_other_batches(place):
     assert together == [generate_answers(model, prompts, [cell], 8)[0] for cell in column.cells]
 
 
-def test_settings_and_data_decide_the_key(place, tmp_path):
-    task = make("niah-easy", place)
+def test_settings_and_data_decide_the_key(context, tmp_path):
+    task = make("niah-easy", context)
     assert task.settings()["n_depths"] == 5 and json.dumps(task.settings())
-    assert task.data_hash() == make("niah-standard", place).data_hash() != make("niah-easy-zh", place).data_hash()
+    assert task.data_hash() == make("niah-standard", context).data_hash() != make("niah-easy-zh", context).data_hash()
     (tmp_path / "needle").mkdir()
-    for path in sorted((place.data / "needle").glob("[0-9].txt")):
+    for path in sorted((context.data / "needle").glob("[0-9].txt")):
         (tmp_path / "needle" / path.name).write_bytes(path.read_bytes())
     elsewhere = {"niah-easy": SMALL | {"haystack": str(tmp_path / "needle")}}
-    assert make("niah-easy", Place(place.corpus, None, elsewhere)).data_hash() == task.data_hash()
-    moved = Place(place.corpus, tmp_path, place.settings)
+    assert make("niah-easy", TaskContext(context.corpus, None, elsewhere)).data_hash() == task.data_hash()
+    moved = TaskContext(context.corpus, tmp_path, context.settings)
     assert make("niah-easy", moved).data_hash() == task.data_hash()
     (tmp_path / "needle/0.txt").write_text("Other text.")
     assert make("niah-easy", moved).data_hash() != task.data_hash()
@@ -185,27 +187,27 @@ def test_settings_and_data_decide_the_key(place, tmp_path):
         ({"threshold": 1}, "threshold"),
     ],
 )
-def test_bad_settings_are_one_line(changes, told, place):
+def test_bad_settings_are_one_line(changes, told, context):
     with pytest.raises(InputError, match=told) as error:
-        make("niah-easy-facts", place_with(place, "niah-easy-facts", **changes)).prepare(BYTES)
+        make("niah-easy-facts", place_with(context, "niah-easy-facts", **changes)).prepare(BYTES)
     assert "\n" not in str(error.value) and "niah-easy-facts" in str(error.value)
 
 
-def test_a_missing_or_empty_haystack(place, tmp_path):
+def test_a_missing_or_empty_haystack(context, tmp_path):
     with pytest.raises(InputError, match="needle-zh is no folder; put text into it"):
-        make("niah-easy-zh", Place(tmp_path, tmp_path)).data_hash()
+        make("niah-easy-zh", TaskContext(tmp_path, tmp_path)).data_hash()
     with pytest.raises(InputError, match="is no folder; put text into it"):
-        make("niah-easy", Place(tmp_path, tmp_path)).data_hash()
+        make("niah-easy", TaskContext(tmp_path, tmp_path)).data_hash()
     (tmp_path / "needle").mkdir()
     with pytest.raises(InputError, match=r"holds no \.txt file"):
-        make("niah-easy", Place(tmp_path, tmp_path)).data_hash()
+        make("niah-easy", TaskContext(tmp_path, tmp_path)).data_hash()
     (tmp_path / "needle/a.txt").write_bytes(b"\xff\xfe\xff")
     with pytest.raises(InputError, match=r"a\.txt is no UTF-8"):
-        make("niah-easy", Place(tmp_path, tmp_path)).prepare(BYTES)
+        make("niah-easy", TaskContext(tmp_path, tmp_path)).prepare(BYTES)
 
 
-def test_sentences_end_where_tokens_do(place):
-    haystack = read_haystack(place.data / "needle", BYTES)
+def test_sentences_end_where_tokens_do(context):
+    haystack = read_haystack(context.data / "needle", BYTES)
     text = BYTES.decode(haystack.ids)
     ends = np.flatnonzero(haystack.ends)
     assert all(i == 0 or (text[:i].rstrip().endswith(".") and not text[i : i + 1].isdigit()) for i in ends.tolist())
@@ -218,7 +220,7 @@ def test_the_papers_grid_on_essays(name):
     """All 1,225 prompts: each of its length, none cut short, needles where they should be."""
     if not (ESSAYS / "needle").is_dir():
         pytest.skip(f"{ESSAYS}/needle is not there")
-    prompts = make(name, Place(ESSAYS, ESSAYS)).prepare(BYTES)
+    prompts = make(name, TaskContext(ESSAYS, ESSAYS)).prepare(BYTES)
     assert [len(column.cells) for column in prompts.columns] == [35] * 35
     assert len(prompts.haystack) < 16_000
     for column in prompts.columns:

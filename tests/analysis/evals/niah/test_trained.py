@@ -13,7 +13,7 @@ import pytest
 
 from analysis.evals.niah.settings import NiahSettings
 from analysis.evals.niah.task import make
-from analysis.evals.task import Place
+from analysis.evals.task import TaskContext
 from data.tokenizer import get_tokenizer
 from scaling.stages.evaluation import current_results
 from scaling.stages.pipeline import Request
@@ -46,8 +46,8 @@ def prepare(folder: Path) -> StudySpec:
     """The study file, its corpus and its haystack; no number that is asked for was trained on."""
     write_haystack(folder / "data/needle", 2000)
     settings = {name: NiahSettings(**GRID).model_dump(exclude_defaults=True) for name in TASKS}
-    place = Place(folder, folder / "data", settings)
-    prompts = [make(name, place).prepare(get_tokenizer("bytes")) for name in TASKS]
+    context = TaskContext(folder, folder / "data", settings)
+    prompts = [make(name, context).prepare(get_tokenizer("bytes")) for name in TASKS]
     asked = {cell.needle.answer for one in prompts for column in one.columns for cell in column.cells}
     write_corpus(folder / "recall.jsonl", N_DOCUMENTS, asked)
     (folder / "needles.yaml").write_text(STUDY.format(folder=folder, settings=json.dumps(settings)))
