@@ -1,6 +1,6 @@
 """Tile sizes, warps, pipeline stages and segments of the kernels, by rules of shape: no search at run time.
 
-What the kernels launch with and what the memory model counts come from here; it imports no torch. Hardware is an
+The kernels launch with these sizes, and the memory model counts with them; this module imports no torch. Hardware is an
 argument. hopper: bf16 kernels may use Hopper's own matrix instructions (wgmma), on a GPU that has them and with an
 assembler without the bug that arch/ops/triton/NOTES.md describes; else they use the instructions of sm80, with tiles of
 their own. exact: operands are fp32. `override` is for measurements.
@@ -37,7 +37,7 @@ class GatedConfig:
     operands_tile: int = 32
     operands_warps: int = 4
     operands_registers: int | None = None
-    middle: bool = False  # of a chunk: what its rows are referred to where their gates allow it
+    middle: bool = False  # decays are relative to the chunk's middle row where the gates are weak enough
 
     @property
     def target(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class DecayConfig:
     sum_stages: int
     segments: int  # 0: as many as fill the GPU best
     arch: str | None  # as in GatedConfig
-    tma: bool | None = None  # whether the kernels for Hopper run (`decay_by_hopper`); None: where they can
+    tma: bool | None = None  # whether Hopper's kernels run, which load by TMA (`decay_by_hopper`); None: where they can
 
     @property
     def target(self) -> dict[str, Any]:

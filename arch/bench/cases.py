@@ -1,5 +1,4 @@
-"""What `python -m arch.bench` measures: inputs like a model's, and each backend of the operation as a function of
-them."""
+"""The cases of `python -m arch.bench`: inputs like a model's, and each backend of the operation as a function."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ flash-linear-attention and mamba_ssm where they are installed.
     python -m arch.bench --lra                whole small models, steps a second at 1K to 5K tokens: lra.py
     python -m arch.bench --model llama,tnl    whole training steps instead: see whole_model.py
 
-Times are medians of CUDA events around work queued behind a pause, so the host is never waited for, with the L2 cache
-overwritten before each repetition. Nothing here stops at a backend that fails: its row says why.
+Times are medians of CUDA events. The work is queued behind a pause, so that the GPU never waits for the host, and the
+L2 cache is overwritten before each repetition. Where a backend fails, its row says why and the others go on.
 
-Cases that end in -silu are given q before its silu, which is then part of what is timed; to the others, and so to
-flash-linear-attention, it is given behind it. What mamba_ssm is given stands in peers.py. cosformer2-doubled is
-what remains of cosformer2 where q and k come rotated: flash-linear-attention's own share of it.
+Cases that end in -silu apply silu to q themselves, and its time counts; the others, and so flash-linear-attention, are
+given q after silu. peers.py tells what mamba_ssm is given. cosformer2-doubled is cosformer2 with q and k already
+rotated, which is the part that flash-linear-attention's kernels compute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The least time each case of `python -m arch.bench` could take on an H200, by its bytes and by its matrix products.
 
-Bytes: every activation read or written once, at the speed of a copy. Products: those of the chunk backend with chunks
-of 64 rows, as torch's FLOP counter counts them (softmax: half of them, the causal half), at the nominal bf16 peak. What
-a kernel does beside both (exponentials, sums) is in neither.
+The two bounds of a roofline. Bytes: every activation is read or written once, at the speed of a copy. Products: those
+of the chunk backend with chunks of 64 rows, as torch's FLOP counter counts them (softmax: the causal half of them), at
+the nominal bf16 peak. Exponentials and sums are in neither.
 """
 
 from __future__ import annotations

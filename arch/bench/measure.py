@@ -1,4 +1,4 @@
-"""What every benchmark here measures with: times by CUDA events, errors against a reference, tables."""
+"""How the benchmarks measure: times by CUDA events, errors against a reference."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def failed(what: str, error: Exception) -> dict[str, Any]:
 
 
 def measure(case: Case, backend: str, shape: tuple[int, ...], repeats: int) -> dict[str, Any]:
-    """First call in seconds, forward and forward + backward in ms, and what they need beyond the inputs in MiB."""
+    """The first call in seconds, forward and forward + backward in ms, and the memory they need beside the inputs, in
+    MiB."""
     inputs, weight = case.inputs(*shape, dtype=torch.bfloat16, device="cuda", backend=backend)
     run = case.runs[backend]
     run_it = run(*shape)

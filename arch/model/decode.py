@@ -1,6 +1,6 @@
-"""Decoding, token by token: the prompt is read once, after that every token costs the same (but for LLaMA's cache).
+"""Decoding token by token: the prompt is read once; after that every token costs the same, except for LLaMA.
 
-`arch.hf.auto` has transformers' `generate` with all its ways to choose; this is the plain one, without transformers.
+`arch.hf.auto` has transformers' `generate` with all its sampling methods; this one needs no transformers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def generate_tokens(
 ) -> Decoding:
     """Up to `n_new` tokens after input_ids [B, T], as an iterator over the steps' new ids, int64 [B] on the CPU.
 
-    temperature: 0 takes the likeliest token, else logits are divided by it and a token is drawn; top_k: among the k
-    likeliest alone (0: all); top_p: among the likeliest that together reach this probability, after top_k; seed: of the
-    draws, which are those of one device; eos_id: a row that met it stays there, and the iteration ends when all did;
+    temperature: 0 takes the likeliest token; else the logits are divided by it and a token is drawn; top_k: draw among
+    the k likeliest alone (0: all); top_p: then among the likeliest that together reach this probability; seed: of the
+    draws, which differ between kinds of device; eos_id: a row that has produced it repeats it, and the iteration ends
+    when all rows have;
     attention_mask: [B, T], 0 for padding on the left; cache: of the tokens read before input_ids. Raises
     InputError for values that mean nothing, and, at the first step, for prompts that the model cannot read.
     """
@@ -51,8 +52,8 @@ def generate_tokens(
 
 
 class Decoding(Iterator[Tensor]):
-    """The steps of `generate_tokens`; `cache` is that of the model after all tokens it has read so far, before the
-    first step the one given, if any (the last token that came out has not been read)."""
+    """The steps of `generate_tokens`. `cache` is the model's after all tokens that it has read: the last token that was
+    returned is not among them, and before the first step it is the cache that was given, if any."""
 
     def __init__(
         self,
@@ -99,8 +100,8 @@ class Decoding(Iterator[Tensor]):
 def choose(logits: Tensor, temperature: float, top_k: int, top_p: float, generator: torch.Generator) -> Tensor:
     """The next ids [B], on the CPU, from logits [B, V]; arguments as `generate_tokens`'.
 
-    top_p keeps the token that crosses the threshold, so that one is always left. Raises InputError where a logit is no
-    number.
+    top_p keeps the token that crosses the threshold, so that one is always left. Raises InputError where a logit is not
+    finite.
     """
     finite = logits.isfinite().all()
     if temperature == 0:

@@ -34,9 +34,10 @@ class GatedMLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer asks for one.
+    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
 
-    The last branch travels beside x: the norm that reads the sum adds it, the next layer's or the model's.
+    The output of the last branch is returned beside x and not yet added to it: the next norm, of the next layer or of
+    the model, adds and normalises in one kernel.
     """
 
     def __init__(self, config: ModelConfig, index: int) -> None:
@@ -44,14 +45,14 @@ class Layer(nn.Module):
         assert config.norm is not None
         self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
         self.mixer = mixer_of(config.arch)(config, index)
-        if self.mixer.has_mlp:
+        if self.mixer.has_mlp:  # `channel` and `channel_norm` are names of stored parameters, which stay
             self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
             self.channel = GatedMLP(config)
 
     def forward(
         self, x: Tensor, branch: Tensor | None, stream: Stream, layer_cache: LayerCache
     ) -> tuple[Tensor, Tensor, LayerCache]:
-        """x and what is to be added to it, [B, T, d] each (None: nothing), before and after the layer; the cache."""
+        """x and the branch that is to be added to it, [B, T, d] each (None: nothing to add), and the new cache."""
         x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
         branch, cache = self.mixer(normed, stream, layer_cache)
         if self.mixer.has_mlp:
@@ -130,9 +131,9 @@ class Decoder(nn.Module):
     def reset_parameters(self, generator: torch.Generator) -> None:
         """Initialise every parameter from `generator`, one of the CPU so that devices agree.
 
-        Matrices normal(0, init_std), those that write to the residual stream divided by the root of their number (2 L;
-        L without MLPs); norms 1 and 0; gamma, Tpe and what is special to a mixer as their modules say.
-        The rule is ours: the papers state none.
+        Matrices are normal(0, init_std); those that write to the residual stream are divided by the square root of
+        their number (2 L, or L without MLPs). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
+        parameters as their modules say. The rule is ours: the papers state none.
         """
         std = self.config.init_std
         writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_mlp else 1)
@@ -162,5 +163,5 @@ class Decoder(nn.Module):
         return names | ({"gamma"} if self.gamma is not None else set())
 
     def keep_fp32(self) -> set[str]:
-        """Parameters an artifact must not round to bf16: the same ones, they set time scales."""
+        """Parameters that a checkpoint must not round to bf16: the same ones, since they set time scales."""
         return self.no_weight_decay()

@@ -38,7 +38,7 @@ class Output:
 
 
 def mask_targets(targets: Tensor, documents: Tensor | None, attention_mask: Tensor | None) -> Tensor:
-    """Shifted targets [B, T] without those that belong to the next document, and those of padding: -100 there."""
+    """Shifted targets [B, T] with -100 where the next token is padding or belongs to the next document."""
     if documents is not None:
         return targets.masked_fill(nnf.pad(boundaries(documents), (0, 1), value=False), -100)
     if attention_mask is not None:
@@ -98,11 +98,11 @@ class LanguageModel(nn.Module):
         """Logits of input_ids [B, T], the loss where `targets` are given, the cache with `use_cache`.
 
         targets: [B, T], already shifted, -100 for positions without one. attention_mask: [B, T], 0 for padding at
-        either end of a row: the other tokens' results are those without it, and no padded token counts in the loss.
+        either end of a row: the other tokens give the results they give without it, and no padding counts in the loss.
         documents: int [B, T], ids of packed documents, each read as if alone; a document's last token has no target.
         cache: of the tokens before these, as `use_cache` returned it. logits_to_keep: only those of the last tokens
-        (0: all). loss_only: the loss without logits, which Output then holds of no token (on a GPU they are never all
-        in memory). backend: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
+        (0: all). loss_only: the loss alone; the logits of the output are empty (on a GPU they are never all in
+        memory). backend: of the sequence operations (None: the fast one). Raises InputError for shapes that do not
         fit, ids outside the vocabulary and a cache of another model.
         """
         hidden, after = self.decoder(input_ids, attention_mask, documents, cache, use_cache, backend)
@@ -129,7 +129,7 @@ class LanguageModel(nn.Module):
         return {f"decoder.{name}" for name in self.decoder.no_weight_decay()}
 
     def keep_fp32(self) -> set[str]:
-        """Names of parameters that artifacts keep in fp32."""
+        """Names of parameters that checkpoints keep in fp32."""
         return {f"decoder.{name}" for name in self.decoder.keep_fp32()}
 
     def save_pretrained(self, directory: Path | str, dtype: torch.dtype = torch.float32) -> None:
@@ -156,8 +156,8 @@ class LanguageModel(nn.Module):
 
 
 class NoInit(TorchFunctionMode):
-    """Modules made in here do not fill their parameters with numbers that are replaced at once (2 to 5 s for 386 M of
-    them on one CPU core)."""
+    """Modules made inside do not initialise their parameters, which are overwritten right after (initialising 386 M of
+    them takes 2 to 5 s on one CPU core)."""
 
     def __torch_function__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), named: dict[str, Any] | None = None

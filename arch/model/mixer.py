@@ -1,4 +1,4 @@
-"""What every token mixer is given besides its input, and the projections they share."""
+"""The base class of token mixers, and what every mixer is given beside its input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cache import LayerCache
 
 @dataclass(frozen=True)
 class Stream:
-    """What travels beside the residual stream through one forward pass."""
+    """What all layers of one forward pass are given beside the residual stream."""
 
     positions: Tensor  # index of each token in its document, int64 [T] or [B, T]
     padding_mask: Tensor | None = None  # bool [B, T], True for padding; None: there is none
@@ -40,8 +40,8 @@ class Stream:
 class Mixer(nn.Module):
     """Projections of x, an output projection, and heads of config.head_dim channels.
 
-    `names`: the projections, from d to d, or {name: width} for other widths; the output reads `inner` channels
-    (default: d). What the rest of the model must know about a mixer is data on its class.
+    names: of the projections from d to d, or {name: width} for other widths; inner: channels that the output
+    projection reads (default: d). The class attributes tell the rest of the model what it must know about a mixer.
     """
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
@@ -71,7 +71,7 @@ class Mixer(nn.Module):
         return x.unflatten(-1, (self.config.n_heads, self.config.head_dim))
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """x [B, T, d], already normalised -> [B, T, d], and the state after these tokens; `cache` is the state before
+        """x [B, T, d], already normalised -> [B, T, d], and the cache after these tokens; `cache` is the one before
         them, {} at the beginning.
 
         A padded token (Stream.padding_mask) must leave the state as it is: decay 1, no input. Where
@@ -80,13 +80,13 @@ class Mixer(nn.Module):
         raise TypeError(f"{type(self).__name__} must define forward")
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor | None:
-        """What share of its state the mixer keeps at each token of forward's x, in [0, 1]: [B, T, channels or heads].
-        None: it has no such gate."""
+        """The factor in [0, 1] by which each token fades the state, for forward's x: [B, T, channels or heads]. None:
+        the mixer has no such gate."""
         return None
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor | None:
         """The weights [B, H, T, T] with which token t's output, before norm and gate, reads token s's value; 0 for
-        s > t. None: the mixer does not tell."""
+        s > t. None: the mixer cannot give them."""
         return None
 
     def unit_values(self, x: Tensor) -> Tensor:

@@ -1,5 +1,4 @@
-"""What the sequence operations share: the checks of their inputs, the dtype they compute in, the choice of a backend,
-and the parts of a chunk."""
+"""What the sequence operations share: checks of inputs, the dtype they compute in, the choice of a backend, chunks."""
 
 from __future__ import annotations
 
@@ -25,8 +24,10 @@ _WARNED: set[str] = set()
 
 
 def constant(function: F) -> F:
-    """torch.compile takes what `function` returns while it traces, and traces no call in it:
-    torch.compiler.assume_constant_result, which would import the compiler into every process, for more than a second.
+    """torch.compile calls `function` while it traces, and takes the result as a constant.
+
+    The same as torch.compiler.assume_constant_result, whose import would load the compiler into every process, which
+    takes more than a second.
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
@@ -45,8 +46,8 @@ def full_precision(function: F) -> F:
 
 
 def full_precision_backward(function: F) -> F:
-    """`full_precision` for the backward of an autograd.Function. It does not run under the forward's autocast state
-    but under that of whoever calls it, and compiled it is traced under the one around the forward."""
+    """`full_precision` for the backward of an autograd.Function, which runs under the autocast state of whoever calls
+    it, not of the forward; compiled, it is traced under the forward's."""
 
     @functools.wraps(function)
     def wrapped(ctx: Any, *grads: Tensor) -> Any:
@@ -73,7 +74,7 @@ class _Product(torch.autograd.Function):
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b, both of at least two axes, whose backward no autocast turns into bf16 (see `full_precision_backward`)."""
+    """a @ b, both of at least two axes; autocast does not reach its backward (see `full_precision_backward`)."""
     return _Product.apply(a, b)
 
 
@@ -85,11 +86,11 @@ def accumulator(*tensors: Tensor | None) -> torch.dtype:
 def choose_backend(
     backend: str | None, x: Tensor, widths: Sequence[int], dtype: torch.dtype, obstacle: str | None = None
 ) -> str:
-    """`backend`; where it is None the kernels, on a GPU that can run them, and else the chunk backend.
+    """`backend`, if given; else `triton` on a GPU that can run the kernels, and `chunk` elsewhere.
 
-    x: a sequence [B, T, ..]; widths: of the heads' keys and values; dtype: that the operation computes in; obstacle:
-    why there is no kernel in this case, if so. Where kernels were asked for, or are to be expected on a GPU, and cannot
-    run, there is one warning, and the chunk backend is taken.
+    x: a sequence [B, T, ..]; widths: of the heads' keys and values; dtype: in which the operation computes; obstacle:
+    why there is no kernel for this case, or None. Where kernels were asked for, or could be expected on a GPU, but
+    cannot run, a warning says so once and `chunk` is taken.
     """
     if backend is not None and backend not in BACKENDS:
         raise InputError(f"unknown backend {backend!r} of a sequence operation (valid: {', '.join(BACKENDS)})")
@@ -114,8 +115,8 @@ def _warn_once(message: str) -> None:
 def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str | None:
     """Why the Triton kernels cannot run on tensors like x, or None.
 
-    They need a GPU of compute capability 8.0 or more (or Triton's interpreter), a dtype of at most 32 bits and keys
-    and values, `widths`, of at most 256 channels.
+    They need a GPU of compute capability 8.0 or more (or Triton's interpreter), a dtype of at most 32 bits, and keys
+    and values (`widths`) of at most 256 channels.
     """
     if x.device.type != "cuda" and os.environ.get("TRITON_INTERPRET") != "1":
         return f"the device is {x.device.type}"
@@ -129,8 +130,11 @@ def kernel_obstacle(x: Tensor, widths: Sequence[int], dtype: torch.dtype) -> str
 
 
 def crowded(v: Tensor) -> str | None:
-    """Why kernels that have a program for each head of a sequence and each chunk cannot run on v [B, T, H, ..], or
-    None: a GPU's grids hold no more in two of their three dimensions."""
+    """Why v [B, T, H, ..] has more heads or chunks than a GPU's grid can hold programs, or None.
+
+    The kernels launch a program for each head of a sequence and each chunk; two of a grid's three dimensions hold at
+    most GRID.
+    """
     if v.shape[0] * v.shape[2] > GRID:
         return f"sequences times heads are more than {GRID:,}"
     return f"a sequence is longer than {SHORTEST * GRID:,} tokens" if v.shape[1] > SHORTEST * GRID else None
@@ -152,7 +156,7 @@ _capability = functools.cache(torch.cuda.get_device_capability)  # asked for som
 
 
 def kernel_width(x: Tensor, axes: int = 1) -> Tensor:
-    """x with its last axes filled up with zeros to powers of two, at least 16, as the kernels take them."""
+    """x with its last axes padded with zeros to powers of two, at least 16, as the kernels need them."""
     pads: list[int] = []
     for size in reversed(x.shape[-axes:]):
         pads += [0, max(16, 1 << (size - 1).bit_length()) - size]
@@ -160,7 +164,7 @@ def kernel_width(x: Tensor, axes: int = 1) -> Tensor:
 
 
 def without_padding(x: Tensor, *sizes: int) -> Tensor:
-    """x with its last axes cut to `sizes`; x itself where they fit: a slice's backward fills a tensor with zeros."""
+    """x with its last axes cut to `sizes`; x itself where they fit: a slice's backward makes a tensor of zeros."""
     for axis, size in enumerate(sizes, start=-len(sizes)):
         x = x if x.shape[axis] == size else x.narrow(axis, 0, size)
     return x
@@ -169,8 +173,8 @@ def without_padding(x: Tensor, *sizes: int) -> Tensor:
 def check(operation: str, document_starts: Tensor | None, **inputs: tuple[Tensor | None, str]) -> None:
     """Raise InputError in one line where an input is not of a float dtype or does not fit the shapes before it.
 
-    inputs: by name a tensor (or None) and its axes, a letter for each, or a digit that is the size; behind a "~" the
-    tensor need only broadcast to them. `document_starts` is bool [B, T].
+    inputs: {name: (tensor or None, its axes)}; an axis is a letter, or a digit that is its size; after a "~" the tensor
+    need only broadcast to the axes. document_starts: bool [B, T].
     """
     sizes: dict[str, int] = {}
     for name, (x, axes) in inputs.items():
@@ -227,8 +231,8 @@ def from_chunks(x: Tensor) -> Tensor:
 
 
 def chunk_parts(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
-    """Cut [B, T, ...] tensors along T into the part made of whole chunks and the shorter chunk left over, each with
-    its chunk's rows. Slices only where there are two parts: a slice's backward fills a whole tensor with zeros."""
+    """Cut [B, T, ...] tensors along T into the whole chunks and the shorter chunk left over; yields the rows of a chunk
+    and the tensors. It slices only where there are two parts: a slice's backward fills a whole tensor with zeros."""
     length = tensors[0].shape[1]
     whole = length // size * size
     if whole == length or whole == 0:
@@ -240,7 +244,7 @@ def chunk_parts(size: int, *tensors: Tensor) -> Iterator[tuple[int, tuple[Tensor
 
 
 class Cuts(NamedTuple):
-    """Where document starts cut a chunk of C rows: bool tensors, True where the state passes."""
+    """Where documents begin in a chunk of C rows: bool tensors, True where the state is carried on."""
 
     first: Tensor  # [.., C]: from before the chunk to each row
     last: Tensor  # [.., C]: from each row to the chunk's end

@@ -1,1 +1,1 @@
-"""What a layer does around the sequence operations, in as few passes over memory as there are products."""
+"""What a layer computes around its sequence operation, fused so that memory is read and written seldom."""

@@ -1,10 +1,10 @@
 """The loss over a large vocabulary from hidden states, without logits of all tokens in memory.
 
-`naive` is the plain loss of all logits at once. `chunk` takes some rows at a time: their logits, from these the loss
-and at once its gradient, which overwrites them and goes into the gradients of the hidden states and the head; the
-backward pass only scales those. As in Liger Kernel (Hsu et al. 2024), section 3.2, with fewer and larger chunks, for
-each reads and writes the head's gradient. fp32 inside; products in the operands' dtype with the head's gradient summed
-in fp32.
+`naive` is the plain loss of all logits at once. `chunk` takes some rows at a time: it computes their logits, the loss
+and at once its gradient, which overwrites the logits and is multiplied into the gradients of the hidden states and of
+the head; the backward pass only scales those. This is the method of Liger Kernel (Hsu et al. 2024), section 3.2, with
+fewer and larger chunks, since each chunk reads and writes the head's gradient. The loss is in fp32; products are in the
+operands' dtype, and the head's gradient is summed in fp32.
 """
 
 from __future__ import annotations

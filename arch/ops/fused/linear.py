@@ -1,4 +1,4 @@
-"""Several linear maps of one tensor, as a GPU does them fastest: as few passes over gradients as there are products."""
+"""Several linear layers of one tensor, fused for autograd: no passes over gradients beside the matrix products."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .pointwise import gated_product, uses_kernels
 
 
 def fused_linear(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
-    """What each of the modules makes of x [.., d], in autocast's dtype or x's.
+    """The outputs of the modules for x [.., d], in autocast's dtype or x's.
 
-    On a GPU, where all are nn.Linear without biases, one node for autograd: the gradient of x is summed inside the
-    products (in fp32, rounded once more for each module), and those of the weights come from the products in the
-    weights' own dtype, where autocast would add, round and copy in passes of their own.
+    On a GPU, where all are nn.Linear without biases, they are one autograd node: its products accumulate the gradient
+    of x (in fp32, rounded once more for each module) and write the gradients of the weights in the weights' own dtype.
+    Under autocast PyTorch would add, round and copy them in further passes.
     """
     if not _can_fuse(x, modules):
         return tuple(module(x) for module in modules)
@@ -25,10 +25,10 @@ def fused_linear(x: Tensor, *modules: nn.Module) -> tuple[Tensor, ...]:
 
 
 def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = "") -> Tensor:
-    """`gated_product` of what the two modules, of one width, make of x [.., d].
+    """`gated_product` of the outputs of two modules of one width for x [.., d].
 
-    On a GPU, as for `fused_linear`, and where weights are cast anyway by one product with both, whose halves are
-    multiplied where they lie: half as many products, each of twice the size.
+    On a GPU, under the conditions of `fused_linear` and where autocast casts the weights anyway, one product with the
+    concatenated weights, whose halves a kernel multiplies in place: half as many products, each of twice the size.
     """
     dtypes = {getattr(module.weight, "dtype", None) for module in (up, gate)}
     if not _can_fuse(x, (up, gate)) or len(dtypes) > 1 or _dtype(x) in dtypes:
@@ -40,7 +40,7 @@ def fused_gated_linear(x: Tensor, up: nn.Module, gate: nn.Module, kind: str = ""
 
 
 def _can_fuse(x: Tensor, modules: tuple[nn.Module, ...]) -> bool:
-    # without gradients autocast's cast weights serve again
+    # without gradients autocast keeps the weights it has cast
     alike = torch.is_grad_enabled() and all(isinstance(m, nn.Linear) and m.bias is None for m in modules)
     return alike and uses_kernels(x)
 
@@ -74,7 +74,7 @@ class _FusedLinear(torch.autograd.Function):
 
 
 class _ConcatenatedLinear(torch.autograd.Function):
-    """What two maps make of x, side by side: one product, and one for each gradient."""
+    """The outputs of two linear layers side by side: one product, and one for each gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dtype: torch.dtype, up: Tensor, gate: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Element-wise functions of activations, and where the kernels around the sequence operations run."""
+"""Element-wise functions of activations, by fused kernels on a GPU and by plain PyTorch elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..common import device_obstacle
 
 
 def uses_kernels(x: Tensor) -> bool:
-    """On a GPU of compute capability 8.0 or more where Triton is, at most 32 bits a number, and not under
-    torch.compile, which fuses plain PyTorch itself."""
+    """Whether fused kernels run on x: on a GPU of compute capability 8.0 or more, with Triton, for at most 32 bits a
+    number, and not under torch.compile, which fuses plain PyTorch itself."""
     plain = not x.is_cuda or x.dtype == torch.float64 or torch.compiler.is_compiling()
     return not plain and device_obstacle(x.device) is None
 

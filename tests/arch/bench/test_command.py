@@ -22,7 +22,7 @@ SHAPE = (1, 128, 2, 16)
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "llama"])
-def test_products_are_the_chunk_forms(name):
+def test_products_are_the_chunk_backends(name):
     case = CASES[name]
     inputs, weight = case.inputs(*SHAPE, dtype=torch.float32, device="cpu")
     run = case.runs["chunk"](*SHAPE)
@@ -108,7 +108,7 @@ def test_shapes_of_one_length():
     assert all(list(trace.x) == [1024, 1024] for trace in bench_plot.figure(rows).data)
 
 
-def test_without_triton_the_other_forms_are_timed(monkeypatch):
+def test_without_triton_the_other_backends_are_timed(monkeypatch):
     monkeypatch.setattr(common, "WITH_TRITON", False)
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")

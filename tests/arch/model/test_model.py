@@ -44,7 +44,7 @@ def test_batch_of_one_equals_a_row_of_a_batch(arch):
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_forms_agree(arch):
+def test_backends_agree(arch):
     config = preset(arch, "55k")
     model = build_model(config, seed=1).double()
     ids = tokens(config)

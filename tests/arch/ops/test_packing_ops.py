@@ -49,7 +49,7 @@ def test_packed_documents_equal_each_alone(name, backend, dtype):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("chunk_size", [1, 4, 64, 256])
 @pytest.mark.parametrize("name", CASES)
-def test_forms_agree_at_every_chunk_size(name, chunk_size, dtype):
+def test_backends_agree_at_every_chunk_size(name, chunk_size, dtype):
     """Here the first document goes on from an initial state."""
     example, document_starts = case(name, 2, LENGTH, dtype), starts(ROWS, first=False)
     expected = with_gradients(lambda leaves: example.run(leaves, "naive", document_starts), example.inputs())
@@ -60,7 +60,7 @@ def test_forms_agree_at_every_chunk_size(name, chunk_size, dtype):
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])
 @pytest.mark.parametrize("name", CASES)
-def test_a_reset_at_every_token_and_at_none(name, backend):
+def test_a_document_at_every_token_and_at_none(name, backend):
     example = case(name, 2, 37, torch.float64)
     every = torch.ones(2, 37, dtype=torch.bool)
     expected = with_gradients(lambda leaves: alone(example, leaves, [[1] * 37] * 2), example.inputs())
@@ -93,7 +93,7 @@ def test_not_a_bit_leaks_between_documents(name, backend):
 
 
 @pytest.mark.parametrize("backend", ["naive", "chunk"])
-def test_a_reset_keeps_the_tied_key(backend):
+def test_a_document_start_keeps_the_tied_key(backend):
     """k = 1 - f reads the gate before the document's start cuts it: its logit has a gradient, through the key alone."""
     document_starts = torch.zeros(1, 20, dtype=torch.bool)
     document_starts[:, 7] = True
@@ -107,7 +107,7 @@ def test_a_reset_keeps_the_tied_key(backend):
 
 
 @pytest.mark.parametrize("document_starts", [torch.zeros(2, 5), torch.zeros(2, 4, dtype=torch.bool)])
-def test_reset_of_another_kind_is_named(document_starts):
+def test_document_starts_of_another_kind_is_named(document_starts):
     example = case("filter", 2, 5, torch.float32)
     with pytest.raises(InputError, match=r"causal_filter: document_starts is .*expected bool \[B = 2, T = 5\]"):
         example.run(example.inputs(), document_starts=document_starts)

@@ -15,7 +15,7 @@ from .compare import DECAYS, LENGTHS, TOLERANCE, compare, picked, randn
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("angle", ["real", "constant", "per_step"])
 @pytest.mark.parametrize("decay", ["random", "strong", "extremes", *DECAYS])
-def test_forms_agree(length, decay, angle, dtype):
+def test_backends_agree(length, decay, angle, dtype):
     parts = () if angle == "real" else (2,)
     b = randn(2, length, 6, *parts, dtype=dtype, seed=0)
     state = randn(2, 6, *parts, dtype=dtype, seed=1)
@@ -36,7 +36,7 @@ def test_forms_agree(length, decay, angle, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_forms_agree_on_many_chunks(dtype):
+def test_backends_agree_on_many_chunks(dtype):
     log_a = -randn(1, 1000, 4, dtype=dtype, seed=0).abs()
     log_a[:, ::11], log_a[:, 5::13] = -1e4, -math.inf
     b, theta = randn(1, 1000, 4, 2, dtype=dtype, seed=1), randn(1, 1000, 4, dtype=dtype, seed=2)
@@ -198,7 +198,7 @@ def test_no_tokens_leave_the_state():
     assert h.shape == (1, 0, 3) and torch.equal(last, state)
 
 
-def test_wrong_shapes_and_forms_are_named():
+def test_wrong_shapes_and_backends_are_named():
     with pytest.raises(InputError, match=r"scan with theta: b has shape \[1, 4, 3\], expected .*D = 3, 2\]"):
         scan(torch.zeros(1, 4, 3), torch.zeros(1, 4, 3), torch.zeros(3))
     with pytest.raises(InputError, match="unknown backend 'chunks'"):

@@ -23,7 +23,7 @@ def example(batch, length, width, states, dtype, step_size=None):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("decay", ["random", "extremes", *DECAYS])
-def test_forms_agree(length, decay, dtype):
+def test_backends_agree(length, decay, dtype):
     step_size = None
     if decay != "random":
         # a decay below exp(-800) is 0 in float64 too
@@ -39,7 +39,7 @@ def test_forms_agree(length, decay, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_forms_agree_on_many_chunks(dtype):
+def test_backends_agree_on_many_chunks(dtype):
     compare(lambda backend, *inputs: selective_scan(*inputs, backend=backend), example(1, 1000, 4, 3, dtype), dtype)
 
 
@@ -67,7 +67,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def test_chunk_form_never_holds_all_states():
+def test_chunk_backend_never_holds_all_states():
     batch, length, width, states, rows = 2, 256, 8, 16, 16
     inputs = [x.requires_grad_() for x in example(batch, length, width, states, torch.float32)]
     kept = []

@@ -125,7 +125,7 @@ def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
 
 
 @pytest.mark.parametrize("operation", [decay_attention, gated_attention])
-def test_flops_are_the_chunk_forms(operation):
+def test_flops_are_the_chunk_backends(operation):
     """Told to torch's counter, forward and backward, at the chunk size asked for."""
     q, k, g = (randn(1, 41, 1, 16, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(3))
     v = randn(1, 41, 2, 32, dtype=torch.float32, seed=3).to(DEVICE).requires_grad_()

@@ -55,7 +55,7 @@ def decays_of(kind, batch, length):
     ],
 )
 @pytest.mark.usefixtures("poisoned")
-def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
+def test_bf16_is_as_exact_as_the_chunk_backend_with_its_roundings(
     key_dim, value_dim, shared, length, kind, rotated, packed
 ):
     check(key_dim, value_dim, shared, length, kind, rotated, packed)

@@ -184,7 +184,7 @@ def test_silu_of_queries(name, length, log_decays, packed, middle):
         *((128, 128, 1000, mean, spread, "silu") for mean, spread in ((1, 1), (-4, 3))),
     ],
 )
-def test_bf16_is_as_exact_as_the_chunk_form_with_its_roundings(
+def test_bf16_is_as_exact_as_the_chunk_backend_with_its_roundings(
     key_dim, value_dim, length, mean, spread, activation, packed
 ):
     def make(*shape, seed):

@@ -89,14 +89,14 @@ def test_a_gpu_that_cannot_says_so_once(fresh, monkeypatch, capability, triton, 
     assert chosen("triton") == ("chunk", [])
 
 
-def test_an_amd_gpu_takes_the_chunk_form(fresh, monkeypatch):
+def test_an_amd_gpu_takes_the_chunk_backend(fresh, monkeypatch):
     monkeypatch.setattr(common, "_capability", lambda device: (9, 4))
     monkeypatch.setattr(common, "WITH_TRITON", True)
     monkeypatch.setattr(torch.version, "hip", "6.4")
     assert chosen(None) == without_kernel("the GPU is AMD's")
 
 
-def test_a_cpu_takes_the_chunk_form_silently(fresh):
+def test_a_cpu_takes_the_chunk_backend_silently(fresh):
     assert chosen(None, device="cpu") == ("chunk", [])
     with pytest.raises(InputError, match="unknown backend 'fast'"):
         chosen("fast")

@@ -106,7 +106,7 @@ def test_segments_by_the_rules(rows, chunks, sizes, expected, monkeypatch):
 @pytest.mark.skipif(not GPU, reason="needs a GPU: the interpreter's bf16 products are wrong")
 @pytest.mark.parametrize("shared, length, activation", [*((1, length, "") for length in (1, 63, 64, 65, 200, 70_001)),
     *((2, length, "silu") for length in (65, 777))])  # fmt: skip
-def test_bf16_is_as_exact_as_the_chunk_form(shared, length, activation):
+def test_bf16_is_as_exact_as_the_chunk_backend(shared, length, activation):
     """At the widths at which they run; test_triton_decay_bf16.py has more."""
     check(128, 128, shared, length, "none", True, False, activation)
 

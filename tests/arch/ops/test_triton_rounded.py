@@ -56,7 +56,7 @@ def rounding(monkeypatch):
 
 @pytest.mark.parametrize("kernels", ["plain", "tma", "rotated"])
 @pytest.mark.usefixtures("rounding")
-def test_as_exact_as_the_chunk_form_with_its_roundings(kernels):
+def test_as_exact_as_the_chunk_backend_with_its_roundings(kernels):
     """One row, between two states that are given in fp32."""
     batch, length, heads, width = 6, 1, 2, 16
     rotated = kernels == "rotated"

@@ -123,7 +123,7 @@ def test_every_element_is_written_and_twice_the_same(name, monkeypatch):
 
 @pytest.mark.parametrize("operation", [causal_filter, selective_scan, scan])
 @pytest.mark.parametrize("packed", [False, True])
-def test_flops_are_the_chunk_forms(operation, packed):
+def test_flops_are_the_chunk_backends(operation, packed):
     """Told to torch's counter, forward and backward, at the chunk size asked for."""
     a, b, c, d = (randn(1, 21, 6, dtype=torch.float32, seed=seed).to(DEVICE).requires_grad_() for seed in range(4))
     rates = -torch.rand(6, 6, device=DEVICE)
@@ -154,7 +154,7 @@ def test_operators_are_sound():
     torch.library.opcheck(selective_module._forward, (x[0].abs(), rates, *x[1:], None, None, 16), test_utils=tests)
 
 
-def test_learned_poles_take_the_chunk_form(monkeypatch):
+def test_learned_poles_take_the_chunk_backend(monkeypatch):
     monkeypatch.setattr("arch.ops.common._WARNED", set())  # another test of this process may have been told already
     x, mix = (randn(*shape, dtype=torch.float32, seed=0).to(DEVICE) for shape in ((1, 5, 4), (4, 3)))
     rates = -torch.rand(3, device=DEVICE).requires_grad_()
