@@ -37,7 +37,9 @@ class Expected:
         )
 
 
-def here(study: StudySpec, todo: Sequence[tuple[RunSpec, RunDir]], done: Iterable[tuple[RunSpec, RunDir]]) -> Expected:
+def expected_time(
+    study: StudySpec, todo: Sequence[tuple[RunSpec, RunDir]], done: Iterable[tuple[RunSpec, RunDir]]
+) -> Expected:
     """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
     processes, (_, profile) = study.jobs.processes, this_machine(study)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)

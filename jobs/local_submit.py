@@ -18,7 +18,7 @@ from scaling.study.spec import StudySpec
 from .local import Task, run_tasks, visible_gpus
 from .model import ArrayJob, JobPlan
 from .records import SUBMITTED, Submission
-from .render import Setting
+from .render import ScriptContext
 
 Say = Callable[[str], None]
 KINDS = {"corpus": "corpus", "train": "training", "eval": "evaluation", "finish": "fits and report"}
@@ -54,7 +54,7 @@ def _gpu_kind() -> str:
 def run(
     submission: Submission,
     plan: JobPlan,
-    setting: Setting,
+    context: ScriptContext,
     parallel: int,
     train: Callable[[RunDir, bool], Sequence[str]],
     threads: int,
@@ -69,7 +69,7 @@ def run(
     submission.save()
     for kind, what in KINDS.items():
         jobs = [job for job in plan.jobs if job.kind == kind]
-        tasks = [task for job in jobs for task in _tasks(job, setting, train, threads)]
+        tasks = [task for job in jobs for task in _tasks(job, context, train, threads)]
         if not tasks:
             continue
         say(f"{what}: {len(tasks)} task(s)")
@@ -77,7 +77,7 @@ def run(
             for event in events:
                 if event.kind != "finished" or event.task is None:
                     continue
-                reason = _reason(kind, event.task, event.exit_code or 0, setting)
+                reason = _reason(kind, event.task, event.exit_code or 0, context)
                 say(f"{event.task.name}: {reason or 'done'}")
                 if reason and kind == "train":
                     failed[event.task.name] = reason
@@ -88,16 +88,18 @@ def run(
     return failed
 
 
-def _tasks(job: ArrayJob, setting: Setting, train: Callable[[RunDir, bool], Sequence[str]], threads: int) -> list[Task]:
+def _tasks(
+    job: ArrayJob, context: ScriptContext, train: Callable[[RunDir, bool], Sequence[str]], threads: int
+) -> list[Task]:
     """A task for each run of a training array, for each element of the others."""
-    paths = setting.paths
+    paths = context.paths
     before = os.environ.get("PYTHONPATH")
     environment = {"PYTHONPATH": os.pathsep.join([str(paths.code), *([before] if before else [])])}
     environment |= {"PYTHONSAFEPATH": "1"} | thread_environment(threads)
     if job.kind == "train":
         runs = [run for element in job.elements for run in element]
         dirs = [RunDir(paths.runs / run) for run in runs]
-        return [Task(run, train(one, setting.retry), one.log, environment) for run, one in zip(runs, dirs, strict=True)]
+        return [Task(run, train(one, context.retry), one.log, environment) for run, one in zip(runs, dirs, strict=True)]
     command = [sys.executable, "-m", "scaling"]
     log = paths.submission / "logs"
     if job.kind == "eval":
@@ -105,21 +107,21 @@ def _tasks(job: ArrayJob, setting: Setting, train: Callable[[RunDir, bool], Sequ
         return [
             Task(
                 f"{job.name}_{i}",
-                [*command, "eval", *setting.study_arguments, *words],
+                [*command, "eval", *context.study_arguments, *words],
                 log / f"{job.name}_{i}.log",
                 environment,
             )
             for i, words in enumerate(items)
         ]
-    more = {"corpus": ["train", *setting.study_arguments, *setting.only, "--prepare"]}
-    words = more.get(job.kind, ["finish", *setting.study_arguments])
+    more = {"corpus": ["train", *context.study_arguments, *context.only, "--prepare"]}
+    words = more.get(job.kind, ["finish", *context.study_arguments])
     return [Task(job.name, [*command, *words], log / f"{job.name}.log", environment)]
 
 
-def _reason(kind: str, task: Task, exit_code: int, setting: Setting) -> str | None:
+def _reason(kind: str, task: Task, exit_code: int, context: ScriptContext) -> str | None:
     """Why a task ended other than well."""
     if kind == "train":
-        return reason_of(exit_code, setting.paths.runs / task.name)
+        return reason_of(exit_code, context.paths.runs / task.name)
     if exit_code == 0:
         return None
     lines = [line for line in task.log.read_text(errors="replace").splitlines() if line.strip()]

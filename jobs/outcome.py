@@ -14,7 +14,7 @@ from pathlib import Path
 from arch.arguments import Parser
 from arch.errors import InputError
 from scaling.rundir.directory import RunDir
-from scaling.rundir.owner import SUPERSEDED, Claim, Superseded, attempts
+from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, attempts
 from scaling.rundir.worklist import EXIT_INPUT, EXIT_STOPPED, is_trained
 
 from .task import token
@@ -30,9 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--submission", type=int, default=0)
     parser.add_argument("--max-restarts", type=int, required=True, help="in a row that bring no newer saved state")
     options = parser.parse_args(arguments)
-    claim = Claim(options.run_dir, token(os.environ, options.submission))
+    attempt = Attempt(options.run_dir, token(os.environ, options.submission))
     try:
-        verdict, line = judge(RunDir(options.run_dir), claim, options.code, options.max_restarts)
+        verdict, line = judge(RunDir(options.run_dir), attempt, options.code, options.max_restarts)
     except InputError as error:
         verdict, line = EXIT_INPUT, f"error: {error}"
     except Superseded as error:
@@ -41,12 +41,12 @@ def main(arguments: list[str] | None = None) -> int:
     return verdict
 
 
-def judge(rundir: RunDir, claim: Claim, code: int, max_restarts: int) -> tuple[int, str]:
+def judge(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int) -> tuple[int, str]:
     """(exit code, line). Counts the attempts since the newest saved state: a run that is preempted often goes on, one
     that dies before it saves anything does not. Raises InputError without a run, Superseded without a right to it."""
     run = rundir.spec()
-    claim.register()  # where the step died before it came to it: that is an attempt too
-    claim.record(exit_code=code)
+    attempt.register()  # where the step died before it came to it: that is an attempt too
+    attempt.record(exit_code=code)
     if is_trained(run, rundir):
         return 0, f"{run.run_id}: done"
     if code == EXIT_INPUT:
@@ -55,8 +55,8 @@ def judge(rundir: RunDir, claim: Claim, code: int, max_restarts: int) -> tuple[i
         return FAILED, f"{run.run_id}: failed: {rundir.status()['reason']}"
     newest = max((state.step for state in rundir.states(verify=False)), default=0)
     fruitless = 0
-    for attempt in reversed(attempts(rundir.path)):
-        if attempt["step"] < newest:
+    for earlier in reversed(attempts(rundir.path)):
+        if earlier["step"] < newest:
             break
         fruitless += 1
     how = "stopped" if code == EXIT_STOPPED else f"ended with exit code {code}"

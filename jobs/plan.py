@@ -19,14 +19,14 @@ from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import RunSpec, StudySpec
 
 from .model import ArrayJob, JobPlan, Resources
-from .resources import Demand, Reckoner
+from .resources import ResourceEstimate, ResourceEstimator
 from .speed import device_of
 
 MAX_ARRAY_SIZE = 1001  # SLURM's default
 Tokens = Callable[[RunSpec], Mapping[str, float | None]]  # of one checkpoint's evaluation, by task; None: nobody knows
 
 
-Evaluation = Callable[[tuple[str, str]], Demand]  # of one checkpoint of an (arch, size)
+Evaluation = Callable[[tuple[str, str]], ResourceEstimate]  # of one checkpoint of an (arch, size)
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class Need:
 
 @dataclass(frozen=True)
 class Piece:
-    """Work that one array element may hold: its name in the element, and what it demands."""
+    """Work that one array element may hold: its name in the element, and the estimate of its resources."""
 
     name: str
-    demand: Demand
+    estimate: ResourceEstimate
     start_s: float = 0.0  # of a process of its own
 
     @property
     def seconds(self) -> float:
-        return self.start_s + self.demand.seconds
+        return self.start_s + self.estimate.seconds
 
 
 def make_plan(
     study: StudySpec,
     needs: Sequence[Need],
-    reckoner: Reckoner,
+    estimator: ResourceEstimator,
     *,
     corpus: bool,
     finish: bool,
@@ -67,10 +67,10 @@ def make_plan(
     Raises InputError where no node of the cluster can do it.
     """
     jobs: list[ArrayJob] = []
-    profile, asked = reckoner.profile, study.jobs.of_kind
+    profile, asked = estimator.profile, study.jobs.of_kind
     if corpus:
-        jobs.append(ArrayJob("corpus", "corpus", reckoner.single("corpus", asked("corpus")), ((),)))
-    trains = train_arrays([need.run for need in needs if need.train], study, reckoner, max_array_size)
+        jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", asked("corpus")), ((),)))
+    trains = train_arrays([need.run for need in needs if need.train], study, estimator, max_array_size)
     if corpus:
         trains = [replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
@@ -78,41 +78,43 @@ def make_plan(
     told = asked("eval")
 
     @cache
-    def evaluation(kind: tuple[str, str]) -> Demand:
+    def evaluation(kind: tuple[str, str]) -> ResourceEstimate:
         """Of one checkpoint of the runs of an (arch, size)."""
         run = next(run for run in runs.values() if (run.arch, run.size) == kind)
         found = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
-        return reckoner.evaluate(run, found, study.evaluation.batch_rows, told)
+        return estimator.evaluate(run, found, study.evaluation.batch_rows, told)
 
     for index, job in enumerate(trains):
-        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, told.minutes, reckoner))
+        jobs.append(_evaluations_of(job, f"eval-{index}", runs, evaluation, told.minutes, estimator))
     later = tuple(("corpus", "afterok") for _ in range(corpus))
-    for job in eval_arrays([need for need in needs if not need.train], evaluation, reckoner, max_array_size):
+    for job in eval_arrays([need for need in needs if not need.train], evaluation, estimator, max_array_size):
         jobs.append(replace(job, name=f"eval-{sum(one.kind == 'eval' for one in jobs)}", after=later))
     if finish:
         before = tuple((job.name, "afterany") for job in jobs)
-        jobs.append(ArrayJob("finish", "finish", reckoner.single("finish", asked("finish")), ((),), None, before))
+        jobs.append(ArrayJob("finish", "finish", estimator.single("finish", asked("finish")), ((),), None, before))
     jobs = [replace(job, throttle=_throttle(job, profile)) for job in jobs]
     return JobPlan(study.name, str(study.directory.absolute()), tuple(jobs))
 
 
-def train_arrays(runs: Sequence[RunSpec], study: StudySpec, reckoner: Reckoner, max_array_size: int) -> list[ArrayJob]:
+def train_arrays(
+    runs: Sequence[RunSpec], study: StudySpec, estimator: ResourceEstimator, max_array_size: int
+) -> list[ArrayJob]:
     """Arrays of training elements, the longest first; runs of expected minutes share an element."""
     shapes: dict[object, list[Piece]] = {}
-    demands: dict[tuple[str, str], Demand] = {}  # the same of every seed
+    estimates: dict[tuple[str, str], ResourceEstimate] = {}  # the same of every seed
     for run in runs:
         kind = run.arch, run.size
-        if kind not in demands:
-            demands[kind] = reckoner.train(run, study.jobs.asked(*kind))
-        demand = demands[kind]
-        start = START_S[device_of(reckoner.profile).unit]
-        shapes.setdefault(_shape(demand), []).append(Piece(run.run_id, demand, start))
+        if kind not in estimates:
+            estimates[kind] = estimator.train(run, study.jobs.asked(*kind))
+        estimate = estimates[kind]
+        start = START_S[device_of(estimator.profile).unit]
+        shapes.setdefault(_shape(estimate), []).append(Piece(run.run_id, estimate, start))
     elements: list[list[Piece]] = []
     for pieces in shapes.values():
-        elements += pack(pieces, reckoner.profile.pack_minutes * 60.0)
+        elements += pack(pieces, estimator.profile.pack_minutes * 60.0)
     arrays: dict[Resources, list[list[Piece]]] = {}
     for element in sorted(elements, key=lambda pieces: -sum(piece.seconds for piece in pieces)):
-        arrays.setdefault(_resources(element, reckoner), []).append(element)
+        arrays.setdefault(_resources(element, estimator), []).append(element)
     jobs: list[ArrayJob] = []
     for resources, held in arrays.items():
         for chunk in _chunks(held, max_array_size):
@@ -127,18 +129,18 @@ def _array(name: str, kind: str, resources: Resources, elements: Sequence[Sequen
 
 
 def eval_arrays(
-    needs: Sequence[Need], evaluation: Evaluation, reckoner: Reckoner, max_array_size: int
+    needs: Sequence[Need], evaluation: Evaluation, estimator: ResourceEstimator, max_array_size: int
 ) -> Iterator[ArrayJob]:
     """Arrays of evaluations of finished runs, checkpoint by checkpoint, in at most profile.eval_elements elements."""
     shapes: dict[object, list[Piece]] = {}
     for need in needs:
-        demand = evaluation((need.run.arch, need.run.size))
-        pieces = [Piece(f"{need.run.run_id}/{step}", demand) for step in need.steps]
-        shapes.setdefault(_shape(demand), []).extend(pieces)
+        estimate = evaluation((need.run.arch, need.run.size))
+        pieces = [Piece(f"{need.run.run_id}/{step}", estimate) for step in need.steps]
+        shapes.setdefault(_shape(estimate), []).extend(pieces)
     shapes = {shape: pieces for shape, pieces in shapes.items() if pieces}
     total = sum(piece.seconds for pieces in shapes.values() for piece in pieces)
-    spare = max(0, reckoner.profile.eval_elements - len(shapes))
-    target = reckoner.profile.pack_minutes * 60.0
+    spare = max(0, estimator.profile.eval_elements - len(shapes))
+    target = estimator.profile.pack_minutes * 60.0
     for pieces in shapes.values():
         seconds = sum(piece.seconds for piece in pieces)
         most = min(len(pieces), 1 + math.floor(spare * seconds / total) if total else 1)
@@ -146,7 +148,7 @@ def eval_arrays(
         elements = spread(pieces, max(1, wanted))
         longest = max(elements, key=lambda element: sum(piece.seconds for piece in element))
         for chunk in _chunks(elements, max_array_size):
-            yield _array("", "eval", _resources(longest, reckoner), chunk)
+            yield _array("", "eval", _resources(longest, estimator), chunk)
 
 
 def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
@@ -156,7 +158,7 @@ def pack(pieces: Sequence[Piece], target_s: float) -> list[list[Piece]]:
     bins: list[list[Piece]] = []
     room: list[float] = []
     for piece in sorted(pieces, key=lambda one: -one.seconds):
-        if piece.demand.fixed or piece.seconds > target_s / 2:
+        if piece.estimate.fixed or piece.seconds > target_s / 2:
             closed.append([piece])
             continue
         fit = next((i for i, left in enumerate(room) if left >= piece.seconds), None)
@@ -180,20 +182,20 @@ def spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
     return [one for one in bins if one]
 
 
-def _shape(demand: Demand) -> object:
+def _shape(estimate: ResourceEstimate) -> object:
     """What makes two pieces fit for one element: everything but the time, which is the element's."""
-    return replace(demand.resources, minutes=demand.resources.minutes if demand.fixed else 0, expected_requeues=0)
+    return replace(estimate.resources, minutes=estimate.resources.minutes if estimate.fixed else 0, expected_requeues=0)
 
 
-def _resources(element: Sequence[Piece], reckoner: Reckoner) -> Resources:
+def _resources(element: Sequence[Piece], estimator: ResourceEstimator) -> Resources:
     """Of an element that works through its pieces."""
-    first = element[0].demand
+    first = element[0].estimate
     if first.fixed or len(element) == 1:
         return first.resources
-    return reckoner.limited(_together(first, sum(piece.seconds for piece in element), len(element))).resources
+    return estimator.limited(_together(first, sum(piece.seconds for piece in element), len(element))).resources
 
 
-def _together(one: Demand, seconds: float, number: int) -> Demand:
+def _together(one: ResourceEstimate, seconds: float, number: int) -> ResourceEstimate:
     """Of `number` pieces like `one`, the largest, after one another."""
     why = f"{duration(seconds)} expected of {number} one after the other, of which the first: {one.why}"
     return replace(one, seconds=seconds, why=why if number > 1 else one.why)
@@ -205,25 +207,25 @@ def _evaluations_of(
     runs: dict[str, RunSpec],
     evaluation: Evaluation,
     minutes: int | None,
-    reckoner: Reckoner,
+    estimator: ResourceEstimator,
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
-    demands: dict[tuple[str, str], Demand] = {}
+    estimates: dict[tuple[str, str], ResourceEstimate] = {}
     longest, number, total = 0.0, 0, 0.0
     for element in job.elements:
         seconds, pieces = 0.0, 0
         for run in (runs[name] for name in element):
             kind = run.arch, run.size
-            demands[kind] = evaluation(kind)
-            seconds += demands[kind].seconds * len(run.checkpoint_steps)
+            estimates[kind] = evaluation(kind)
+            seconds += estimates[kind].seconds * len(run.checkpoint_steps)
             pieces += len(run.checkpoint_steps)
         total += seconds
         longest, number = max((longest, number), (seconds, pieces))
     largest = max(
-        demands.values(),
-        key=lambda demand: (demand.resources.memory_mb or 0, demand.resources.cpus_per_task, demand.seconds),
+        estimates.values(),
+        key=lambda estimate: (estimate.resources.memory_mb or 0, estimate.resources.cpus_per_task, estimate.seconds),
     )
-    resources = reckoner.limited(_together(largest, longest, number), minutes).resources
+    resources = estimator.limited(_together(largest, longest, number), minutes).resources
     return ArrayJob(name, "eval", resources, job.elements, None, ((job.name, "aftercorr"),), longest, total)
 
 

@@ -55,8 +55,8 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a run stands in the queue: an element of a job of a submission."""
+class QueueEntry:
+    """An element of SLURM's queue, with the job and the submission that it belongs to."""
 
     submission: Submission
     job: ArrayJob
@@ -112,7 +112,7 @@ def job_ids(found: Iterable[Submission]) -> list[str]:
     return [job_id for one in found if not one.local for job_id in one.ids.values()]
 
 
-def places(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator[Place]:
+def queue_entries(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator[QueueEntry]:
     """Every element of the queue with the job it belongs to, by id and name, in the order of the submissions."""
     by_id: dict[str, list[Element]] = {}
     for element in elements:
@@ -124,12 +124,12 @@ def places(found: Sequence[Submission], elements: Iterable[Element]) -> Iterator
         for job in one.plan.jobs:
             for element in by_id.get(ids.get(job.name, ""), []):
                 if element.name == one.record["jobs"][job.name]["name"]:
-                    yield Place(one, job, element)
+                    yield QueueEntry(one, job, element)
 
 
-def items(place: Place) -> tuple[str, ...]:
+def items(entry: QueueEntry) -> tuple[str, ...]:
     """The runs, or checkpoints, of an element."""
-    elements, index = place.job.elements, place.element.index or 0
+    elements, index = entry.job.elements, entry.element.index or 0
     return elements[index] if index < len(elements) else ()
 
 

@@ -46,7 +46,7 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ScriptContext:
     """What every script of a submission shares: the cluster, the paths, the command lines' own options."""
 
     study: str
@@ -63,16 +63,16 @@ class Setting:
         return [str(self.paths.study_file), "--out", str(self.paths.directory.parent), *self.options]
 
 
-def job_name(setting: Setting, job: ArrayJob) -> str:
+def job_name(context: ScriptContext, job: ArrayJob) -> str:
     """The job's name in the queue: of one submission alone, so that it can be found there."""
-    return UNSAFE.sub("_", f"{setting.study}-{setting.paths.submission.name}-{job.name}")
+    return UNSAFE.sub("_", f"{context.study}-{context.paths.submission.name}-{job.name}")
 
 
-def sbatch_options(setting: Setting, job: ArrayJob) -> list[str]:
+def sbatch_options(context: ScriptContext, job: ArrayJob) -> list[str]:
     """The options of the script's #SBATCH lines; none has a space, a quote or a path in it."""
-    profile, asked = setting.profile, job.resources
+    profile, asked = context.profile, job.resources
     log = f"logs/{job.name}_%a.log" if is_array(job) else f"logs/{job.name}.log"
-    options = [f"--job-name={job_name(setting, job)}", f"--output={log}", "--open-mode=append", "--requeue"]
+    options = [f"--job-name={job_name(context, job)}", f"--output={log}", "--open-mode=append", "--requeue"]
     options += [f"--nodes={asked.nodes}", f"--ntasks-per-node={asked.tasks_per_node}"]
     options += [f"--cpus-per-task={asked.cpus_per_task}", f"--time={asked.minutes}"]
     if asked.memory_mb is not None:
@@ -94,12 +94,12 @@ def is_array(job: ArrayJob) -> bool:
     return job.kind in ("train", "eval")
 
 
-def render(setting: Setting, job: ArrayJob) -> str:
+def render(context: ScriptContext, job: ArrayJob) -> str:
     """The batch script of a job. Raises InputError for a path that no script can hold, and for a broken template."""
-    for path in (setting.paths.submission, setting.paths.work, setting.paths.study_file, setting.python):
+    for path in (context.paths.submission, context.paths.work, context.paths.study_file, context.python):
         if any(character in str(path) for character in "\n\r\0"):
             raise InputError(f"{str(path)!r}: a line break in a path: rename it, batch scripts are read by lines")
-    profile = setting.profile
+    profile = context.profile
     try:
         return (
             _templates(profile.templates)
@@ -108,15 +108,15 @@ def render(setting: Setting, job: ArrayJob) -> str:
                 job=job,
                 resources=job.resources,
                 profile=profile,
-                paths=setting.paths,
-                sbatch=sbatch_options(setting, job),
-                python=quote_all([*profile.container, profile.python or setting.python]),
+                paths=context.paths,
+                sbatch=sbatch_options(context, job),
+                python=quote_all([*profile.container, profile.python or context.python]),
                 environment=profile.environment,
                 signal_s=profile.signal_s,
                 max_restarts=profile.max_restarts,
-                retry=setting.retry,
-                study_arguments=setting.study_arguments,
-                only=list(setting.only),
+                retry=context.retry,
+                study_arguments=context.study_arguments,
+                only=list(context.only),
             )
         )
     except jinja2.TemplateError as error:

@@ -14,19 +14,19 @@ from datetime import timedelta
 from typing import Any
 
 from arch.errors import InputError
-from scaling.rundir.owner import Claim
+from scaling.rundir.owner import Attempt
 
 PATIENCE_S = 600.0  # for rank 0 to import PyTorch from a cold file system
 POLL_S = 0.1
 _listening: list[Any] = []  # rank 0's server, as long as the process lives
 
 
-def tell(claim: Claim, message: dict[str, Any]) -> None:
+def tell(attempt: Attempt, message: dict[str, Any]) -> None:
     """Rank 0's word to the others of its attempt."""
-    claim.record(rendezvous=message)
+    attempt.record(rendezvous=message)
 
 
-def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, address: str) -> int | None:
+def meet(attempt: Attempt, rank: int, world: int, local: int, local_world: int, address: str) -> int | None:
     """Set the environment from which the engine starts its process group; None, or an exit code that rank 0 told.
 
     Raises InputError where rank 0 says nothing for ten minutes.
@@ -40,9 +40,9 @@ def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, addr
         server = TCPStore(address, 0, world, is_master=True, timeout=wait, wait_for_workers=False)
         _listening.append(server)
         message: dict[str, Any] = {"address": address, "port": server.port}
-        tell(claim, message)
+        tell(attempt, message)
     else:
-        message = _listen(claim)
+        message = _listen(attempt)
     if "exit" in message:
         return int(message["exit"])
     os.environ |= {
@@ -57,17 +57,17 @@ def meet(claim: Claim, rank: int, world: int, local: int, local_world: int, addr
     return None
 
 
-def _listen(claim: Claim) -> dict[str, Any]:
+def _listen(attempt: Attempt) -> dict[str, Any]:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
-            message = claim.read().get("rendezvous")
+            message = attempt.read().get("rendezvous")
         except FileNotFoundError:
             message = None
         if message:
             return dict(message)
         time.sleep(POLL_S)
     raise InputError(
-        f"{claim.run}: rank 0 of attempt {claim.token} wrote no address into {claim.run / 'attempts'} for "
+        f"{attempt.run}: rank 0 of attempt {attempt.token} wrote no address into {attempt.run / 'attempts'} for "
         f"{PATIENCE_S:.0f} s; see its log, and whether all nodes see this folder"
     )

@@ -34,9 +34,9 @@ NAMED_TASKS = 4  # in a reason; the others are counted
 
 
 @dataclass(frozen=True)
-class Demand:
-    """Resources, the seconds that the work is expected to take with them, whether the study fixed the limit, and what
-    the seconds are made of."""
+class ResourceEstimate:
+    """What some work needs: resources, the seconds that it is expected to take with them, whether the study fixed the
+    time limit, and what the seconds are made of."""
 
     resources: Resources
     seconds: float
@@ -45,13 +45,13 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Reckoner:
-    """Answers for one cluster; `factors` are the measured ones (speed.measured)."""
+class ResourceEstimator:
+    """Estimates what work needs of one cluster; `factors` are the measured ones (speed.measured)."""
 
     profile: Cluster
     factors: Mapping[Cell, Measured] = field(default_factory=dict)
 
-    def train(self, run: RunSpec, asked: Asked) -> Demand:
+    def train(self, run: RunSpec, asked: Asked) -> ResourceEstimate:
         """Raises InputError where no node, or no number of processes, can do it."""
         profile, speed = self.profile, speed_of(run, self.factors)
         nodes, tasks, why = self._world(run, asked, speed)
@@ -65,9 +65,13 @@ class Reckoner:
         )
         reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
-        return self._checked(run.run_id, self.limited(Demand(resources, seconds, why=why_time), asked.minutes))
+        return self._checked(
+            run.run_id, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes)
+        )
 
-    def evaluate(self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: Asked) -> Demand:
+    def evaluate(
+        self, run: RunSpec, tokens: Mapping[str, float | None], batch_rows: int, asked: Asked
+    ) -> ResourceEstimate:
         """For one checkpoint of the run, on one GPU or the cores of one process: the forward passes of `tokens` by task
         (None: a task that cannot tell), in batches of `batch_rows` rows."""
         profile, cfg = self.profile, run.config
@@ -75,7 +79,7 @@ class Reckoner:
         step = pace(cfg, batch, device_of(profile), 1 if profile.gpus_per_node else run.training.threads)
         forward = step.step_seconds / 3 / batch * speed_of(run, self.factors).factor
         told = {task: number for task, number in tokens.items() if number is not None}
-        seconds = forward * sum(told.values()) + checkpoint_bytes(cfg, run.training.artifact_dtype) / READ_BYTES_PER_S
+        seconds = forward * sum(told.values()) + checkpoint_bytes(cfg, run.training.checkpoint_dtype) / READ_BYTES_PER_S
         memory, why = _asked_mib(asked), ASKED
         if memory is None and profile.memory_gb_per_node is None:
             why = DEFAULT_MEMORY
@@ -90,7 +94,7 @@ class Reckoner:
         resources = Resources(1, 1, 1 if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
         why_time = f"{duration(seconds)} a checkpoint to read it and {_tasks(told, tokens)}"
         name = f"evaluation of {run.run_id}"
-        return self._checked(name, self.limited(Demand(resources, seconds, why=why_time), asked.minutes))
+        return self._checked(name, self.limited(ResourceEstimate(resources, seconds, why=why_time), asked.minutes))
 
     def single(self, kind: str, asked: Asked) -> Resources:
         """Corpus and finish: one process, without a GPU."""
@@ -105,11 +109,11 @@ class Reckoner:
         cpus = asked.cpus_per_task or min(2, self.profile.cpus_per_node)
         why["cpus_per_task"] = ASKED if asked.cpus_per_task else "at most two: it reads, compresses and draws"
         resources = Resources(1, 1, 0, cpus, memory, asked.minutes or longest, 0, why)
-        return self._checked(kind, Demand(resources, 0.0)).resources
+        return self._checked(kind, ResourceEstimate(resources, 0.0)).resources
 
-    def limited(self, demand: Demand, minutes: int | None = None) -> Demand:
+    def limited(self, estimate: ResourceEstimate, minutes: int | None = None) -> ResourceEstimate:
         """With the time limit of its expected seconds, one of LIMITS under the partition's; or with the one given."""
-        profile, wanted = self.profile, START_S + demand.seconds * self.profile.time_factor
+        profile, wanted = self.profile, START_S + estimate.seconds * self.profile.time_factor
         longest = int(profile.max_hours * 60)
         if minutes is None:
             classes = [*(limit for limit in LIMITS if limit < longest), longest]
@@ -117,12 +121,12 @@ class Reckoner:
         else:
             limit = minutes
         usable = max(60.0, limit * 60 - START_S - profile.signal_s)
-        again = max(0, math.ceil(demand.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
-        reasons = dict(demand.resources.reasons) | {"minutes": demand.why if minutes is None else ASKED}
+        again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
+        reasons = dict(estimate.resources.reasons) | {"minutes": estimate.why if minutes is None else ASKED}
         if again:
             reasons["minutes"] += f"; queued again about {again} time(s), from its saved state"
-        resources = replace(demand.resources, minutes=limit, expected_requeues=again, reasons=reasons)
-        return replace(demand, resources=resources, fixed=minutes is not None)
+        resources = replace(estimate.resources, minutes=limit, expected_requeues=again, reasons=reasons)
+        return replace(estimate, resources=resources, fixed=minutes is not None)
 
     def _seconds(self, run: RunSpec, world: int, speed: Speed) -> float:
         return run.n_steps * expected(run, world, self.profile).step_seconds * speed.factor
@@ -224,9 +228,9 @@ class Reckoner:
             f"{tasks} process(es) of {needed / 1e9:.3g} GB by the memory model and {PROCESS_BYTES / 1e9:g} GB each",
         )
 
-    def _checked(self, name: str, demand: Demand) -> Demand:
+    def _checked(self, name: str, estimate: ResourceEstimate) -> ResourceEstimate:
         """Raises InputError where no node of the cluster can give it."""
-        profile, asked = self.profile, demand.resources
+        profile, asked = self.profile, estimate.resources
         memory = None if profile.memory_gb_per_node is None else int(profile.memory_gb_per_node * 1e9 / MIB)
         cores = asked.tasks_per_node * asked.cpus_per_task
         for what, wanted, there, key in (
@@ -241,7 +245,7 @@ class Reckoner:
                     f"{name} asks for {wanted:,} {what}, the cluster has {there:,} (profile: {key}): "
                     f"change jobs.resources or the profile"
                 )
-        return demand
+        return estimate
 
 
 def worlds(run: RunSpec, most_nodes: int, most_tasks: int) -> Iterator[tuple[int, int]]:

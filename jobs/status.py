@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import slurm
-from .records import Place, Submission, items, job_ids, places
+from .records import QueueEntry, Submission, items, job_ids, queue_entries
 from .slurm import Element
 
 ENDED = ("done", "failed")
@@ -28,39 +28,39 @@ def look(found: Sequence[Submission]) -> list[Element]:
 
 def active_items(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> set[str]:
     """The items (runs; RUN or RUN/STEP of evaluations) of the elements of a kind that wait or run."""
-    here = [place for place in places(found, elements) if place.job.kind == kind and place.element.active]
-    return {item for place in here for item in items(place)}
+    here = [entry for entry in queue_entries(found, elements) if entry.job.kind == kind and entry.element.active]
+    return {item for entry in here for item in items(entry)}
 
 
 def active_jobs(found: Sequence[Submission], elements: Iterable[Element], kind: str) -> list[str]:
     """Ids of the jobs of a kind that wait or run."""
-    here = [place for place in places(found, elements) if place.job.kind == kind and place.element.active]
-    return list(dict.fromkeys(place.element.job_id for place in here))
+    here = [entry for entry in queue_entries(found, elements) if entry.job.kind == kind and entry.element.active]
+    return list(dict.fromkeys(entry.element.job_id for entry in here))
 
 
 def job_rows(found: Sequence[Submission], elements: Iterable[Element]) -> list[dict[str, Any]]:
     """The jobs of the newest submission that SLURM still knows: elements by state, why some wait or failed, and where
     the batch scripts of those that failed wrote."""
-    here = list(places(found, elements))
-    newest = max((place.submission.number for place in here), default=0)
+    here = list(queue_entries(found, elements))
+    newest = max((entry.submission.number for entry in here), default=0)
     rows: dict[str, dict[str, Any]] = {}
-    for place in here:
-        if place.submission.number == newest:
+    for entry in here:
+        if entry.submission.number == newest:
             told = {
                 "submission": newest,
-                "job": place.job.name,
-                "id": place.element.job_id,
+                "job": entry.job.name,
+                "id": entry.element.job_id,
                 "states": {},
                 "reasons": [],
                 "logs": [],
             }
-            row, element = rows.setdefault(place.job.name, told), place.element
+            row, element = rows.setdefault(entry.job.name, told), entry.element
             row["states"][element.state] = row["states"].get(element.state, 0) + 1
             if element.state not in ("COMPLETED", "CANCELLED") and element.reason not in ("", *row["reasons"]):
                 row["reasons"].append(element.reason)
             if element.state in FAILED:
                 index = "" if element.index is None else f"_{element.index}"
-                row["logs"].append(str(place.submission.path / "logs" / f"{place.job.name}{index}.log"))
+                row["logs"].append(str(entry.submission.path / "logs" / f"{entry.job.name}{index}.log"))
     return list(rows.values())
 
 
@@ -71,20 +71,20 @@ def merge(
 
     Of a run that several submissions have, the newest counts that is in the queue.
     """
-    newest: dict[str, Place] = {}
-    for place in places(found, elements):
-        if place.job.kind == "train":
-            for run in items(place):
-                if run not in newest or place.element.active or not newest[run].element.active:
-                    newest[run] = place
+    newest: dict[str, QueueEntry] = {}
+    for entry in queue_entries(found, elements):
+        if entry.job.kind == "train":
+            for run in items(entry):
+                if run not in newest or entry.element.active or not newest[run].element.active:
+                    newest[run] = entry
     states = {row["run_id"]: row["state"] for row in rows}
     return [_row(dict(row) | NOTHING, newest.get(row["run_id"]), states) for row in rows]
 
 
-def _row(row: dict[str, Any], place: Place | None, states: Mapping[str, str]) -> dict[str, Any]:
-    if place is None:
+def _row(row: dict[str, Any], entry: QueueEntry | None, states: Mapping[str, str]) -> dict[str, Any]:
+    if entry is None:
         return row
-    element = place.element
+    element = entry.element
     row["job"] = element.job_id if element.index is None else f"{element.job_id}_{element.index}"
     if row["state"] in ENDED:
         return row
@@ -97,7 +97,7 @@ def _row(row: dict[str, Any], place: Place | None, states: Mapping[str, str]) ->
         row["state"] = "requeued" if element.restarts or row["step"] else "queued"
         row["reason"], row["node"] = element.reason or None, None
         return row
-    ahead = [run for run in items(place) if states.get(run, "done") not in ENDED]
+    ahead = [run for run in items(entry) if states.get(run, "done") not in ENDED]
     if ahead[0] != row["run_id"]:
         row["state"], row["reason"] = "queued", f"after {ahead[0]} in the same job"
     else:

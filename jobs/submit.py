@@ -18,14 +18,14 @@ from . import records, slurm
 from .model import ArrayJob, JobPlan
 from .plan import elements_text
 from .records import PLANNED, SUBMITTED, SUBMITTING, Submission
-from .render import Paths, Setting, job_name, render
+from .render import Paths, ScriptContext, job_name, render
 from .snapshot import copy_code, copy_study
 
 
-def setting_of(study: StudySpec, path: Path, profile: Cluster, only: str | None, retry: bool) -> Setting:
+def script_context(study: StudySpec, path: Path, profile: Cluster, only: str | None, retry: bool) -> ScriptContext:
     """What the scripts of a submission at `path` share."""
     sets = tuple(word for change in study.sets for word in ("--set", change))
-    return Setting(
+    return ScriptContext(
         study=study.name,
         profile=profile,
         paths=Paths(path, path / "code", path / "study.yaml", study.directory.absolute(), Path.cwd()),
@@ -37,16 +37,16 @@ def setting_of(study: StudySpec, path: Path, profile: Cluster, only: str | None,
 
 
 def prepare(
-    study: StudySpec, plan: JobPlan, setting: Setting, specs: Mapping[str, str], settings: str, backend: str
+    study: StudySpec, plan: JobPlan, context: ScriptContext, specs: Mapping[str, str], settings: str, backend: str
 ) -> Submission:
     """Write everything of a submission but its record; `specs`: {run id: spec hash}.
 
     Raises InputError for names and paths that no script can hold, before anything is written; what ends it later
     leaves nothing.
     """
-    scripts = {job.name: render(setting, job) for job in plan.jobs}
+    scripts = {job.name: render(context, job) for job in plan.jobs}
     elements = {job.name: elements_text(job) for job in plan.jobs}
-    paths = setting.paths
+    paths = context.paths
     shutil.rmtree(paths.submission, ignore_errors=True)  # what a refused submission left
     try:
         (paths.submission / "logs").mkdir(parents=True)
@@ -64,30 +64,30 @@ def prepare(
         "backend": backend,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "user": _user(),
-        "python": setting.python,
+        "python": context.python,
         "study_path": study.path,
         "sets": list(study.sets),
-        "only": list(setting.only),
-        "retry": setting.retry,
+        "only": list(context.only),
+        "retry": context.retry,
         "settings": settings,
         "spec_hashes": dict(specs),
-        "profile": setting.profile.model_dump(mode="json"),
+        "profile": context.profile.model_dump(mode="json"),
         "plan": plan.to_dict(),
-        "jobs": {job.name: {"state": PLANNED, "id": None, "name": job_name(setting, job)} for job in plan.jobs},
+        "jobs": {job.name: {"state": PLANNED, "id": None, "name": job_name(context, job)} for job in plan.jobs},
     }
     return Submission(paths.submission, record)
 
 
-def check(plan: JobPlan, setting: Setting) -> list[str]:
+def check(plan: JobPlan, context: ScriptContext) -> list[str]:
     """Let SLURM judge every script before anything is written; returns warnings.
 
     Raises InputError with its message and the job's name.
     """
-    warnings = [slurm.check(render(setting, job), f"job {job.name}") for job in plan.jobs]
+    warnings = [slurm.check(render(context, job), f"job {job.name}") for job in plan.jobs]
     return [line for line in warnings if line is not None]
 
 
-def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping[str, Sequence[str]]) -> None:
+def send(submission: Submission, plan: JobPlan, context: ScriptContext, waits: Mapping[str, Sequence[str]]) -> None:
     """Submit the jobs in their order; `waits`: ids of earlier submissions' jobs that a kind of job lets end first.
 
     Raises InputError where SLURM refuses one: those before it are cancelled then, and nothing is left of it.
@@ -97,7 +97,7 @@ def send(submission: Submission, plan: JobPlan, setting: Setting, waits: Mapping
         submission.note(job.name, SUBMITTING)
         try:
             job_id = slurm.submit(
-                setting.paths.script(job), job_name(setting, job), _dependencies(job, submission, waits)
+                context.paths.script(job), job_name(context, job), _dependencies(job, submission, waits)
             )
         except InputError:
             submission.note(job.name, PLANNED)

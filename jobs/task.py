@@ -18,7 +18,7 @@ from pathlib import Path
 from arch.arguments import Parser
 from arch.errors import InputError
 from scaling.rundir.directory import RunDir
-from scaling.rundir.owner import SUPERSEDED, Claim, Superseded, Token
+from scaling.rundir.owner import SUPERSEDED, Attempt, Superseded, Token
 from scaling.rundir.worklist import EXIT_INPUT, is_trained, thread_environment
 from scaling.trainer import process as train_run
 from scaling.trainer.stop import StopRequest
@@ -27,8 +27,8 @@ from .rendezvous import meet, tell
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where this process stands in its srun step; `address` is the first node's, as the others reach it."""
+class SrunTask:
+    """This process among those of its srun step; `address` is the first node's, as the others reach it."""
 
     rank: int
     world: int
@@ -37,7 +37,7 @@ class Place:
     address: str
 
 
-def place(env: Mapping[str, str]) -> Place:
+def srun_task(env: Mapping[str, str]) -> SrunTask:
     """From srun's variables. Raises InputError outside of srun, and where several nodes have no MASTER_ADDR."""
     try:
         rank, world, local = (int(env[f"SLURM_{name}"]) for name in ("PROCID", "STEP_NUM_TASKS", "LOCALID"))
@@ -51,7 +51,7 @@ def place(env: Mapping[str, str]) -> Place:
         raise InputError("environment: MASTER_ADDR is missing: a step over several nodes needs the first one's address")
     devices = env.get("CUDA_VISIBLE_DEVICES", "")
     alone = bool(devices) and "," not in devices  # some sites show each task its own GPU only
-    return Place(rank, world, 0 if alone else local, world // nodes, address)
+    return SrunTask(rank, world, 0 if alone else local, world // nodes, address)
 
 
 def token(env: Mapping[str, str], submission: int) -> Token:
@@ -69,9 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
     stop = StopRequest()
     stop.listen()  # importing PyTorch can take longer than a preemption waits
     try:
-        here = place(os.environ)
-        claim = Claim(options.run_dir, token(os.environ, options.submission))
-        code = _start(RunDir(options.run_dir), here, claim)
+        here = srun_task(os.environ)
+        attempt = Attempt(options.run_dir, token(os.environ, options.submission))
+        code = _start(RunDir(options.run_dir), here, attempt)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_INPUT
@@ -81,22 +81,22 @@ def main(arguments: list[str] | None = None) -> int:
     if code is not None:
         return code
     retry = ["--retry"] if options.retry else []
-    return train_run.main([str(options.run_dir), *retry], claim if here.rank == 0 else None, stop)
+    return train_run.main([str(options.run_dir), *retry], attempt if here.rank == 0 else None, stop)
 
 
-def _start(rundir: RunDir, here: Place, claim: Claim) -> int | None:
-    """Claim the run and meet the others; an exit code where there is nothing to train."""
+def _start(rundir: RunDir, here: SrunTask, attempt: Attempt) -> int | None:
+    """Register the attempt and meet the others; an exit code where there is nothing to train."""
     run = rundir.spec()
     os.environ.update(thread_environment(run.training.threads))  # read when PyTorch is imported
     # Compiled kernels on the node's own disk: a shared one would be written by every rank at once.
     os.environ.setdefault("TRITON_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"triton-cache-{os.getuid()}"))
     if here.rank == 0:
-        claim.register()
+        attempt.register()
         if is_trained(run, rundir):
-            tell(claim, {"exit": 0})
+            tell(attempt, {"exit": 0})
             return 0
-    claim.watch()
-    return meet(claim, here.rank, here.world, here.local, here.local_world, here.address)
+    attempt.watch()
+    return meet(attempt, here.rank, here.world, here.local, here.local_world, here.address)
 
 
 if __name__ == "__main__":

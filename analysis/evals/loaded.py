@@ -19,7 +19,7 @@ from torch import Tensor
 
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, load_model, load_weights
-from scaling.rundir.artifacts import probe_rows
+from scaling.rundir.checkpoint_writer import probe_rows
 
 from .meter import Meter
 from .task import LoadedModel
@@ -28,7 +28,7 @@ from .token_losses import MAX_LOGITS
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.tokenizer import Tokenizer
-    from scaling.rundir.checkpoint import Checkpoint
+    from scaling.rundir.saved import Checkpoint
 
 # Nats a token. On one CPU the chunked form, the naive one and float64 agree within 1e-7; the rest is left to GPUs,
 # whose matrix products may be in TF32. What is no longer the same model is off by more (tests).
@@ -58,7 +58,7 @@ def load_guarded(
     the checkpoint carries, no probe loss, or one that does not come out again.
     """
     from data.corpus import open_corpus
-    from scaling.rundir.checkpoint import find_checkpoint
+    from scaling.rundir.find_checkpoint import find_checkpoint
 
     cache = ModelCache() if cache is None else cache
     last, cache.loaded = cache.loaded, None  # nothing is kept of what is refused
@@ -100,8 +100,8 @@ def load_guarded(
 
 def probe_loss(model: LanguageModel, rows: Tensor) -> float:
     """Mean loss in nats a token over rows [B, T + 1], in the model's own precision: what
-    scaling.rundir.artifacts computes row by row, here in as few passes as the logits allow, since a pass of a small
-    model costs the same for all rows."""
+    scaling.rundir.checkpoint_writer computes row by row, here in as few passes as the logits allow, since a pass of a
+    small model costs the same for all rows."""
     step = max(1, MAX_LOGITS // ((rows.shape[1] - 1) * model.model_config.vocab_size))
     with torch.no_grad():
         losses = [

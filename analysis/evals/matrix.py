@@ -16,7 +16,7 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
-from scaling.rundir.checkpoint import WEIGHTS
+from scaling.rundir.saved import WEIGHTS, Checkpoint
 from scaling.study.spec import RunSpec
 
 from .task import Task
@@ -28,24 +28,14 @@ DAMAGED = (
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """A checkpoint to evaluate; manifest: not yet verified. autocast: its run trains in bf16."""
+class RunCheckpoint(Checkpoint):
+    """A checkpoint to evaluate, of `run`; its files are not yet verified. autocast: the run trains in bf16."""
 
     run: RunSpec
-    path: Path
-    manifest: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.run_id}/{self.path.name}"
 
     @property
     def autocast(self) -> bool:
         return is_bf16(self.run)
-
-    @property
-    def weights_sha256(self) -> str:
-        return str(self.manifest["files"][WEIGHTS]["sha256"])
 
     @property
     def results(self) -> Path:
@@ -57,7 +47,7 @@ class Checkpoint:
 class Pair:
     """One cell of the matrix."""
 
-    checkpoint: Checkpoint
+    checkpoint: RunCheckpoint
     task: Task
     key: str
     data_hash: str
@@ -134,7 +124,7 @@ class Matrix:
     n_refused: int = 0
     tasks: list[str] = field(default_factory=list)
 
-    def checkpoints(self) -> Iterator[tuple[Checkpoint, list[Pair]]]:
+    def checkpoints(self) -> Iterator[tuple[RunCheckpoint, list[Pair]]]:
         """Each checkpoint with its pairs, in order."""
         found: dict[Path, list[Pair]] = {}
         for pair in self.pairs:
@@ -175,7 +165,7 @@ def expand(
             matrix.refused[f"{run.run_id}/{path.name}"] = DAMAGED
             n_damaged += 1
         else:
-            checkpoints.append(Checkpoint(run, path, manifest))
+            checkpoints.append(RunCheckpoint(path, manifest, run))
     hashes: list[tuple[Task, str]] = []
     for task in tasks:
         matrix.tasks.append(task.name)
@@ -193,7 +183,7 @@ def expand(
 
 
 def result_key(weights: str, task: Task, data_hash: str, autocast: bool) -> str:
-    """16 hex digits over everything that decides a result. weights: their SHA-256; autocast: see Checkpoint."""
+    """16 hex digits over everything that decides a result. weights: their SHA-256; autocast: see RunCheckpoint."""
     parts = {
         "schema": SCHEMA,
         "weights": weights,

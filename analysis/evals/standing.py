@@ -14,7 +14,7 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest
-from scaling.rundir.checkpoint import WEIGHTS
+from scaling.rundir.saved import WEIGHTS
 from scaling.study.spec import RunSpec
 
 from .matrix import SCHEMA, is_bf16, result_key

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.claims import Claim, take
 from arch.errors import InputError
 
-from .matrix import Checkpoint, Matrix, Pair
+from .matrix import Matrix, Pair, RunCheckpoint
 from .task import LoadedModel
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Worker:
         for visit in (self._visit_alone, self._visit):
             left = [(checkpoint, pairs) for checkpoint, pairs in left if not visit(checkpoint, pairs)]
 
-    def _visit_alone(self, checkpoint: Checkpoint, pairs: list[Pair]) -> bool:
+    def _visit_alone(self, checkpoint: RunCheckpoint, pairs: list[Pair]) -> bool:
         """`_visit`, unless another worker has this model: False then."""
         pairs = [pair for pair in pairs if not self._is_settled(pair)]
         if not pairs:
@@ -63,7 +63,7 @@ class Worker:
         with claim:
             return self._visit(checkpoint, pairs)
 
-    def _visit(self, checkpoint: Checkpoint, pairs: list[Pair]) -> bool:
+    def _visit(self, checkpoint: RunCheckpoint, pairs: list[Pair]) -> bool:
         """Evaluate the pairs that no other worker has claimed; whether these were all."""
         return all([self._attempt_pair(pair) for pair in pairs])
 
@@ -128,7 +128,7 @@ class Worker:
             return f"its values cannot be stored as JSON ({error})"
         return None
 
-    def _open(self, checkpoint: Checkpoint) -> LoadedModel:
+    def _open(self, checkpoint: RunCheckpoint) -> LoadedModel:
         """The model, kept until another is asked for; a refusal is kept as well."""
         from .loaded import ModelCache, load_guarded
 

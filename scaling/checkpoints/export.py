@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Any
 from arch.errors import InputError
 from data.files import new_directory
 
-from ..rundir.checkpoint import Checkpoint, find_checkpoint
+from ..rundir.find_checkpoint import find_checkpoint
+from ..rundir.saved import Checkpoint
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-IDENTITY = ("run_id", "step", "n_tokens", "spec_hash", "dtype", "probe_loss")  # of an artifact, in its manifest
+IDENTITY = ("run_id", "step", "n_tokens", "spec_hash", "dtype", "probe_loss")  # of a checkpoint, in its manifest
 
 
 def export_hf(
     checkpoint: Path, directory: Path, dtype: str | None = None, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """Write the artifact `checkpoint`, or a run's newest (`say` gets a line then), to `directory`, whole or not at all.
+    """Write `checkpoint`, or a run's newest (`say` gets a line then), to `directory`, whole or not at all.
 
-    dtype: "bf16" or "fp32"; None keeps the artifact's. What the model keeps in fp32 stays so. A directory that is not
+    dtype: "bf16" or "fp32"; None keeps the checkpoint's. What the model keeps in fp32 stays so. A directory that is not
     empty is never overwritten, not even an earlier export: nothing in it can tell whether someone changed it since.
     Returns {directory, files, n_params, bytes}: the names of all files, parameters (a tied head once), bytes in all.
-    Raises InputError for a checkpoint that is no intact artifact, an architecture whose code is not in arch, a
+    Raises InputError for a checkpoint that is damaged, an architecture whose code is not in arch, a
     directory that is there or cannot be written.
     """
     from safetensors import SafetensorError
@@ -39,7 +40,7 @@ def export_hf(
     from arch.hf.remote_code import remote_code
     from arch.model.lm import load_model
 
-    from ..rundir.artifacts import DTYPES
+    from ..rundir.checkpoint_writer import DTYPES
 
     found = find_checkpoint(checkpoint, say)
     _check_tokenizer(found)
@@ -55,7 +56,7 @@ def export_hf(
     end = _end_of_text(source, model.model_config.vocab_size)
     identity = {name: manifest.get(name) for name in IDENTITY} | {"dtype": dtype}
     if dtype != manifest["dtype"]:
-        identity["probe_loss"] = None  # it is that of the artifact's precision
+        identity["probe_loss"] = None  # it is that of the checkpoint's precision
     try:
         with new_directory(target, {"schema": 1, "format": "hf"} | identity, kind="export") as temporary:
             model.save_pretrained(temporary, DTYPES[dtype])

@@ -16,13 +16,13 @@ from arch.model.decode import generate_tokens
 from arch.model.lm import LanguageModel, load_model
 from data.tokenizer import Tokenizer
 
-from ..rundir.artifacts import DTYPES
+from ..rundir.checkpoint_writer import DTYPES
 
 UNSAFE = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), 127, *range(128, 160)) if code not in (9, 10)}
 
 
 @dataclass(frozen=True)
-class Choice:
+class SamplingOptions:
     """How many tokens, and how each is chosen: arch.model.decode.generate_tokens."""
 
     n_tokens: int = 100
@@ -80,9 +80,9 @@ def open_model(path: Path, dtype: str) -> LanguageModel:
 
 
 def generate(
-    model: LanguageModel, tokenizer: Tokenizer, prompt: str, choice: Choice, stream: Any = None
+    model: LanguageModel, tokenizer: Tokenizer, prompt: str, options: SamplingOptions, stream: Any = None
 ) -> dict[str, Any]:
-    """Continue `prompt` until end-of-text or choice.n_tokens, writing to `stream` meanwhile.
+    """Continue `prompt` until end-of-text or options.n_tokens, writing to `stream` meanwhile.
 
     Returns {"prompt", "text", "ids", "ended", "stats"}: text and ids are the continuation's, ids with the
     end-of-text; stats hold seconds, tokens per second, and state_bytes after all tokens but the newest, not yet read.
@@ -93,16 +93,16 @@ def generate(
     steps = generate_tokens(
         model,
         torch.tensor([ids], device=device),
-        choice.n_tokens,
-        temperature=choice.temperature,
-        top_k=choice.top_k,
-        top_p=choice.top_p,
-        seed=choice.seed,
+        options.n_tokens,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        seed=options.seed,
         eos_id=tokenizer.eot_id,
     )
-    if len(ids) + choice.n_tokens > config.context_length:
+    if len(ids) + options.n_tokens > config.context_length:
         print(
-            f"warning: prompt ({len(ids)} tokens) and continuation (up to {choice.n_tokens}) exceed the "
+            f"warning: prompt ({len(ids)} tokens) and continuation (up to {options.n_tokens}) exceed the "
             f"{config.context_length} tokens this model was trained to read at once",
             file=sys.stderr,
         )

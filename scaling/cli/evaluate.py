@@ -74,16 +74,16 @@ def study(
     if alone and (told := [option for option, there in given.items() if there]):
         raise InputError(f"{told[0]}: does not go with --worker and --checkpoint, which evaluate in this very process")
     request = request_of(study, only, sets, out, as_json)
-    choice = evaluation.Choice(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
+    options = evaluation.EvalOptions(named(tasks, "--tasks"), checkpoints, workers, tuple(checkpoint or ()))
     if alone:
-        raise typer.Exit(1 if evaluation.eval_worker(request, choice, attempt) else 0)
+        raise typer.Exit(1 if evaluation.eval_worker(request, options, attempt) else 0)
     evaluation.require_checkpoints(request)
     if dry_run:
-        todo = missing_evaluations(request, choice)
+        todo = missing_evaluations(request, options)
         print_json(todo) if as_json else request.say(show_missing(todo))
         raise typer.Exit(1 if todo["refused"] else 0)
     with request.writing():
-        result = evaluation.eval_stage(request, choice)
+        result = evaluation.eval_stage(request, options)
     if as_json:
         print_json(result)
     else:

@@ -124,7 +124,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "host_bound": step.host_bound,
         "memory_bytes": memory_bytes(run, processes_on(run, device, units), device.unit == "GPU"),
         "n_checkpoints": checkpoints,
-        "checkpoint_bytes": checkpoints * checkpoint_bytes(cfg, training.artifact_dtype),
+        "checkpoint_bytes": checkpoints * checkpoint_bytes(cfg, training.checkpoint_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
     }
 

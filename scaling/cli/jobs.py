@@ -17,7 +17,7 @@ from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, 
 
 if TYPE_CHECKING:
     from jobs.records import Submission
-    from jobs.render import Setting
+    from jobs.render import ScriptContext
 
     from ..rundir.directory import RunDir
     from ..stages.pipeline import Request
@@ -67,7 +67,7 @@ def submit(
     """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
     from jobs.profile import load_profile
-    from jobs.submit import check, prepare, send, setting_of, settle
+    from jobs.submit import check, prepare, script_context, send, settle
 
     from ..rundir.lock import study_lock
     from ..stages.corpus import check_corpus
@@ -93,20 +93,20 @@ def submit(
         made = draft(request, profile=profile, new=new, retry=retry_failed, slurm_asked=asked)
         _warn(confounded(request.runs))
         path = records.next_path(request.study.directory).absolute()
-        setting = setting_of(made.study, path, made.profile, only, retry_failed)
+        context = script_context(made.study, path, made.profile, only, retry_failed)
         if dry_run:
-            return _dry_run(made, setting, explain, as_json, LOCAL if local else unheard)
+            return _dry_run(made, context, explain, as_json, LOCAL if local else unheard)
         request.say(_describe(made, explain))
         if not made.plan.jobs:
             return print_json(_result(made)) if as_json else None
         backend = "local" if local else "slurm"
         hashes, settings = spec_hashes(request), settings_hash(made.study)
         if not local:
-            _warn(check(made.plan, setting))
-        submission = prepare(made.study, made.plan, setting, hashes, settings, backend)
+            _warn(check(made.plan, context))
+        submission = prepare(made.study, made.plan, context, hashes, settings, backend)
         if local:
-            return _run_here(request, made, submission, setting, as_json)
-        send(submission, made.plan, setting, made.state.waits())
+            return _run_here(request, made, submission, context, as_json)
+        send(submission, made.plan, context, made.progress.waits())
     if as_json:
         return print_json(_result(made, submission))
     print("\n".join(f"{name}: job {job_id}" for name, job_id in submission.ids.items()))
@@ -186,7 +186,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
         raise typer.Exit(1)
 
 
-def _run_here(request: Request, made: Draft, submission: Submission, setting: Setting, as_json: bool) -> None:
+def _run_here(request: Request, made: Draft, submission: Submission, context: ScriptContext, as_json: bool) -> None:
     """The local backend, while this process holds the study's submissions."""
     from jobs import local_submit
     from jobs.local import at_once, describe_use
@@ -202,7 +202,7 @@ def _run_here(request: Request, made: Draft, submission: Submission, setting: Se
     def train(rundir: RunDir, retry: bool) -> list[str]:
         return train_argv(rundir, processes) + (["--retry"] if retry else [])
 
-    failed = local_submit.run(submission, made.plan, setting, parallel, train, threads, request.say)
+    failed = local_submit.run(submission, made.plan, context, parallel, train, threads, request.say)
     if as_json:
         print_json(_result(made, submission) | {"failed": failed})
     close(request, {"failed": failed})
@@ -218,29 +218,29 @@ def _unheard(patient: bool) -> str | None:
     return why and f"no controller of SLURM answers ({why})"
 
 
-def _dry_run(made: Draft, setting: Setting, explain: bool, as_json: bool, unjudged: str | None) -> None:
+def _dry_run(made: Draft, context: ScriptContext, explain: bool, as_json: bool, unjudged: str | None) -> None:
     """Every script and the graph; SLURM judges each, but where `unjudged` says why it does not."""
     from jobs import records
     from jobs.plan import MAX_ARRAY_SIZE
     from jobs.render import render
     from jobs.submit import check
 
-    scripts = {job.name: render(setting, job) for job in made.plan.jobs}
+    scripts = {job.name: render(context, job) for job in made.plan.jobs}
     if as_json:
-        warnings = [] if unjudged else check(made.plan, setting)
+        warnings = [] if unjudged else check(made.plan, context)
         told = {"scripts": scripts, "validated": unjudged is None, "not_validated": unjudged, "warnings": warnings}
         return print_json(_result(made) | told)
     for name, text in scripts.items():
         print(f"# ----- {name}.sbatch -----\n{text}")
     print(_describe(made, explain), flush=True)
     if unjudged is None:
-        _warn(check(made.plan, setting))
+        _warn(check(made.plan, context))
         validated = "SLURM accepts every script"
     else:
         validated = f"not validated: {unjudged}"
         if made.profile.max_array_size is None and unjudged != LOCAL:
             validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
-        if records.job_ids(made.state.found):
+        if records.job_ids(made.progress.found):
             validated += "; what waits or runs on the cluster counts as missing"
     print(f"{validated} (dry run: nothing was written or submitted)")
 
@@ -256,9 +256,9 @@ def _describe(made: Draft, explain: bool) -> str:
     from flops.tables import duration
     from jobs.plan import explain as reasons
 
-    left_out = [f"{number} {why}" for why, number in made.state.skipped.items()]
-    training = sum(need.train for need in made.state.needs)
-    checkpoints = sum(len(need.steps) for need in made.state.needs)
+    left_out = [f"{number} {why}" for why, number in made.progress.skipped.items()]
+    training = sum(need.train for need in made.progress.needs)
+    checkpoints = sum(len(need.steps) for need in made.progress.needs)
     lines = [
         f"{made.study.name}: {training} run(s) to train, {checkpoints} checkpoint(s) of trained runs to evaluate"
         + (f"; left out: {', '.join(left_out)}" if left_out else "")
@@ -305,5 +305,5 @@ def _result(made: Draft, submission: Submission | None = None) -> dict[str, Any]
         "submission": None if submission is None else str(submission.path),
         "jobs": {} if submission is None else submission.ids,
         "plan": made.plan.to_dict(),
-        "skipped": made.state.skipped,
+        "skipped": made.progress.skipped,
     }

@@ -185,17 +185,17 @@ def generate(
     ] = False,
 ) -> None:
     """Continue a text with a trained model. Prints the continuation as it is written; uses a GPU where there is one."""
-    from ..rundir.checkpoint import find_checkpoint
+    from ..rundir.find_checkpoint import find_checkpoint
 
     found = find_checkpoint(checkpoint, tell, plugin)
-    from ..checkpoints.generate import Choice, describe, open_model, read_prompt
+    from ..checkpoints.generate import SamplingOptions, describe, open_model, read_prompt
     from ..checkpoints.generate import generate as write_on
 
     text = read_prompt(prompt)
     model, tokenizer = open_model(found.path, dtype), found.tokenizer()
-    choice = Choice(tokens, temperature, top_k, top_p, seed)
+    options = SamplingOptions(tokens, temperature, top_k, top_p, seed)
     try:
-        result = write_on(model, tokenizer, text, choice, None if as_json else sys.stdout)
+        result = write_on(model, tokenizer, text, options, None if as_json else sys.stdout)
     except BrokenPipeError:  # whoever read has read enough
         raise typer.Exit(128 + signal.SIGPIPE) from None
     if as_json:
@@ -218,14 +218,14 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Look inside a model: what its forget gates keep, layer by layer, and which tokens its layers mix."""
-    from ..rundir.checkpoint import find_checkpoint
+    from ..rundir.find_checkpoint import find_checkpoint
 
     found = find_checkpoint(checkpoint, tell, plugin)
     from analysis.inspection.gates import inspect_checkpoint
     from analysis.inspection.page import gates_table, write_inspection
 
     result = inspect_checkpoint(found.path, found.tokenizer(), text or found.corpus, tokens)
-    pages = write_inspection(result, out or Path(f"inspect-{found.name}"))
+    pages = write_inspection(result, out or Path(f"inspect-{found.manifest['run_id']}-{found.step}"))
     if as_json:
         return print_json(result.to_dict() | pages)
     print(f"{gates_table(result)}\n\npage: {pages['page']}")
@@ -248,7 +248,7 @@ def export(
     if not hf:
         raise InputError("export: say in which form; --hf is the one there is")
     from ..checkpoints.export import export_hf
-    from ..rundir.checkpoint import find_checkpoint
+    from ..rundir.find_checkpoint import find_checkpoint
 
     result = export_hf(find_checkpoint(checkpoint, tell, plugin).path, directory, dtype)
     if as_json:

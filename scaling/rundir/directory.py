@@ -1,8 +1,8 @@
 """A run's directory: where its files are, and readers that take only what is whole. Imports no torch.
 
 run.json               what the run is (prepare_run)       metrics.jsonl      one row a logged step
-status.json            how far it came                     checkpoints/<step> artifacts, with manifest
-state/<step>           DeepSpeed's state, for resume       evals/<step>/<task>.json
+status.json            how far it came                     checkpoints/<step> weights, with manifest
+state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,22 +22,15 @@ from arch.config import ModelConfig
 from arch.errors import InputError
 from data.files import read_json, read_manifest, remove_unfinished, write_json
 
+from ..study.earlier import training_of_today
 from ..study.spec import RunSpec
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
 from .owner import attempts
+from .saved import Checkpoint, Saved
 
 SCHEMA = 1
 Known = Callable[[str, list[str]], bool]  # of a corpus, by fingerprint and source
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A directory that counts: `path`, the 1-based `step` it was written after, and its manifest."""
-
-    step: int
-    path: Path
-    manifest: dict[str, Any]
 
 
 class RunDir:
@@ -154,24 +146,22 @@ class RunDir:
         except (OSError, ValueError, TypeError):
             return []
 
-    def checkpoints(self, verify: bool = True) -> list[Snapshot]:
-        """Artifacts with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""
-        return _snapshots(self.path / "checkpoints", verify)
+    def checkpoints(self, verify: bool = True) -> list[Checkpoint]:
+        """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""
+        return [Checkpoint(*found) for found in _whole(self.path / "checkpoints", verify)]
 
-    def states(self, verify: bool = True) -> list[Snapshot]:
-        """Resumable states with a valid manifest, by step."""
-        return _snapshots(self.path / "state", verify)
+    def states(self, verify: bool = True) -> list[Saved]:
+        """Training states with a valid manifest, by step."""
+        return [Saved(*found) for found in _whole(self.path / "state", verify)]
 
 
-def _snapshots(folder: Path, verify: bool) -> list[Snapshot]:
-    if not folder.is_dir():
-        return []
-    found = []
-    for path in sorted(p for p in folder.iterdir() if p.name.isdigit()):
-        manifest = read_manifest(path, verify)
-        if manifest is not None:
-            found.append(Snapshot(int(path.name), path, manifest))
-    return found
+def _whole(folder: Path, verify: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The directories of steps that have a valid manifest, with it, by step."""
+    if folder.is_dir():
+        for path in sorted(path for path in folder.iterdir() if path.name.isdigit()):
+            manifest = read_manifest(path, verify)
+            if manifest is not None:
+                yield path, manifest
 
 
 def prepare_run(
@@ -247,6 +237,7 @@ def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | N
     others."""
     wanted = run.model_dump(mode="json")
     spec = spec | {"model": _by_todays_names(spec.get("model", {}))}
+    spec["training"] = training_of_today(spec.get("training", {}))
     keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section] if key != "source"]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
         stored, asked = spec.get(section, {}).get(key), wanted[section][key]
@@ -263,7 +254,7 @@ def _by_todays_names(model: dict[str, Any]) -> dict[str, Any]:
         return model
 
 
-def sweep(study: Path) -> None:
+def clean_unfinished(study: Path) -> None:
     """Remove what a kill left unfinished below a study's directory; runs that a process is training are left alone."""
     remove_unfinished(study, *study.glob("results*"))
     for run in (study / "runs").glob("*"):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from arch.errors import InputError
 
 if TYPE_CHECKING:
-    from .owner import Claim
+    from .owner import Attempt
 
 LOCK = ".lock"
 PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
@@ -35,19 +35,19 @@ def study_lock(directory: Path) -> Iterator[None]:
 
 
 @contextmanager
-def run_lock(directory: Path, claim: Claim | None = None) -> Iterator[None]:
+def run_lock(directory: Path, attempt: Attempt | None = None) -> Iterator[None]:
     """Hold the run at `directory` while it is trained; raises InputError as study_lock does.
 
-    With `claim`, what holds it now is an older process, which ends as soon as it sees the claim: it is waited for
-    longer. Raises Superseded where a newer claim comes meanwhile.
+    With `attempt`, the process that holds it now is an older attempt, which ends as soon as it sees the newer one: the
+    wait is longer. Raises Superseded where a still newer attempt comes meanwhile.
     """
-    patience = PATIENCE_S if claim is None else TAKEOVER_S
-    with _lock(directory, "is training this run", patience, claim):
+    patience = PATIENCE_S if attempt is None else TAKEOVER_S
+    with _lock(directory, "is training this run", patience, attempt):
         yield
 
 
 @contextmanager
-def _lock(directory: Path, what: str, patience_s: float, claim: Claim | None) -> Iterator[None]:
+def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None) -> Iterator[None]:
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     deadline = time.monotonic() + patience_s
     try:
@@ -55,7 +55,7 @@ def _lock(directory: Path, what: str, patience_s: float, claim: Claim | None) ->
             handle = _opened(directory)
             with handle:
                 try:
-                    acquired = _acquire(handle, deadline, claim)
+                    acquired = _acquire(handle, deadline, attempt)
                 except OSError as error:
                     raise InputError(f"{directory}: cannot be locked ({error.strerror}): give another --out") from None
                 if not acquired:
@@ -84,12 +84,12 @@ def _lock(directory: Path, what: str, patience_s: float, claim: Claim | None) ->
 
 def _opened(directory: Path) -> TextIO:
     """The lock's file, made if missing. Raises InputError where it cannot be."""
-    for attempt in range(10):
+    for trial in range(10):
         try:
             directory.mkdir(parents=True, exist_ok=True)
             return open(directory / LOCK, "a+")
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and attempt < 9:  # another holder removed the empty folder just now
+            if isinstance(error, FileNotFoundError) and trial < 9:  # another holder removed the empty folder just now
                 continue
             raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     raise AssertionError("unreachable")
@@ -103,7 +103,7 @@ def _is_there(directory: Path, handle: TextIO) -> bool:
         return False
 
 
-def _acquire(handle: TextIO, deadline: float, claim: Claim | None) -> bool:
+def _acquire(handle: TextIO, deadline: float, attempt: Attempt | None) -> bool:
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,8 +111,8 @@ def _acquire(handle: TextIO, deadline: float, claim: Claim | None) -> bool:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 return False
-        if claim is not None:
-            claim.check()
+        if attempt is not None:
+            attempt.check()
         time.sleep(0.05)
 
 

@@ -78,8 +78,11 @@ def _file(run: Path, token: Token) -> Path:
     return run / "attempts" / f"{token}.json"
 
 
-class Claim:
-    """One process's right to write the run at `run`, until a newer one sets out."""
+class Attempt:
+    """One process's attempt to train the run at `run`: it owns the run, and may write it, until a newer one registers.
+
+    analysis.claims shares out evaluations; scaling.rundir.lock keeps two commands from one directory.
+    """
 
     def __init__(self, run: Path, token: Token) -> None:
         self.run, self.token = run, token
@@ -127,13 +130,13 @@ class Claim:
                 os._exit(SUPERSEDED)
 
 
-def claim_by_hand(run: Path) -> Claim:
+def attempt_by_hand(run: Path) -> Attempt:
     """Own the run after whoever did; the caller holds its lock, so nobody does any more."""
     found = tokens(run)
     last = found[-1] if found else Token()
-    claim = Claim(run, replace(last, local=last.local + 1))
-    claim.register()
-    return claim
+    attempt = Attempt(run, replace(last, local=last.local + 1))
+    attempt.register()
+    return attempt
 
 
 def _host() -> str:

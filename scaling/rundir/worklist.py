@@ -11,16 +11,16 @@ from ..study.spec import RunSpec
 from .directory import RunDir
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
-VERIFIED_PARAMS = 100_000_000  # artifacts are checksummed again before they are relied on up to this size
+VERIFIED_PARAMS = 100_000_000  # checkpoints are checksummed again before they are relied on up to this size
 
 
 def is_small(run: RunSpec) -> bool:
-    """Whether checksums of all the run's artifacts take no time worth mentioning."""
+    """Whether checksums of all the run's checkpoints take no time worth mentioning."""
     return bool(cost_table(run.config)["n_params"] <= VERIFIED_PARAMS)
 
 
 def is_trained(run: RunSpec, rundir: RunDir) -> bool:
-    """Whether the run is done and its last artifact, written before it counts as done, is there."""
+    """Whether the run is done and its last checkpoint, written before it counts as done, is there."""
     if rundir.status()["state"] != "done":
         return False
     manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run))

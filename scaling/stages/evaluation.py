@@ -36,7 +36,7 @@ NOW_SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Choice:
+class EvalOptions:
     """What the command line chose: task names and presets (none: the study's), checkpoints, workers (None: the study's
     jobs.parallel), a worker's share as RUN or RUN/STEP (none: all)."""
 
@@ -65,12 +65,12 @@ def task_context(request: Request) -> TaskContext:
     return TaskContext(request.corpus_directory, folder, {"validation": validation} | wanted.settings)
 
 
-def eval_tasks(request: Request, choice: Choice) -> list[Task]:
-    """The tasks to evaluate; without a choice held-out loss and what the study file names. Raises InputError: a task
+def eval_tasks(request: Request, options: EvalOptions) -> list[Task]:
+    """The tasks to evaluate; without options held-out loss and what the study file names. Raises InputError: a task
     that is not known, settings that cannot be."""
     from analysis.evals.registry import make_tasks
 
-    return make_tasks(choice.tasks or ("validation", *(request.study.evaluation.tasks or ())), task_context(request))
+    return make_tasks(options.tasks or ("validation", *(request.study.evaluation.tasks or ())), task_context(request))
 
 
 def task_names(request: Request) -> list[str] | None:
@@ -79,7 +79,7 @@ def task_names(request: Request) -> list[str] | None:
     if not request.study.evaluation.tasks:
         return ["validation"]
     try:
-        return [task.name for task in eval_tasks(request, Choice())]
+        return [task.name for task in eval_tasks(request, EvalOptions())]
     except InputError:
         return None
 
@@ -108,7 +108,7 @@ def check(request: Request, data_later: bool = False) -> list[str]:
 
     context = task_context(request)
     make_tasks([name for name in wanted.settings if name in ENTRIES], context)  # checks all settings
-    tasks = eval_tasks(request, Choice())
+    tasks = eval_tasks(request, EvalOptions())
     check_settings(request, tasks)
     try:
         if context.data is not None and not context.data.is_dir():
@@ -124,12 +124,12 @@ def check(request: Request, data_later: bool = False) -> list[str]:
     return []
 
 
-def planned(request: Request, choice: Choice | None = None) -> dict[str, dict[str, Planned]]:
+def planned(request: Request, options: EvalOptions | None = None) -> dict[str, dict[str, Planned]]:
     """{run id: {task: what one evaluation of one of its checkpoints reads}}. Loads no torch; a task from outside that
     cannot tell is left out. Raises InputError where a task's data are missing."""
     from analysis.evals import planning
 
-    tasks = eval_tasks(request, choice or Choice())
+    tasks = eval_tasks(request, options or EvalOptions())
     readers = planning.readers(request.corpus_directory, request.study.corpus.tokenizer, request.runs)
     return {run_id: planning.planned(tasks, reader) for run_id, reader in readers.items()}
 
@@ -163,28 +163,28 @@ def require_checkpoints(request: Request) -> None:
         )
 
 
-def eval_matrix(request: Request, choice: Choice) -> Matrix:
+def eval_matrix(request: Request, options: EvalOptions) -> Matrix:
     """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
     known = [run.run_id for run in request.runs]
     share: dict[str, set[int]] = {}  # steps by run; none of them: all
-    for item in choice.share:
+    for item in options.share:
         name, slash, step = item.partition("/")
         if name not in known or (slash and not step.isdigit()):
             raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
         share.setdefault(name, set()).update([int(step)] if slash else [])
-    share |= {name: set() for name in choice.share if name in share}
+    share |= {name: set() for name in options.share if name in share}
     runs = sorted((run for run in request.runs if not share or run.run_id in share), key=expected_work, reverse=True)
-    tasks = eval_tasks(request, choice)
+    tasks = eval_tasks(request, options)
     check_settings(request, tasks)
-    return expand(request.study.directory / "runs", runs, tasks, choice.checkpoints, share)
+    return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
     """{run id: steps of its checkpoints that lack a result of a task which the study asks for}."""
     missing: dict[str, list[int]] = {}
-    for pair in eval_matrix(request, Choice()).pairs:
+    for pair in eval_matrix(request, EvalOptions()).pairs:
         steps = missing.setdefault(pair.checkpoint.run.run_id, [])
         step = int(pair.checkpoint.path.name)
         if step not in steps and pair.stored() is None:
@@ -192,14 +192,14 @@ def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
     return missing
 
 
-def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
+def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> int:
     """Evaluate in this process what nobody else does; returns how many pairs failed. Takes no lock."""
     begun = time.perf_counter()
     import torch
 
     from analysis.evals.worker import Worker
 
-    matrix = eval_matrix(request, choice)
+    matrix = eval_matrix(request, options)
     torch.set_num_threads(max(run.training.threads for run in request.runs))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, begun)
@@ -209,7 +209,7 @@ def eval_worker(request: Request, choice: Choice, attempt: str | None) -> int:
     return worker.n_failed + matrix.n_refused
 
 
-def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]:
+def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str, Any]:
     """Evaluate every pair without a valid result; write results/evals.parquet and draw evals/index.html.
 
     Returns pairs, done (now), failed {reason: [names]}, warnings, cost {seconds, setup_seconds, forward_seconds,
@@ -219,8 +219,8 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     from analysis.claims import clear
     from analysis.evals.table import numbers
 
-    choice = choice or Choice()
-    matrix = eval_matrix(request, choice)
+    options = options or EvalOptions()
+    matrix = eval_matrix(request, options)
     for checkpoint, _ in matrix.checkpoints():
         clear(checkpoint.results)
     missing = [pair for pair in matrix.pairs if pair.stored() is None]
@@ -230,10 +230,10 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
     failed: dict[str, list[str]] = {}
     for name, reason in matrix.refused.items():
         failed.setdefault(reason, []).append(name)
-    done = _run_workers(request, choice, missing, failed) if missing else []
+    done = _run_workers(request, options, missing, failed) if missing else []
     warnings = list(dict.fromkeys(line for r in done for line in r["values"].get("warnings", [])))
     if not request.study.is_variant:  # variants made with --set lie beside the study's own runs, which is shown
-        show_results(request, choice)
+        show_results(request, options)
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
     if done:
@@ -253,7 +253,7 @@ def eval_stage(request: Request, choice: Choice | None = None) -> dict[str, Any]
 
 
 def _run_workers(
-    request: Request, choice: Choice, missing: Sequence[Pair], failed: dict[str, list[str]]
+    request: Request, options: EvalOptions, missing: Sequence[Pair], failed: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """Start workers and watch them; returns the new results, adds to `failed` what has none."""
     from jobs.local import Task as Process
@@ -262,9 +262,9 @@ def _run_workers(
     from .evaluation_progress import EvalProgress
 
     study, log, attempt = request.study, request.study.directory / "eval.log", uuid.uuid4().hex
-    workers = min(choice.workers or at_once(study.jobs.parallel, 1), len(missing))
+    workers = min(options.workers or at_once(study.jobs.parallel, 1), len(missing))
     argv = [sys.executable, "-m", "scaling", "eval", study.path, "--out", study.out, "--worker"]
-    argv += ["--attempt", attempt, *choice.arguments(), *(["--only", request.only] if request.only else [])]
+    argv += ["--attempt", attempt, *options.arguments(), *(["--only", request.only] if request.only else [])]
     argv += [option for change in study.sets for option in ("--set", change)]
     environment = thread_environment(max(run.training.threads for run in request.runs))
     processes = [Process(f"eval worker {i}", argv, log, environment) for i in range(workers)]
@@ -292,26 +292,26 @@ def _run_workers(
     return list(progress.done.values())
 
 
-def current_results(request: Request, choice: Choice | None = None) -> Standing:
-    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `choice` are known
+def current_results(request: Request, options: EvalOptions | None = None) -> Standing:
+    """What is stored of the request's runs, as far as it would be computed so today. The tasks of `options` are known
     beside the study's. Raises InputError for settings that cannot be."""
     from analysis.evals.registry import known_tasks, make_tasks
     from analysis.evals.standing import standing
 
     context, runs_dir = task_context(request), request.study.directory / "runs"
-    words = [*(request.study.evaluation.tasks or ()), *(choice.tasks if choice else ())]
+    words = [*(request.study.evaluation.tasks or ()), *(options.tasks if options else ())]
     names = {path.stem for run in request.runs for path in (runs_dir / run.run_id / "evals").glob("[0-9]*/*.*")}
     wanted = [name for name in known_tasks(context) if name in names] + [word for word in words if ":" in word]
     return standing(runs_dir, request.runs, make_tasks(wanted, context))
 
 
-def show_results(request: Request, choice: Choice | None = None) -> None:
+def show_results(request: Request, options: EvalOptions | None = None) -> None:
     """results/evals.parquet and evals/index.html of all the study's own runs; what is left out of them is told."""
     from analysis.evals.page import write_page
     from analysis.evals.table import tidy, write_table
 
     directory = request.study.directory
-    found = current_results(replace(request, only=None), choice)
+    found = current_results(replace(request, only=None), options)
     for line in found.lines():
         request.say(f"eval: {line}")
     if write_table(directory / "results" / "evals.parquet", tidy(found.results)):

@@ -8,7 +8,7 @@ from arch.tables import text_table, wrapped
 from flops.tables import duration
 
 from ..study.plan import short
-from .evaluation import Choice, eval_matrix
+from .evaluation import EvalOptions, eval_matrix
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Pair
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .pipeline import Request
 
 
-def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
+def missing_evaluations(request: Request, options: EvalOptions) -> dict[str, Any]:
     """What eval_stage would do: {"pairs", "missing": {task: [checkpoints]}, "refused": {task or RUN/STEP: why},
     "n_refused", "forecast": [Forecast as a dictionary, of each task that is missing], "workers"}."""
     from analysis.evals import forecast, planning
@@ -24,7 +24,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
     from jobs.local import at_once, visible_gpus
 
     request.check_runs()
-    matrix = eval_matrix(request, choice)
+    matrix = eval_matrix(request, options)
     todo: dict[str, list[Pair]] = {pair.task.name: [] for pair in matrix.pairs}
     for pair in matrix.pairs:
         if pair.stored() is None:
@@ -46,7 +46,7 @@ def missing_evaluations(request: Request, choice: Choice) -> dict[str, Any]:
         "refused": matrix.refused,
         "n_refused": matrix.n_refused,
         "forecast": told,
-        "workers": choice.workers or at_once(request.study.jobs.parallel, 1),
+        "workers": options.workers or at_once(request.study.jobs.parallel, 1),
     }
 
 

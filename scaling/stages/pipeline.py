@@ -19,7 +19,7 @@ from arch.errors import FULL, InputError
 from arch.tables import rows_table, wrapped
 from flops import cost_table
 
-from ..rundir.directory import RunDir, check_run, package_versions, prepare_run, sweep
+from ..rundir.directory import RunDir, check_run, clean_unfinished, package_versions, prepare_run
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
@@ -76,7 +76,7 @@ class Request:
         self.check_runs()
         with study_lock(self.study.directory):
             try:
-                sweep(self.study.directory)
+                clean_unfinished(self.study.directory)
                 yield
             except OSError as error:
                 remedy = REMEDIES.get(error.errno or 0)
@@ -280,7 +280,7 @@ def outstanding(request: Request) -> list[str]:
 def timed_plan(request: Request) -> dict[str, Any]:
     """The plan, with the time that the training of what is missing is expected to take here: {"expected": {"seconds",
     "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
-    from jobs.expected import here
+    from jobs.expected import expected_time
 
     todo: list[tuple[RunSpec, RunDir]] = []
     done: list[tuple[RunSpec, RunDir]] = []
@@ -290,7 +290,7 @@ def timed_plan(request: Request) -> dict[str, Any]:
             done.append((run, rundir))
         elif rundir.status()["state"] != "failed":
             todo.append((run, rundir))
-    found = here(request.study, todo, done)
+    found = expected_time(request.study, todo, done)
     return plan(request.study, request.runs) | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
 
 

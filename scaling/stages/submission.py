@@ -12,13 +12,13 @@ from arch.errors import InputError
 from jobs import records, slurm, status
 from jobs.local_submit import this_machine
 from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
-from jobs.resources import Reckoner
+from jobs.resources import ResourceEstimator
 from jobs.speed import measured
 
 from ..rundir.directory import check_run
 from ..rundir.worklist import is_trained
 from ..study.spec import RunSpec, StudySpec
-from .evaluation import Choice, eval_tasks, planned_tokens, steps_to_evaluate
+from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
 
 if TYPE_CHECKING:
     from jobs.model import JobPlan
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class State:
+class StudyProgress:
     """A study as it stands: what was submitted, what is in the queue, what is missing, and the count of the rest."""
 
     found: list[records.Submission]
@@ -43,7 +43,7 @@ class State:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
     def queued(self) -> bool:
-        return any(place.element.active for place in records.places(self.found, self.elements))
+        return any(entry.element.active for entry in records.queue_entries(self.found, self.elements))
 
     def waits(self) -> dict[str, list[str]]:
         """Jobs of earlier submissions that write the whole study, one at a time."""
@@ -58,7 +58,7 @@ class Draft:
     plan: JobPlan
     study: StudySpec
     profile: Cluster
-    state: State
+    progress: StudyProgress
 
 
 def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, slurm_asked: bool = True) -> Draft:
@@ -70,52 +70,52 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     request.check_runs()
     found = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
-    active = {place.submission.number for place in records.places(found, elements) if place.element.active}
+    active = {entry.submission.number for entry in records.queue_entries(found, elements) if entry.element.active}
     earlier = {run.run_id: run.earlier_hash for run in request.runs}
     records.refuse_changed(found, spec_hashes(request), settings_hash(study), active, new, earlier)
-    state = look(request, found, elements, retry)
-    factors = measured(((run, request.rundir(run)) for run in state.done), profile)
+    progress = look(request, found, elements, retry)
+    factors = measured(((run, request.rundir(run)) for run in progress.done), profile)
     most = profile.max_array_size
     if most is None and not local and slurm_asked:
         most = slurm.max_array_size()
-    reported = (study.directory / "report" / "index.html").is_file() or state.queued()
-    finish = not study.is_variant and (bool(state.needs) or not reported)
+    reported = (study.directory / "report" / "index.html").is_file() or progress.queued()
+    finish = not study.is_variant and (bool(progress.needs) or not reported)
     plan = make_plan(
         study,
-        state.needs,
-        Reckoner(profile, factors),
-        corpus=state.unprepared,
+        progress.needs,
+        ResourceEstimator(profile, factors),
+        corpus=progress.unprepared,
         finish=finish,
         max_array_size=most or MAX_ARRAY_SIZE,
         tokens=lambda run: _tokens(request, run),
     )
-    return Draft(plan, study, profile, state)
+    return Draft(plan, study, profile, progress)
 
 
-def look(request: Request, found: list[records.Submission], elements: list[Element], retry: bool) -> State:
+def look(request: Request, found: list[records.Submission], elements: list[Element], retry: bool) -> StudyProgress:
     """What is missing of the request's runs."""
-    state = State(found, elements)
+    progress = StudyProgress(found, elements)
     training = status.active_items(found, elements, "train")
     evaluating = status.active_items(found, elements, "eval")
     missing = _steps_to_evaluate(request)
     for run in request.runs:
         rundir = request.rundir(run)
         if run.run_id in training:
-            state.skip("in the queue")
+            progress.skip("in the queue")
         elif is_trained(run, rundir):
-            state.done.append(run)
+            progress.done.append(run)
             pending = missing.get(run.run_id, []) if run.run_id not in evaluating else []
             steps = tuple(step for step in pending if f"{run.run_id}/{step}" not in evaluating)
             if steps:
-                state.needs.append(Need(run, False, steps))
+                progress.needs.append(Need(run, False, steps))
             else:
-                state.skip("evaluations in the queue" if run.run_id in evaluating else "done")
+                progress.skip("evaluations in the queue" if run.run_id in evaluating else "done")
         elif rundir.status()["state"] == "failed" and not retry:
-            state.skip("failed before (--retry-failed tries again)")
+            progress.skip("failed before (--retry-failed tries again)")
         else:
-            state.needs.append(Need(run, True))
-            state.unprepared = state.unprepared or not check_run(rundir, run)
-    return state
+            progress.needs.append(Need(run, True))
+            progress.unprepared = progress.unprepared or not check_run(rundir, run)
+    return progress
 
 
 def incomplete(request: Request) -> dict[str, str]:
@@ -146,15 +146,15 @@ def cancel(request: Request) -> list[str]:
     cancelled, as "17" or "17_3". Raises InputError where an element also holds other runs."""
     found = records.submissions(request.study.directory)
     elements = slurm.queue(records.job_ids(found))
-    here = [place for place in records.places(found, elements) if place.element.active]
+    here = [entry for entry in records.queue_entries(found, elements) if entry.element.active]
     chosen = {run.run_id for run in request.runs}
     targets: list[str] = []
-    for place in here:
-        element = place.element
+    for entry in here:
+        element = entry.element
         if request.only is None:
             targets.append(element.job_id)
             continue
-        runs = {item.partition("/")[0] for item in records.items(place)}
+        runs = {item.partition("/")[0] for item in records.items(entry)}
         if not runs & chosen:
             continue
         if others := sorted(runs - chosen):
@@ -193,7 +193,7 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
 def _tokens(request: Request, run: RunSpec) -> dict[str, float | None]:
     """Of one checkpoint's evaluation, by task; None for one from outside that cannot tell."""
     known = planned_tokens(request, run)
-    return {task.name: known.get(task.name) for task in eval_tasks(request, Choice())}
+    return {task.name: known.get(task.name) for task in eval_tasks(request, EvalOptions())}
 
 
 def _steps_to_evaluate(request: Request) -> dict[str, list[int]]:

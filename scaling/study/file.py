@@ -17,6 +17,7 @@ from arch.config import KNOWN
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
 
+from . import earlier
 from .jobs_schema import KINDS
 from .schema import ModelChanges, StudyFile, Training
 from .types import as_integer
@@ -186,7 +187,10 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
     loc = _location(error["loc"])
     key = prefix + ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
-        if key.split(".")[-2:-1] == ["model"] and (told := instead_of(str(loc[-1]))):
+        told = instead_of(str(loc[-1])) if key.split(".")[-2:-1] == ["model"] else None
+        if key.startswith(("training.", "overrides.")):
+            told = told or earlier.instead_of(str(loc[-1]))
+        if told:
             return f"{key} {told}"
         valid = _keys_at(schema, loc[:-1])
         return f"unknown key {key!r}{nearest(str(loc[-1]), valid)}"
@@ -244,7 +248,8 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
     assert isinstance(section, type) and issubclass(section, BaseModel)
     if len(keys) < 2 or keys[1] not in section.model_fields:
         name = keys[1] if len(keys) > 1 else ""
-        if keys[0] == "model" and (told := instead_of(name)):
+        told = {"model": instead_of, "training": earlier.instead_of}.get(keys[0], lambda name: None)(name)
+        if told:
             raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
         raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, list(section.model_fields))}")
     nested = (("grid", "extra_seeds"), ("fit", "range"))

@@ -104,7 +104,7 @@ NamedCluster = Annotated[
 
 
 class Asked(Section):
-    """What a study asks for some runs: what is left out is reckoned."""
+    """What a study asks for some runs: what is left out is estimated."""
 
     nodes: Count | None = None
     """Nodes."""

@@ -29,7 +29,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
             totals[key] = sum(row[key] for row in rows)
     for row in rows:
         row["share"] = row["flops_exact"] / totals["flops_exact"]
-    totals["artifact_bytes"] = sum(row["artifact_bytes"] for row in rows)
+    totals["checkpoint_bytes"] = sum(row["checkpoint_bytes"] for row in rows)
     totals["pf_days_exact"] = totals["flops_exact"] / PF_DAY
     totals["h200_days_at_40_percent"] = totals["flops_exact"] / ADVISED_FLOPS / 86_400
     return {
@@ -58,7 +58,7 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     row["flops_per_token_train"] = cost["flops_per_token_train"]
     for convention, per_token in cost["flops_per_token_train"].items():
         row[f"flops_{convention}"] = float(per_token) * run.n_tokens
-    row["artifact_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.artifact_dtype == "bf16" else 4)
+    row["checkpoint_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.checkpoint_dtype == "bf16" else 4)
     return row
 
 
@@ -91,7 +91,7 @@ def show_plan(table: dict[str, Any]) -> str:
     totals = table["totals"]
     closing = (
         f"{totals['n_runs']} runs, {short(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
-        f"({short(totals['artifact_bytes'], 'B')})\n"
+        f"({short(totals['checkpoint_bytes'], 'B')})\n"
         f"C = {totals['flops_exact']:.4g} FLOP exact ({totals['pf_days_exact']:.3g} PF-days), "
         + (f"{totals['flops_paper']:.4g} paper, " if "flops_paper" in totals else "")
         + f"{totals['flops_6nd']:.4g} 6nd\n"

@@ -144,7 +144,7 @@ class Training(Section):
     """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
     checkpoint_tokens: TokenCounts | None = None
     """The token counts of the checkpoints, ascending; replaces `n_checkpoints`."""
-    artifact_dtype: Literal["bf16", "fp32"] = "bf16"
+    checkpoint_dtype: Literal["bf16", "fp32"] = "bf16"
     """Precision of the weights in a checkpoint; what a model must keep in fp32 stays in fp32."""
     state_every_tokens: Count | None = None
     """Save the training state this often; null saves it at every checkpoint."""

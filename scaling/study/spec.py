@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import field_validator
+
 from arch.config import ONLY_FOR, ModelConfig, reads
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from arch.registry import plugin_of
 
 from .batch import BatchSplit, split_batch
+from .earlier import training_as_hashed, training_of_today
 from .file import find_study, read_study, suffix_of
 from .schema import VOCABULARY, Cell, Corpus, ModelChanges, StudyFile, Training
 from .types import Arch, Plugins, Section, Seed, Size
@@ -42,6 +45,11 @@ class RunSpec(Section):
     recompute: bool = False  # jobs.recompute: decides no number
     sets: list[str] = []  # noqa: RUF012 (the --set changes that made this variant, for the reader)
 
+    @field_validator("training", mode="before")
+    @classmethod
+    def _by_names_of_today(cls, stored: Any) -> Any:
+        return training_of_today(stored)
+
     @property
     def spec_hash(self) -> str:
         """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. The text itself counts
@@ -59,6 +67,7 @@ class RunSpec(Section):
             left_out = left_out | {"validation_tokens"}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["model"] = self.config.identity()
+        parts["training"] = training_as_hashed(parts["training"])
         if self.plugins:
             parts["plugins"] = self.plugins
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
@@ -95,7 +104,7 @@ class RunSpec(Section):
 
     @property
     def checkpoint_steps(self) -> list[int]:
-        """1-based steps after which an artifact is written, ascending; the last step is always one of them."""
+        """1-based steps after which a checkpoint is written, ascending; the last step is always one of them."""
         assert self.training.checkpoint_tokens is not None
         steps = {math.ceil(tokens / self.training.batch_tokens) for tokens in self.training.checkpoint_tokens}
         return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})

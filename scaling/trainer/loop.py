@@ -23,11 +23,11 @@ from data.corpus import open_corpus, require_tokens
 from data.files import guarded, remove_unfinished, write_json
 from data.loader import Loader
 
-from ..rundir import artifacts, metrics
+from ..rundir import checkpoint_writer, metrics
 from ..rundir.directory import RunDir
 from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
-from ..rundir.owner import Claim, claim_by_hand
+from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.worklist import is_small
 from . import state
 from .engine import Engine, start_distributed
@@ -60,7 +60,7 @@ def _hardware(device: torch.device) -> str:
 class Trainer:
     """The run at `rundir` on `device`; `started` is time.perf_counter() at the start of the process.
 
-    `claim` is what a scheduler's process registered; without one the run is claimed by hand, once its lock is held.
+    `attempt` is what a scheduler's process registered; without one it is registered here, once the run's lock is held.
     Raises InputError where corpus, spec, processes or saved state do not go together.
     """
 
@@ -70,9 +70,9 @@ class Trainer:
         device: torch.device,
         started: float,
         stop: StopRequest | None = None,
-        claim: Claim | None = None,
+        attempt: Attempt | None = None,
     ) -> None:
-        self.rundir, self.started, self.stop, self.claim = rundir, started, stop or StopRequest(), claim
+        self.rundir, self.started, self.stop, self.attempt = rundir, started, stop or StopRequest(), attempt
         self.run = run = rundir.spec()
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
@@ -86,7 +86,7 @@ class Trainer:
             )
         require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
         self.loader = Loader(corpus.train, config.context_length, batch_rows, run.seed, run.corpus.epochs)
-        self.probe = artifacts.probe_rows(corpus.validation, config.context_length)
+        self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer.name  # a missing rank file is told here, not at the first checkpoint
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
         ranks = start_distributed(device.type)
@@ -104,10 +104,10 @@ class Trainer:
         """
         with ExitStack() as held:
             if self.first_rank:
-                held.enter_context(run_lock(self.rundir.path, self.claim))
-                claim = self.claim or claim_by_hand(self.rundir.path)
-                held.enter_context(guarded(claim.check))
-                claim.record(hardware=_hardware(self.device), processes=self.engine.ranks.world)
+                held.enter_context(run_lock(self.rundir.path, self.attempt))
+                attempt = self.attempt or attempt_by_hand(self.rundir.path)
+                held.enter_context(guarded(attempt.check))
+                attempt.record(hardware=_hardware(self.device), processes=self.engine.ranks.world)
             first = self._resume()
             rows = MetricsWriter(self.rundir.metrics) if self.first_rank else None
             try:
@@ -143,7 +143,7 @@ class Trainer:
                 stopping = bool(stopping) and step < n_steps
                 if (save_state or stopping or step in self.due) and rows is not None:
                     rows.flush()
-                if step in self.due and not self._write_artifact(step):
+                if step in self.due and not self._write_checkpoint(step):
                     return self._fail(step, "the probe loss of the checkpoint is not finite")
                 if save_state or stopping:
                     self._save_state(step)
@@ -191,7 +191,7 @@ class Trainer:
         self._status("running", step)
         self._say(f"step {step} of {self.run.n_steps}, {self.engine.ranks.world} process(es), {self.device.type}")
         if step in self.due:  # damaged since; the state still has it
-            self._write_artifact(step)
+            self._write_checkpoint(step)
         return step
 
     def _look_at_checkpoints(self, step: int) -> list[str]:
@@ -207,23 +207,23 @@ class Trainer:
                 warnings.append(f"warning: {path} is missing or damaged and lies before step {step}: not written again")
         return warnings
 
-    def _write_artifact(self, step: int) -> bool:
-        """Write the artifact after `step` unless it is there; False where its probe loss is not finite."""
+    def _write_checkpoint(self, step: int) -> bool:
+        """Write the checkpoint after `step` unless it is there; False where its probe loss is not finite."""
         path, good = self.rundir.checkpoint(step), True
-        if self.first_rank and not artifacts.valid_artifact(path, *self.run.hashes):
+        if self.first_rank and not checkpoint_writer.valid_checkpoint(path, *self.run.hashes):
             manifest = self.identity | {"step": step, "n_tokens": step * self.training.batch_tokens}
             try:
-                loss = artifacts.write_artifact(
+                loss = checkpoint_writer.write_checkpoint(
                     path,
                     self.engine.model,
-                    self.training.artifact_dtype,
+                    self.training.checkpoint_dtype,
                     self.probe,
                     self.device,
                     manifest,
                     self.tokenizer,
                 )
                 self._say(f"step {step}: checkpoint, probe loss {loss:.4f}")
-            except artifacts.ProbeError:
+            except checkpoint_writer.ProbeError:
                 good = False
         good = self.engine.from_first_rank(good)
         if good:

@@ -18,7 +18,7 @@ from arch.arguments import Parser
 from arch.errors import FULL, InputError
 
 from ..rundir.directory import RunDir
-from ..rundir.owner import SUPERSEDED, Claim, Superseded
+from ..rundir.owner import SUPERSEDED, Attempt, Superseded
 from ..rundir.worklist import is_trained
 from .stop import StopRequest
 
@@ -27,10 +27,10 @@ BAD_INPUT, FAILED = 2, 3
 PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: StopRequest | None = None) -> int:
+def main(arguments: list[str] | None = None, attempt: Attempt | None = None, stop: StopRequest | None = None) -> int:
     """Train the run of the command line; returns the exit code.
 
-    `claim` and `stop` are those of a process that has claimed the run and listened to signals before it came here.
+    `attempt` and `stop` are given by a process that has registered its attempt and listens to signals already.
     """
     parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: S
     parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
     options = parser.parse_args(arguments)
     try:
-        return _train(RunDir(options.run_dir), options.device, options.retry, claim, stop or StopRequest())
+        return _train(RunDir(options.run_dir), options.device, options.retry, attempt, stop or StopRequest())
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None, claim: Claim | None = None, stop: S
         return BAD_INPUT
 
 
-def _train(rundir: RunDir, device: str, retry: bool, claim: Claim | None, stop: StopRequest) -> int:
+def _train(rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, stop: StopRequest) -> int:
     run, recorded = rundir.spec(), rundir.record()["spec_hash"]
     if recorded not in run.hashes:
         raise InputError(
@@ -79,7 +79,7 @@ def _train(rundir: RunDir, device: str, retry: bool, claim: Claim | None, stop: 
 
     stop.listen()
     try:
-        return Trainer(rundir, torch.device(device), STARTED, stop, claim).train()
+        return Trainer(rundir, torch.device(device), STARTED, stop, attempt).train()
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()

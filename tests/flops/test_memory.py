@@ -137,11 +137,11 @@ for stage in (0, 1, 2):
     folder = Path(tempfile.mkdtemp())
     engine.save(folder)
     state = sum(f.stat().st_size for f in folder.rglob("*.pt"))
-    artifact = {}
+    checkpoint = {}
     for dtype in ("bfloat16", "float32"):
         model.save_pretrained(folder / dtype, getattr(torch, dtype))
-        artifact[dtype] = (folder / dtype / "model.safetensors").stat().st_size
-    out[stage] = {"held": held, "end": end[-1], "state": state, "artifact": artifact}
+        checkpoint[dtype] = (folder / dtype / "model.safetensors").stat().st_size
+    out[stage] = {"held": held, "end": end[-1], "state": state, "checkpoint": checkpoint}
 print(json.dumps(out))
 """
 
@@ -173,7 +173,7 @@ def test_files_are_as_large_as_is_said(deepspeed, stage):
     cfg = preset("tnl", "98k", context_length=8, vocab_size=4001)
     assert 0 < deepspeed[stage]["state"] - state_bytes(cfg, stage) < 19 * 3000
     for dtype, name in (("bf16", "bfloat16"), ("fp32", "float32")):
-        assert 0 < deepspeed[stage]["artifact"][name] - checkpoint_bytes(cfg, dtype) < 19 * 150
+        assert 0 < deepspeed[stage]["checkpoint"][name] - checkpoint_bytes(cfg, dtype) < 19 * 150
 
 
 @pytest.mark.parametrize("arch, changes", CASES, ids=name_of)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.model import ArrayJob, Resources
-from jobs.render import Paths, Setting, render
+from jobs.render import Paths, ScriptContext, render
 from scaling.rundir.directory import RunDir
 from scaling.rundir.owner import attempts
 from scaling.study.jobs_schema import Cluster as Profile
@@ -86,9 +86,9 @@ def submit(
     paths = Paths(folder, ROOT, folder / "study.yaml", rundir.study, ROOT)
     words = {"environment": ENVIRONMENT | dict(environment or {}), "sbatch": list(options)}
     profile = Profile(nodes=4, cpus_per_node=64, signal_s=30, max_restarts=max_restarts, **words)
-    setting = Setting(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
+    context = ScriptContext(study=rundir.study.name, profile=profile, paths=paths, python=sys.executable)
     job = ArrayJob("train-0", "train", Resources(nodes, 1, 0, 1, None, minutes), ((rundir.path.name,),))
-    paths.script(job).write_text(render(setting, job))
+    paths.script(job).write_text(render(context, job))
     paths.elements(job).write_text(rundir.path.name + "\n")
     job_id = cluster.run("sbatch", "--parsable", paths.script(job).name, cwd=folder).strip()
     return Job(cluster, job_id, rundir, folder)

@@ -42,7 +42,7 @@ training:
   warmup_tokens: 4_000
   n_checkpoints: 3
   state_every_tokens: 25_600
-  artifact_dtype: fp32
+  checkpoint_dtype: fp32
 evaluation: {validation_tokens: 4_096}
 fit: {smoothing_tokens: 4_000}
 jobs:

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from flops.pace import START_S, makespan
-from jobs.expected import here
+from jobs.expected import expected_time
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
@@ -22,10 +22,10 @@ def two_cores(monkeypatch):
 
 def test_the_quickstart_takes_minutes():
     spec = load_study("quickstart")
-    found = here(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
+    found = expected_time(spec, [(run, RunDir(spec.run_directory(run))) for run in spec.runs()], [])
     assert 7 * 60 < found.seconds < 9 * 60 and (found.n_runs, found.runs_at_once) == (28, 2)
     assert "here: 28 runs, 2 at once (steps measured on one core of an AMD EPYC" in str(found)
-    assert str(here(spec, [], [])) == "nothing is left to train"
+    assert str(expected_time(spec, [], [])) == "nothing is left to train"
 
 
 def test_finished_runs_and_begun_ones_count(tmp_path):
@@ -35,7 +35,7 @@ def test_finished_runs_and_begun_ones_count(tmp_path):
     begun = RunDir(tmp_path / "begun")
     begun.path.mkdir()
     begun.metrics.write_text(json.dumps(row(4, 5120.0)) + "\n")
-    found = here(spec, [(second, RunDir(tmp_path / "none")), (third, begun)], [(first, done)])
+    found = expected_time(spec, [(second, RunDir(tmp_path / "none")), (third, begun)], [(first, done)])
     assert found.seconds == pytest.approx(2 * START_S["core"] + (5 + 1) * 0.1)
     assert found.basis == {"the speed of finished runs": 2} and "the speed of finished runs" in str(found)
 
@@ -45,7 +45,9 @@ def test_runs_that_share_a_core_take_longer(tmp_path):
     alone = study(tmp_path, ["6k"], jobs={"parallel": 2}, seeds=2)
     todo = [(run, RunDir(tmp_path / "none")) for run in alone.runs()]
     start = START_S["core"]
-    assert here(crowded, todo, []).seconds - start == pytest.approx(here(alone, todo, []).seconds - 2 * start, rel=0.2)
+    assert expected_time(crowded, todo, []).seconds - start == pytest.approx(
+        expected_time(alone, todo, []).seconds - 2 * start, rel=0.2
+    )
 
 
 def test_makespan():

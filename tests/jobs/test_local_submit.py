@@ -10,7 +10,7 @@ import pytest
 from data.files import read_json
 from jobs.local_submit import this_machine
 from jobs.plan import Need, make_plan
-from jobs.resources import Reckoner
+from jobs.resources import ResourceEstimator
 
 from .studies import study, study_file
 
@@ -26,7 +26,9 @@ def scaling(*arguments, code=0):
 
 def test_this_machine_gives_every_run_its_processes(tmp_path):
     spec, profile = this_machine(study(tmp_path, ["6k", "98k"], jobs={"processes": 2}))
-    plan = make_plan(spec, [Need(run, True) for run in spec.runs()], Reckoner(profile), corpus=True, finish=True)
+    plan = make_plan(
+        spec, [Need(run, True) for run in spec.runs()], ResourceEstimator(profile), corpus=True, finish=True
+    )
     assert {job.resources.world_size for job in plan.jobs if job.kind == "train"} == {2}
     assert profile.nodes == 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from arch.errors import InputError
 from jobs.model import ArrayJob, JobPlan, Resources
 from jobs.plan import Need, Piece, elements_text, make_plan, pack, spread
-from jobs.resources import Demand, Reckoner
+from jobs.resources import ResourceEstimate, ResourceEstimator
 from scaling.study.jobs_schema import Cluster
 from scaling.study.spec import load_study
 
@@ -20,7 +20,7 @@ SHAPE = Resources(1, 1, 0, 1, None, 10)
 
 
 def planned(spec, needs, profile=None, corpus=True, **more):
-    return make_plan(spec, needs, Reckoner(profile or cluster()), corpus=corpus, finish=True, **more)
+    return make_plan(spec, needs, ResourceEstimator(profile or cluster()), corpus=corpus, finish=True, **more)
 
 
 def to_train(spec):
@@ -164,7 +164,7 @@ def test_elements_file():
 
 
 pieces = st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=60).map(
-    lambda values: [Piece(str(i), Demand(SHAPE, seconds, fixed)) for i, (seconds, fixed) in enumerate(values)]
+    lambda values: [Piece(str(i), ResourceEstimate(SHAPE, seconds, fixed)) for i, (seconds, fixed) in enumerate(values)]
 )
 
 
@@ -174,7 +174,7 @@ def test_packing_keeps_everything_and_its_bound(given_pieces, target):
     assert Counter(piece.name for one in bins for piece in one) == Counter(piece.name for piece in given_pieces)
     for one in bins:
         assert len(one) == 1 or sum(piece.seconds for piece in one) <= target + 1e-6
-        assert len(one) == 1 or not any(piece.demand.fixed for piece in one)
+        assert len(one) == 1 or not any(piece.estimate.fixed for piece in one)
 
 
 @given(pieces, st.integers(1, 50))

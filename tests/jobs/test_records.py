@@ -6,7 +6,7 @@ from arch.errors import InputError
 from data.files import write_json
 from jobs import records
 from jobs.model import ArrayJob, JobPlan, Resources
-from jobs.records import Submission, next_path, places, refuse_changed, submissions
+from jobs.records import Submission, next_path, queue_entries, refuse_changed, submissions
 from jobs.slurm import Element
 from jobs.status import active_items, active_jobs, merge
 
@@ -86,7 +86,7 @@ def test_where_runs_stand_in_the_queue(tmp_path):
         element("8", 1, "PENDING"),
         element("99", 0, "RUNNING"),
     ]
-    assert [(p.job.name, p.element.index, records.items(p)) for p in places(found, elements)] == [
+    assert [(p.job.name, p.element.index, records.items(p)) for p in queue_entries(found, elements)] == [
         ("train-0", 0, ("a", "b")),
         ("train-0", 1, ("c",)),
         ("eval-0", 1, ("c",)),
@@ -98,7 +98,7 @@ def test_where_runs_stand_in_the_queue(tmp_path):
 
 def test_another_clusters_job_of_the_same_id_is_not_ours(tmp_path):
     found = [submission(tmp_path, 1, {"train-0": "7"})]
-    assert not list(places(found, [element("7", 0, "RUNNING", name="somebody's")]))
+    assert not list(queue_entries(found, [element("7", 0, "RUNNING", name="somebody's")]))
 
 
 def test_the_queue_and_the_directories_together(tmp_path):

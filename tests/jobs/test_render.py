@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from arch.errors import InputError
 from jobs.model import ArrayJob, Resources
-from jobs.render import TEMPLATES, Paths, Setting, render, sbatch_options
+from jobs.render import TEMPLATES, Paths, ScriptContext, render, sbatch_options
 from scaling.study.jobs_schema import Cluster
 
 from .studies import CPUS, GPUS
@@ -26,10 +26,10 @@ def job(kind, nodes=2, gpus=0, elements=3):
     return ArrayJob(kind if kind in ("corpus", "finish") else f"{kind}-0", kind, asked, (("run",),) * elements)
 
 
-def setting(name="tiny", root="/somewhere", profile=None, sets=(), only=(), python="/usr/bin/python3"):
+def context(name="tiny", root="/somewhere", profile=None, sets=(), only=(), python="/usr/bin/python3"):
     submission = Path(root) / name / "jobs" / "0001"
     paths = Paths(submission, submission / "code", submission / "study.yaml", Path(root) / name, Path(root))
-    return Setting(name, profile or Cluster(**CPUS), paths, python, tuple(sets), tuple(only))
+    return ScriptContext(name, profile or Cluster(**CPUS), paths, python, tuple(sets), tuple(only))
 
 
 def commands(script):
@@ -65,7 +65,7 @@ def exports(script):
 @pytest.mark.parametrize("profile", [Cluster(**CPUS), Cluster(**GPUS)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scripts_are_clean_shell(kind, profile):
-    linted(checked(render(setting(profile=profile), job(kind))))
+    linted(checked(render(context(profile=profile), job(kind))))
 
 
 text = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(lambda s: "/" not in s)
@@ -80,7 +80,7 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
     profile = Cluster(
         **CPUS | {"environment": {"X": variable if variable.isprintable() else "x"}, "container": ["run", "a b"]}
     )
-    made = setting(study, f"/out/{root}", profile, ("--set", value), ("--only", value), f"/bin/{root}")
+    made = context(study, f"/out/{root}", profile, ("--set", value), ("--only", value), f"/bin/{root}")
     script = checked(render(made, job(kind)))
     assert exports(script) == [str(made.paths.code), str(made.paths.work)]
     for option in sbatch_options(made, job(kind)):
@@ -97,13 +97,13 @@ def test_no_name_reaches_the_shell_unquoted(study, root, value, variable, kind):
 @settings(max_examples=5)
 @given(names, st.sampled_from(KINDS))
 def test_shellcheck_agrees(name, kind):
-    linted(render(setting(name, f"/out/{name}"), job(kind)))
+    linted(render(context(name, f"/out/{name}"), job(kind)))
 
 
 def test_nothing_is_executed_but_what_is_meant(tmp_path):
     """bash runs an evaluation script, with commands in all its names, against a program that notes what it got."""
     root = tmp_path / NASTY
-    made = setting("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
+    made = context("st$(touch pwned)", str(root), python=str(tmp_path / "pyth'on; touch pwned"), sets=("--set", NASTY))
     made.paths.submission.mkdir(parents=True)
     one = job("eval")
     made.paths.elements(one).write_text("a b\t$(touch pwned)\nnot this\n")
@@ -130,7 +130,7 @@ def test_nothing_is_executed_but_what_is_meant(tmp_path):
 
 def test_a_steps_exit_code_is_its_own(tmp_path):
     """A signal ends the script's wait, and the step ends well before the script looks whether it still runs."""
-    made, one = setting("s", str(tmp_path)), job("eval")
+    made, one = context("s", str(tmp_path)), job("eval")
     made.paths.submission.mkdir(parents=True)
     made.paths.elements(one).write_text("a\n")
     programs = tmp_path / "bin"
@@ -162,7 +162,7 @@ def test_what_is_asked_for():
             "sbatch": ["--exclusive"],
         }
     )
-    options = sbatch_options(setting(profile=profile), job("train", nodes=3, gpus=2))
+    options = sbatch_options(context(profile=profile), job("train", nodes=3, gpus=2))
     told = {
         "--nodes=3",
         "--ntasks-per-node=2",
@@ -180,13 +180,13 @@ def test_what_is_asked_for():
     }
     assert set(options) == told
     gres = Cluster(**GPUS | {"ask_gpus": "gres"})
-    assert "--gres=gpu:2" in sbatch_options(setting(profile=gres), job("train", gpus=2))
+    assert "--gres=gpu:2" in sbatch_options(context(profile=gres), job("train", gpus=2))
 
 
 def test_an_admins_own_template_wins(tmp_path):
     (tmp_path / "head.sbatch.j2").write_text("#!/bin/bash\n#SBATCH --comment=ours\n")
     profile = Cluster(**CPUS | {"templates": str(tmp_path)})
-    script = render(setting(profile=profile), job("finish"))
+    script = render(context(profile=profile), job("finish"))
     assert script.startswith("#!/bin/bash\n#SBATCH --comment=ours\n") and "-m scaling finish" in script
 
 
@@ -194,18 +194,18 @@ def test_an_admins_own_template_wins(tmp_path):
 def test_a_broken_template_is_one_line(tmp_path, text, message):
     (tmp_path / "finish.sbatch.j2").write_text(text)
     with pytest.raises(InputError, match=message):
-        render(setting(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
+        render(context(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
 
 
 def test_a_template_that_cannot_be_read_is_one_line(tmp_path):
     (tmp_path / "head.sbatch.j2").write_bytes(b"# caf\xe9\n")
     with pytest.raises(InputError, match=r"of finish jobs or one that it includes cannot be read: .*utf-8"):
-        render(setting(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
+        render(context(profile=Cluster(**CPUS | {"templates": str(tmp_path)})), job("finish"))
 
 
 def test_a_line_break_in_a_path_is_refused():
     with pytest.raises(InputError, match="line break"):
-        render(setting(root="/a\nb"), job("finish"))
+        render(context(root="/a\nb"), job("finish"))
 
 
 def test_every_template_is_there():

@@ -8,7 +8,7 @@ import pytest
 from arch.errors import InputError
 from flops import train_flops_per_token, training_memory
 from flops.hardware import FILLED
-from jobs.resources import START_S, Reckoner, worlds
+from jobs.resources import START_S, ResourceEstimator, worlds
 from jobs.speed import ASSUMED, Measured, expected, measured, speed_of
 from scaling.rundir.directory import RunDir
 from scaling.study.jobs_schema import Asked, Cluster
@@ -29,14 +29,14 @@ def paper(size, arch="llama", *sets):
 
 def test_a_run_gets_the_fewest_gpus_that_finish_in_time():
     run, profile = paper("160m"), gpus(mfu=0.5, target_hours=24.0)
-    asked = Reckoner(profile).train(run, NOTHING)
+    asked = ResourceEstimator(profile).train(run, NOTHING)
     one_gpu_h = train_flops_per_token(run.config, "exact") * run.n_tokens / (989.5e12 * 0.5) / 3600
     enough = [n * t for n, t in worlds(run, 8, 8) if one_gpu_h / (n * t) <= 24]
     assert asked.resources.world_size == enough[0] > 1
     assert math.isclose(asked.seconds, one_gpu_h * 3600 / enough[0])
     assert asked.resources.gpus_per_node == asked.resources.tasks_per_node
     assert asked.resources.minutes * 60 >= min(24 * 3600, START_S + asked.seconds * profile.time_factor)
-    tighter = Reckoner(gpus(mfu=0.5, target_hours=12.0)).train(run, NOTHING)
+    tighter = ResourceEstimator(gpus(mfu=0.5, target_hours=12.0)).train(run, NOTHING)
     assert tighter.resources.world_size > asked.resources.world_size
 
 
@@ -44,13 +44,13 @@ def test_memory_decides_where_time_does_not():
     """With all the time in the world a large model still gets the GPUs that its optimizer's state is spread over."""
     run = paper("7b", "llama", "training.micro_batch_tokens=8192", "training.zero_stage=2")
     profile = gpus(target_hours=1e9, gpu="h100")
-    world = Reckoner(profile).train(run, NOTHING).resources.world_size
+    world = ResourceEstimator(profile).train(run, NOTHING).resources.world_size
     for size, fits in ((1, False), (world, True)):
         sizes = {"micro_batch_tokens": 8192, "world_size": size, "zero_stage": 2}
         needed = training_memory(run.config, **sizes, recompute=True, accumulate=True)
         assert (needed["total"] <= FILLED * 80e9) == fits
     assert world > 1
-    assert Reckoner(profile).train(paper("70m"), NOTHING).resources.world_size == 1
+    assert ResourceEstimator(profile).train(paper("70m"), NOTHING).resources.world_size == 1
 
 
 def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
@@ -62,11 +62,11 @@ def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
         how = {"recompute": True, "accumulate": True, "kernels": kernels}
         return training_memory(run.config, micro_batch_tokens=32768, world_size=world, **how)["total"]
 
-    assert Reckoner(gpus(target_hours=1e9, gpu="h100")).train(run, NOTHING).resources.world_size == 2
+    assert ResourceEstimator(gpus(target_hours=1e9, gpu="h100")).train(run, NOTHING).resources.world_size == 2
     assert needed(2, True) < FILLED * 80e9 < min(needed(1, True), needed(64, False))
 
     run = study(tmp_path, ["98k"]).runs()[0]
-    plain = Reckoner(cluster()).train(run, NOTHING).resources
+    plain = ResourceEstimator(cluster()).train(run, NOTHING).resources
     rows = run.training.batch_tokens // run.context_length // plain.world_size
     how = {"world_size": plain.world_size, "zero_stage": run.training.zero_stage, "precision": run.training.precision}
     told = training_memory(run.config, micro_batch_tokens=rows * run.context_length, kernels=False, **how)["total"]
@@ -76,12 +76,12 @@ def test_gpus_are_reckoned_by_their_kernels_and_cores_by_plain_forms(tmp_path):
 def test_a_model_that_fits_no_gpu_is_refused_before_anything():
     run = paper("7b", "llama", "jobs.recompute=false", "training.zero_stage=0")
     with pytest.raises(InputError, match=r"llama-7b.* does not fit: .*, and 90% of a GPU's 80 GB may be filled: lower"):
-        Reckoner(gpus(gpu="h100")).train(run, NOTHING)
+        ResourceEstimator(gpus(gpu="h100")).train(run, NOTHING)
 
 
 def test_a_run_longer_than_the_partition_allows_is_queued_again():
     run, profile = paper("7b"), gpus(max_hours=12.0)
-    asked = Reckoner(profile).train(run, NOTHING)
+    asked = ResourceEstimator(profile).train(run, NOTHING)
     assert asked.resources.minutes == 720
     times = asked.seconds * profile.time_factor / (12 * 3600 - START_S - profile.signal_s)
     assert asked.resources.expected_requeues == math.ceil(times) - 1 > 5
@@ -95,7 +95,9 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
         "hgrn2/98k": {"tasks_per_node": 2, "cpus_per_task": 5, "minutes": 9},
     }
     spec = study(tmp_path, ["6k", "98k"], jobs={"resources": resources})
-    found = {run.run_id: Reckoner(cluster()).train(run, spec.jobs.asked(run.arch, run.size)) for run in spec.runs()}
+    found = {
+        run.run_id: ResourceEstimator(cluster()).train(run, spec.jobs.asked(run.arch, run.size)) for run in spec.runs()
+    }
     own = found["hgrn2-98k-c64-s0"].resources
     assert (own.nodes, own.tasks_per_node, own.cpus_per_task, own.minutes) == (2, 2, 5, 9)
     assert own.memory_mb == int(3e9 / 2**20)
@@ -129,7 +131,7 @@ def test_what_a_study_asks_for_is_what_it_gets(tmp_path):
 def test_what_no_node_can_give_is_refused(tmp_path, profile, asked, message):
     run = study(tmp_path, ["6k"]).runs()[0]
     with pytest.raises(InputError, match=message):
-        Reckoner(cluster(**profile)).train(run, Asked(**asked))
+        ResourceEstimator(cluster(**profile)).train(run, Asked(**asked))
 
 
 def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
@@ -150,9 +152,9 @@ def test_processes_split_the_batch_as_the_trainer_wants_it(tmp_path):
 def test_an_evaluation_is_one_process(tmp_path):
     spec = study(tmp_path, ["98k"])
     run = spec.runs()[0]
-    on_cpu = Reckoner(cluster()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
+    on_cpu = ResourceEstimator(cluster()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
     assert (on_cpu.nodes, on_cpu.tasks_per_node, on_cpu.gpus_per_node) == (1, 1, 0)
-    on_gpu = Reckoner(gpus()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
+    on_gpu = ResourceEstimator(gpus()).evaluate(run, {"validation": 65_536}, 16, NOTHING).resources
     assert (on_gpu.gpus_per_node, on_gpu.memory_mb) == (1, int(500e9 / 2**20 / 8))
 
 
@@ -182,7 +184,7 @@ def test_finished_runs_correct_what_is_expected(tmp_path):
     assert speed_of(runs["llama", "10k", 0], factors).source == "measured on llama/6k"
     for far in (runs["llama", "393k", 0], runs["hgrn2", "6k", 0]):
         assert (speed_of(far, factors).factor, speed_of(far, factors).source) == (1.0, ASSUMED)
-    asked = Reckoner(profile, factors).train(own, Asked(tasks_per_node=2))
+    asked = ResourceEstimator(profile, factors).train(own, Asked(tasks_per_node=2))
     assert math.isclose(asked.seconds, own.n_tokens / 2e4), "as long as it took"
     assert "measured on 3 finished runs" in asked.resources.reasons["minutes"] or asked.fixed
 
@@ -209,19 +211,19 @@ def test_reasons_say_what_is_so(tmp_path):
     """Nobody asked for memory; a limit that was asked for is not reckoned; tasks stand behind an evaluation's time."""
     run, bare = study(tmp_path, ["98k"]).runs()[0], cluster(memory_gb_per_node=None)
     tokens = {"validation": 65_536, "niah": 2_000_000, "mine": None}
-    reckoner = Reckoner(bare)
-    for found in (reckoner.train(run, NOTHING), reckoner.evaluate(run, tokens, 16, NOTHING)):
+    estimator = ResourceEstimator(bare)
+    for found in (estimator.train(run, NOTHING), estimator.evaluate(run, tokens, 16, NOTHING)):
         assert found.resources.memory_mb is None
         assert found.resources.reasons["memory_mb"].startswith("the partition's default: the profile names no memory")
         assert found.resources.reasons["cpus_per_task"] == "training.threads"
     for kind in ("corpus", "finish"):
-        assert "asked" not in reckoner.single(kind, NOTHING).reasons["minutes"]
-        assert reckoner.single(kind, Asked(minutes=7)).reasons["minutes"] == "asked for in jobs.resources"
-        assert reckoner.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "asked for in jobs.resources"
-    both = reckoner.evaluate(run, tokens, 16, NOTHING)
+        assert "asked" not in estimator.single(kind, NOTHING).reasons["minutes"]
+        assert estimator.single(kind, Asked(minutes=7)).reasons["minutes"] == "asked for in jobs.resources"
+        assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "asked for in jobs.resources"
+    both = estimator.evaluate(run, tokens, 16, NOTHING)
     told = both.resources.reasons["minutes"]
     assert "2.000M tokens of niah, 65.54k tokens of validation, mine, which cannot tell" in told
-    alone = reckoner.evaluate(run, {"validation": 65_536}, 16, NOTHING)
+    alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
-    gpu = Reckoner(gpus()).train(paper("70m"), NOTHING).resources
+    gpu = ResourceEstimator(gpus()).train(paper("70m"), NOTHING).resources
     assert gpu.reasons["cpus_per_task"] in ("training.threads", "its GPU's share of the node's cores")

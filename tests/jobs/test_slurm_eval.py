@@ -3,7 +3,7 @@
 import pytest
 
 from jobs.model import ArrayJob, Resources
-from jobs.render import Paths, Setting, render
+from jobs.render import Paths, ScriptContext, render
 from scaling.study.jobs_schema import Cluster
 
 from .cluster import cluster, needs_slurm
@@ -27,9 +27,9 @@ def submit(slurm, tmp_path, max_restarts):
     program.write_text(PROGRAM)
     program.chmod(0o755)
     paths = Paths(submission, submission / "code", submission / "study.yaml", tmp_path / "out", tmp_path)
-    setting = Setting("s", Cluster(**CPUS | {"max_restarts": max_restarts}), paths, str(program))
+    context = ScriptContext("s", Cluster(**CPUS | {"max_restarts": max_restarts}), paths, str(program))
     job = ArrayJob("eval-0", "eval", Resources(1, 1, 0, 1, None, 5), (("a b",),))
-    paths.script(job).write_text(render(setting, job))
+    paths.script(job).write_text(render(context, job))
     paths.elements(job).write_text("a b\n")
     number = slurm.run("sbatch", "--parsable", paths.script(job).name, cwd=submission).strip()
     slurm.wait_for_jobs(lambda jobs: (tmp_path / "began").exists(), 600, "the first start")

@@ -1,4 +1,4 @@
-"""A process under srun, without SLURM: its place, its token, and what a batch script is told afterwards."""
+"""A process under srun, without SLURM: its srun_task, its token, and what a batch script is told afterwards."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import pytest
 from arch.errors import InputError
 from jobs import outcome
 from jobs.outcome import judge
-from jobs.task import place, token
-from scaling.rundir.owner import Claim, Superseded, Token
+from jobs.task import srun_task, token
+from scaling.rundir.owner import Attempt, Superseded, Token
 from tests.scaling.small_runs import BATCH, make_run, train
 
 STEP = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_NODES": "2"}
 
 
 def test_the_place_is_slurms() -> None:
-    found = place(STEP | {"MASTER_ADDR": "10.0.0.1"})
+    found = srun_task(STEP | {"MASTER_ADDR": "10.0.0.1"})
     assert (found.rank, found.world, found.local, found.local_world, found.address) == (3, 4, 1, 2, "10.0.0.1")
     gpus = STEP | {"MASTER_ADDR": "10.0.0.1", "CUDA_VISIBLE_DEVICES": "0,1"}
-    assert place(gpus).local == 1
-    assert place(gpus | {"CUDA_VISIBLE_DEVICES": "1"}).local == 0, "a task that sees its own GPU alone calls it 0"
-    assert place(STEP | {"SLURM_STEP_NUM_NODES": "1"}).address == "127.0.0.1"
+    assert srun_task(gpus).local == 1
+    assert srun_task(gpus | {"CUDA_VISIBLE_DEVICES": "1"}).local == 0, "a task that sees its own GPU alone calls it 0"
+    assert srun_task(STEP | {"SLURM_STEP_NUM_NODES": "1"}).address == "127.0.0.1"
     with pytest.raises(InputError, match="MASTER_ADDR is missing"):
-        place(STEP)
+        srun_task(STEP)
     with pytest.raises(InputError, match="SLURM_PROCID is missing: srun"):
-        place({})
+        srun_task({})
 
 
 def test_the_token_is_the_jobs_and_grows_with_its_restarts() -> None:
@@ -57,7 +57,7 @@ def test_what_the_script_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rundir.status_json.write_text(json.dumps({"state": "failed", "reason": "loss is nan at step 2"}))
     assert told(3, 4) == 3 and "failed: loss is nan at step 2" in capfd.readouterr().err
     rundir.status_json.unlink()
-    Claim(run, Token(1, 7, 9)).register()
+    Attempt(run, Token(1, 7, 9)).register()
     assert told(1, 5) == 76
     assert train(rundir)[0] == 0
     assert told(137, 10) == 0, "what is on disk decides, not how the step ended"
@@ -71,12 +71,12 @@ def test_attempts_that_save_a_state_are_not_counted(tmp_path: Path) -> None:
     (rundir.checkpoint(12) / "manifest.json").unlink()  # not done, and states lie there
     newest = rundir.states()[-1].step
     for restart in range(6):
-        claim = Claim(rundir.path, Token(1, 7, restart))
-        claim.register()
-        record = claim.read() | {"step": newest - 6 + restart}
-        (rundir.path / "attempts" / f"{claim.token}.json").write_text(json.dumps(record))
-        assert judge(rundir, claim, 75, max_restarts=0)[0] == 75
-    claim = Claim(rundir.path, Token(1, 7, 6))
-    assert judge(rundir, claim, 143, max_restarts=0)[0] == 143
+        attempt = Attempt(rundir.path, Token(1, 7, restart))
+        attempt.register()
+        record = attempt.read() | {"step": newest - 6 + restart}
+        (rundir.path / "attempts" / f"{attempt.token}.json").write_text(json.dumps(record))
+        assert judge(rundir, attempt, 75, max_restarts=0)[0] == 75
+    attempt = Attempt(rundir.path, Token(1, 7, 6))
+    assert judge(rundir, attempt, 143, max_restarts=0)[0] == 143
     with pytest.raises(Superseded):
-        judge(rundir, Claim(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)
+        judge(rundir, Attempt(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)

@@ -8,7 +8,7 @@ import pytest
 from analysis.evals.forecast import forecast, timed, token_seconds
 from analysis.evals.planning import Planned
 from flops.hardware import DEVICES
-from scaling.stages.evaluation import Choice
+from scaling.stages.evaluation import EvalOptions
 from scaling.stages.evaluation_plan import missing_evaluations, show_missing
 from scaling.stages.pipeline import Request
 
@@ -46,7 +46,9 @@ def test_a_dry_run_names_examples_tokens_and_time(tmp_path: Path) -> None:
     (tmp_path / "needle").mkdir()
     (tmp_path / "needle/text.txt").write_text("A sentence of some words. " * 900)
     study = write_study(tmp_path, more=f"evaluation: {{validation_tokens: 320, data: {tmp_path}}}")
-    todo = missing_evaluations(Request(study), Choice(("niah", "validation", "tests.analysis.evals.tiny_tasks:one")))
+    todo = missing_evaluations(
+        Request(study), EvalOptions(("niah", "validation", "tests.analysis.evals.tiny_tasks:one"))
+    )
     assert [one["checkpoints"] for one in todo["forecast"]] == [4, 4, 4, 4]
     lines = show_missing(todo).splitlines()
     cells = {line.split()[0]: line for line in lines}

@@ -133,7 +133,7 @@ def test_a_task_without_data_is_refused_and_the_others_go_on(tmp_path: Path) -> 
     assert work(study, matrix)[0].n_done == 8
 
 
-def test_a_damaged_artifact_fails_alone(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_fails_alone(tmp_path: Path) -> None:
     study = write_study(tmp_path)
     bad = study.directory / "runs/tnl-14k-c32-s0/checkpoints/00000001"
     content = bytearray((bad / "model.safetensors").read_bytes())

@@ -1,4 +1,4 @@
-"""`scaling generate`, `inspect` and `export` as their users meet them, on an untrained artifact in a run directory."""
+"""`scaling generate`, `inspect` and `export` as users meet them, on an untrained checkpoint in a run directory."""
 
 import io
 import json
@@ -17,9 +17,10 @@ from arch.presets import preset
 from data.corpus import open_corpus
 from data.tokenizer import ByteTokenizer, get_tokenizer
 from flops.console import run_app
-from scaling.checkpoints.generate import Choice, TextOut, generate
+from scaling.checkpoints.generate import SamplingOptions, TextOut, generate
 from scaling.cli.main import app
-from scaling.rundir.artifacts import probe_rows, write_artifact
+from scaling.rundir import checkpoint_writer
+from scaling.rundir.checkpoint_writer import probe_rows
 from tests.pace import seconds
 
 from ..small_runs import CONTEXT, make_run
@@ -32,7 +33,7 @@ def write_checkpoint(rundir, step):
     model = build_model(rundir.spec().config, seed=step)
     probe = probe_rows(open_corpus(rundir.study / "corpus").validation, CONTEXT)
     manifest = {"step": step, "n_tokens": step * 512, "run_id": rundir.spec().run_id, "spec_hash": "x"}
-    write_artifact(rundir.checkpoint(step), model, "bf16", probe, DEVICE, manifest, "bytes")
+    checkpoint_writer.write_checkpoint(rundir.checkpoint(step), model, "bf16", probe, DEVICE, manifest, "bytes")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_beyond_the_context_is_a_warning_and_no_error(scaling, rundir, prompt_to
 
 def test_generation_ends_at_end_of_text(rundir, capsys):
     model = load_model(rundir.checkpoint(12))
-    free = generate(model, ByteTokenizer(), "x", Choice(40, temperature=0))
+    free = generate(model, ByteTokenizer(), "x", SamplingOptions(40, temperature=0))
 
     class Other(ByteTokenizer):
         eot_id = free["ids"][6]
@@ -119,7 +120,7 @@ def test_generation_ends_at_end_of_text(rundir, capsys):
         def decode_bytes(self, ids):
             return super().decode_bytes(i for i in ids if i != self.eot_id)
 
-    found = generate(model, Other(), "x", Choice(40, temperature=0), sys.stdout)
+    found = generate(model, Other(), "x", SamplingOptions(40, temperature=0), sys.stdout)
     n = free["ids"].index(Other.eot_id) + 1
     assert not free["ended"] and found["ended"] and found["ids"] == free["ids"][:n]
     assert capsys.readouterr().out == found["text"] + "\n"
@@ -249,7 +250,7 @@ def test_bad_arguments(scaling, rundir, tmp_path, monkeypatch, arguments, told):
 
 def test_an_unknown_tokenizer_is_told(rundir, tmp_path):
     from arch.errors import InputError
-    from scaling.rundir.checkpoint import Checkpoint
+    from scaling.rundir.saved import Checkpoint
 
     (tmp_path / "tokenizer.json").write_text('{"added_tokens": [{"id": 7}]}')
     with pytest.raises(InputError, match="end-of-text 7"):
@@ -293,5 +294,5 @@ def test_export_writes_a_model_that_loads(scaling, rundir, tmp_path):
 @pytest.mark.parametrize("arch", ["llama", "tnl", "cosformer2", "hgrn1", "mamba2", "mamba1"])
 def test_every_architecture_generates(arch):
     model = build_model(preset(arch, "14k", init_std=0.15), seed=1).eval()
-    found = generate(model, ByteTokenizer(), "ab", Choice(5, top_k=20, top_p=0.9))
+    found = generate(model, ByteTokenizer(), "ab", SamplingOptions(5, top_k=20, top_p=0.9))
     assert len(found["ids"]) == 5 and found["stats"]["state_bytes"] > 0

@@ -29,7 +29,7 @@ from arch.registry import _forget, register
 from data.files import read_manifest
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
-from scaling.rundir.artifacts import probe_rows, write_artifact
+from scaling.rundir.checkpoint_writer import probe_rows, write_checkpoint
 
 CONTEXT = 64
 TEXT = "Hello, <|endoftext|> wörld\n"
@@ -98,16 +98,16 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run
 
 
-def write_checkpoint(path: Path, arch: str, dtype: str = "bf16", **changes: Any) -> Path:
+def made_checkpoint(path: Path, arch: str, dtype: str = "bf16", **changes: Any) -> Path:
     model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16, init_std=0.2, **changes), seed=0)
     manifest = {"run_id": f"{arch}-14k-c64-s0"} | IDENTITY
-    write_artifact(path, model, dtype, probe_rows(VALIDATION, CONTEXT), torch.device("cpu"), manifest, "bytes")
+    write_checkpoint(path, model, dtype, probe_rows(VALIDATION, CONTEXT), torch.device("cpu"), manifest, "bytes")
     return path
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("run") / "00000003", "hgrn2")
+    return made_checkpoint(tmp_path_factory.mktemp("run") / "00000003", "hgrn2")
 
 
 def greedy(model: Any, ids: torch.Tensor, n: int) -> torch.Tensor:
@@ -121,12 +121,12 @@ def test_every_architecture_loads_without_this_project(tmp_path: Path, elsewhere
     models |= {f"hgrn1_{form}": ("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]}
     models["tnl_paper"] = ("tnl", {"decay_slopes": "paper"})
     for name, (arch, changes) in models.items():
-        export_hf(write_checkpoint(tmp_path / f"{name}-artifact", arch, **changes), tmp_path / name)
+        export_hf(made_checkpoint(tmp_path / f"{name}-checkpoint", arch, **changes), tmp_path / name)
     elsewhere("-c", f"TEXT = {TEXT!r}\n{LOADS}", *(str(tmp_path / name) for name in models))
     found = torch.load(elsewhere.folder / "found.pt", weights_only=True)
     tokenizer = get_tokenizer("bytes")
     for name in models:
-        there, here = found[str(tmp_path / name)], load_model(tmp_path / f"{name}-artifact")
+        there, here = found[str(tmp_path / name)], load_model(tmp_path / f"{name}-checkpoint")
         assert there["module"].startswith(f"transformers_modules.{name}."), "another folder's code ran"
         assert "torch.bfloat16" in there["dtypes"], name
         assert there["ids"].tolist() == [tokenizer.encode(TEXT)] and there["text"] == TEXT
@@ -139,7 +139,7 @@ def test_every_architecture_loads_without_this_project(tmp_path: Path, elsewhere
 @pytest.mark.slow
 def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
     """All three kinds of requests, offline; perplexity and accuracy are those of our own model."""
-    export_hf(write_checkpoint(tmp_path / "artifact", "hgrn2"), tmp_path / "model", "fp32")
+    export_hf(made_checkpoint(tmp_path / "checkpoint", "hgrn2"), tmp_path / "model", "fp32")
     rows = [{"question": f"{i} plus one is ", "choices": [str(i + 1), str(i + 2)]} for i in range(6)]
     tasks = tmp_path / "tasks"
     tasks.mkdir()
@@ -165,7 +165,7 @@ def test_lm_eval_runs_on_it(tmp_path: Path, elsewhere: Any) -> None:
     (results,) = tmp_path.rglob("results_*.json")
     found = json.loads(results.read_text())["results"]
 
-    ours, tokenizer = load_model(tmp_path / "artifact"), get_tokenizer("bytes")
+    ours, tokenizer = load_model(tmp_path / "checkpoint"), get_tokenizer("bytes")
 
     def log_likelihood(context: str, text: str) -> float:
         ids = [*(tokenizer.encode(context) if context else [tokenizer.eot_id]), *tokenizer.encode(text)]
@@ -207,7 +207,7 @@ def test_weights_are_the_checkpoints(tmp_path: Path, checkpoint: Path, dtype: st
 
 
 def test_fp32_weights_are_rounded_on_request_but_time_scales(tmp_path: Path) -> None:
-    path = write_checkpoint(tmp_path / "artifact", "mamba2", "fp32")
+    path = made_checkpoint(tmp_path / "checkpoint", "mamba2", "fp32")
     export_hf(path, tmp_path / "out", "bf16")
     stored, exported = (load_file(p / "model.safetensors") for p in (path, tmp_path / "out"))
     keep = load_model(path).keep_fp32()
@@ -285,7 +285,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, checkpoint: Path) -> None:
     """A limit on the size of files stands for the disk: 20 kB holds every file but the weights."""
     script = (
         "import resource, signal, sys, pathlib, safetensors.torch\n"
-        "import arch.model.lm, arch.hf.remote_code, scaling.rundir.artifacts\n"
+        "import arch.model.lm, arch.hf.remote_code, scaling.rundir.checkpoint_writer\n"
         "from scaling.checkpoints.export import export_hf; from arch.errors import InputError\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
@@ -307,7 +307,7 @@ class OutsideMixer(TNLMixer):
 def test_code_from_outside_cannot_travel(tmp_path: Path) -> None:
     register("outside", OutsideMixer)
     try:
-        path = write_checkpoint(tmp_path / "artifact", "outside")
+        path = made_checkpoint(tmp_path / "checkpoint", "outside")
         with pytest.raises(
             InputError, match=r"'outside' is made of tests\.scaling\.checkpoints\.test_export, which is not in arch"
         ):

@@ -10,7 +10,7 @@ from analysis.evals.table import score_tables
 from analysis.evals.worker import Worker
 from arch.errors import InputError
 from scaling.cli.main import app
-from scaling.stages.evaluation import Choice, current_results, eval_matrix
+from scaling.stages.evaluation import EvalOptions, current_results, eval_matrix
 from scaling.stages.evaluation_plan import missing_evaluations
 from scaling.stages.pipeline import Request
 from scaling.study.spec import StudySpec, load_study
@@ -30,7 +30,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder, archs="tnl", more=f"evaluation: {{tasks: [piqa], data: {folder}, settings: {{{settings}}}}}"
     )
     request = Request(study)
-    Worker(request.corpus_directory, "cpu", "a", lambda line: None).work(eval_matrix(request, Choice()))
+    Worker(request.corpus_directory, "cpu", "a", lambda line: None).work(eval_matrix(request, EvalOptions()))
     return folder
 
 
@@ -59,7 +59,7 @@ def test_rows_that_lost_their_labels_are_not_averaged(evaluated: Path, capsys: p
     try:
         rows = [json.loads(line) for line in whole.splitlines()]
         path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "label"}) + "\n" for row in rows))
-        todo = missing_evaluations(Request(study_of(evaluated)), Choice())
+        todo = missing_evaluations(Request(study_of(evaluated)), EvalOptions())
         assert f"{path}: line 1: column 'label' is missing" in todo["refused"]["piqa"]
         table(evaluated, "--json")
         told = json.loads(capsys.readouterr().out)

@@ -12,7 +12,7 @@ from analysis.runs import load_runs
 from arch.errors import InputError
 from data.files import new_directory, read_json
 from flops import cost_table
-from scaling.rundir.directory import RunDir, git_commit, package_versions, prepare_run, sweep
+from scaling.rundir.directory import RunDir, clean_unfinished, git_commit, package_versions, prepare_run
 from scaling.rundir.lock import is_locked, run_lock, study_lock
 from scaling.rundir.worklist import is_trained
 from scaling.stages.status import show_status, status_rows
@@ -221,9 +221,9 @@ def test_what_a_kill_left_is_swept_but_not_from_a_run_in_training(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     with run_lock(tmp_path / "runs" / "busy"):
-        sweep(tmp_path)
+        clean_unfinished(tmp_path)
     assert [name for name in (*left, *kept) if (tmp_path / name).exists()] == [left[-1], *kept]
-    sweep(tmp_path)
+    clean_unfinished(tmp_path)
     assert not list(tmp_path.rglob("*.tmp"))
 
 

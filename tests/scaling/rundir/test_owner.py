@@ -19,7 +19,7 @@ from scaling.rundir import metrics
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter
-from scaling.rundir.owner import Claim, Superseded, Token, attempts, claim_by_hand, tokens
+from scaling.rundir.owner import Attempt, Superseded, Token, attempt_by_hand, attempts, tokens
 from scaling.trainer.loop import Trainer
 
 from ..small_runs import exact_rows, make_run
@@ -35,13 +35,13 @@ def test_tokens_are_ordered_and_read_back() -> None:
 
 
 def test_the_newest_owns_the_run_whatever_the_order_of_arrival(tmp_path: Path) -> None:
-    old, new = Claim(tmp_path, Token(1, 5, 0)), Claim(tmp_path, Token(1, 5, 1))
+    old, new = Attempt(tmp_path, Token(1, 5, 0)), Attempt(tmp_path, Token(1, 5, 1))
     new.register()
     with pytest.raises(Superseded, match=r"attempt 0001\.0000000005\.0001\.0000 has taken over"):
         old.register()
     new.check()
     assert tokens(tmp_path) == [old.token, new.token]
-    by_hand = claim_by_hand(tmp_path)
+    by_hand = attempt_by_hand(tmp_path)
     assert by_hand.token == Token(1, 5, 1, 1)
     with pytest.raises(Superseded):
         new.check()
@@ -49,25 +49,30 @@ def test_the_newest_owns_the_run_whatever_the_order_of_arrival(tmp_path: Path) -
 
 def test_an_attempt_tells_where_and_from_what(tmp_path: Path) -> None:
     (tmp_path / "state" / "00000040").mkdir(parents=True)
-    claim = Claim(tmp_path, Token(1, 5, 0))
-    claim.register()
-    claim.record(exit_code=75)
-    claim.register()  # once more changes nothing
+    attempt = Attempt(tmp_path, Token(1, 5, 0))
+    attempt.register()
+    attempt.record(exit_code=75)
+    attempt.register()  # once more changes nothing
     (found,) = attempts(tmp_path)
-    assert (found["step"], found["exit_code"], found["pid"], found["token"]) == (40, 75, os.getpid(), str(claim.token))
+    assert (found["step"], found["exit_code"], found["pid"], found["token"]) == (
+        40,
+        75,
+        os.getpid(),
+        str(attempt.token),
+    )
 
 
 def test_no_write_of_an_older_process_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "WRITE_SECONDS", 600.0)  # rows are written where it says so, however long that takes
     run = tmp_path / "run"
-    old = Claim(run, Token(1, 5, 0))
+    old = Attempt(run, Token(1, 5, 0))
     old.register()
     rows = MetricsWriter(run / "metrics.jsonl")
     with guarded(old.check):
         write_json(run / "status.json", {"by": "old"})
         rows.append({"step": 1})
         rows.flush()
-        Claim(run, Token(1, 5, 1)).register()
+        Attempt(run, Token(1, 5, 1)).register()
         with pytest.raises(Superseded):
             write_json(run / "status.json", {"by": "old, again"})
         with pytest.raises(Superseded), new_directory(run / "checkpoint", {}) as temporary:
@@ -97,9 +102,9 @@ import sys, time
 from pathlib import Path
 from scaling.rundir import owner
 owner.WATCH_S = 0.05
-claim = owner.Claim(Path(sys.argv[1]), owner.Token(1, 5, 0))
-claim.register()
-claim.watch()
+attempt = owner.Attempt(Path(sys.argv[1]), owner.Token(1, 5, 0))
+attempt.register()
+attempt.watch()
 print("watching", flush=True)
 time.sleep(60)
 """
@@ -112,15 +117,15 @@ def test_a_process_that_hangs_ends_when_a_newer_one_comes(tmp_path: Path) -> Non
     assert process.stdout is not None and process.stdout.readline() == "watching\n"
     time.sleep(0.3)
     assert process.poll() is None
-    Claim(tmp_path, Token(1, 5, 1)).register()
+    Attempt(tmp_path, Token(1, 5, 1)).register()
     _, err = process.communicate(timeout=600)
     assert process.returncode == 76 and "has taken over" in err
 
 
 def test_a_claim_waits_for_the_older_holder_of_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scaling.rundir.lock.PATIENCE_S", 0.1)
-    claim, held, leave = Claim(tmp_path, Token(1, 5, 1)), threading.Event(), threading.Event()
-    claim.register()
+    attempt, held, leave = Attempt(tmp_path, Token(1, 5, 1)), threading.Event(), threading.Event()
+    attempt.register()
 
     def hold() -> None:
         with run_lock(tmp_path):
@@ -133,18 +138,18 @@ def test_a_claim_waits_for_the_older_holder_of_the_lock(tmp_path: Path, monkeypa
     with pytest.raises(InputError, match="is training this run"), run_lock(tmp_path):
         pass
     threading.Timer(0.5, leave.set).start()
-    with run_lock(tmp_path, claim):
+    with run_lock(tmp_path, attempt):
         assert leave.is_set()
     holder.join()
 
 
 def test_waiting_for_the_lock_ends_when_a_newer_claim_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scaling.rundir.lock.TAKEOVER_S", 120.0)
-    claim = Claim(tmp_path, Token(1, 5, 1))
-    claim.register()
-    newer = threading.Timer(0.3, Claim(tmp_path, Token(1, 5, 2)).register)
+    attempt = Attempt(tmp_path, Token(1, 5, 1))
+    attempt.register()
+    newer = threading.Timer(0.3, Attempt(tmp_path, Token(1, 5, 2)).register)
     newer.start()
-    with run_lock(tmp_path), pytest.raises(Superseded), run_lock(tmp_path, claim):
+    with run_lock(tmp_path), pytest.raises(Superseded), run_lock(tmp_path, attempt):
         pass
     newer.join()
 
@@ -153,15 +158,15 @@ def test_a_trainer_whose_run_is_taken_over_stops_and_the_run_can_go_on(tmp_path:
     whole = make_run(tmp_path, n_steps=12, name="whole")
     assert Trainer(whole, CPU, time.perf_counter()).train() == 0
     rundir = make_run(tmp_path, n_steps=12, name="taken")
-    claim = Claim(rundir.path, Token(1, 5, 0))
-    claim.register()
-    trainer = Trainer(rundir, CPU, time.perf_counter(), claim=claim)
+    attempt = Attempt(rundir.path, Token(1, 5, 0))
+    attempt.register()
+    trainer = Trainer(rundir, CPU, time.perf_counter(), attempt=attempt)
     step, taken = trainer.engine.step, []
 
     def take_over_in_step_8(*arguments: object) -> object:
         taken.append(1)
         if len(taken) == 8:
-            Claim(rundir.path, Token(1, 5, 1)).register()
+            Attempt(rundir.path, Token(1, 5, 1)).register()
         return step(*arguments)  # type: ignore[arg-type]
 
     trainer.engine.step = take_over_in_step_8  # type: ignore[method-assign, assignment]
@@ -169,6 +174,6 @@ def test_a_trainer_whose_run_is_taken_over_stops_and_the_run_can_go_on(tmp_path:
         trainer.train()
     assert rundir.status()["step"] == 6 and [c.step for c in rundir.checkpoints()] == [6]
     assert rundir.rows()[-1]["step"] in (6, 7), "rows from step 8 on were not written"
-    newer = Claim(rundir.path, Token(1, 5, 1))
-    assert Trainer(RunDir(rundir.path), CPU, time.perf_counter(), claim=newer).train() == 0
+    newer = Attempt(rundir.path, Token(1, 5, 1))
+    assert Trainer(RunDir(rundir.path), CPU, time.perf_counter(), attempt=newer).train() == 0
     assert exact_rows(rundir) == exact_rows(whole)

@@ -21,7 +21,7 @@ name: tiny
 corpus: {source: "synthetic:0:200000"}
 grid: {archs: [llama, tnl], sizes: [14k, 25k]}
 model: {context_length: 64}
-training: {n_tokens: 7680, batch_tokens: 256, warmup_tokens: 512, lr: 3e-3, n_checkpoints: 3, artifact_dtype: fp32}
+training: {n_tokens: 7680, batch_tokens: 256, warmup_tokens: 512, lr: 3e-3, n_checkpoints: 3, checkpoint_dtype: fp32}
 evaluation: {validation_tokens: 2048}
 fit: {smoothing_tokens: 512, grid_points: 10}
 jobs: {parallel: 2}

@@ -23,7 +23,7 @@ def test_paper_plan():
     assert row["n_steps"] == 76_294 and row["n_tokens"] == 76_294 * 480 * 8192 >= 300e9
     for name in ("exact", "paper", "6nd"):
         assert row[f"flops_{name}"] == train_flops_per_token(config, name) * row["n_tokens"]
-    assert row["artifact_bytes"] == 57 * 2 * count_params(config).total
+    assert row["checkpoint_bytes"] == 57 * 2 * count_params(config).total
     totals = table["totals"]
     assert totals["n_runs"] == 32 and totals["n_checkpoints"] == 32 * 57
     assert totals["flops_exact"] == pytest.approx(sum(row["flops_exact"] for row in table["runs"]), rel=1e-12)

@@ -576,6 +576,26 @@ def test_a_field_of_an_earlier_version_is_told_by_its_name_of_today(load, by_set
     assert ("--set" if by_set else "study.yaml") in message and "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("content", "sets", "where"),
+    [
+        ({"training": MINIMAL["training"] | {"artifact_dtype": "fp32"}}, [], "training.artifact_dtype"),
+        ({"overrides": {"by_size": {"14k": {"artifact_dtype": "fp32"}}}}, [], "overrides.by_size.14k.artifact_dtype"),
+        ({}, ["training.artifact_dtype=fp32"], "training.artifact_dtype"),
+    ],
+)
+def test_a_key_of_an_earlier_version_is_told_by_its_name_of_today(load, content, sets, where):
+    with pytest.raises(InputError, match=f"{where} is now checkpoint_dtype"):
+        load({**MINIMAL, **content}, sets)
+
+
+def test_stored_runs_of_an_earlier_version_open_with_its_key(load):
+    run = load().runs()[0]
+    stored = run.model_dump(mode="json")
+    stored["training"]["artifact_dtype"] = stored["training"].pop("checkpoint_dtype")
+    assert RunSpec.model_validate(stored) == run and RunSpec.model_validate(stored).hashes == run.hashes
+
+
 def test_a_plugin_is_part_of_its_runs_hash(load):
     run = load().runs()[0]
     assert run.plugins == [] and run.model_copy(update={"plugins": ["mine"]}).spec_hash != run.spec_hash

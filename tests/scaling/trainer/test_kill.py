@@ -1,7 +1,7 @@
 """kill -9 of a whole study at any moment: the same command finishes it, and no recorded number differs.
 
-The moments are seeded and printed: random ones, and one inside each of a corpus, artifact, state, evaluation and report
-write (KILL_AT_WRITE stops the process group between the temporary file and its rename, see data/files.py).
+The moments are seeded and printed: random ones, and one inside each of a corpus, checkpoint, state, evaluation and
+report write (KILL_AT_WRITE stops the process group between the temporary file and its rename, see data/files.py).
 """
 
 import json
@@ -22,13 +22,14 @@ name: killed
 corpus: {source: "synthetic:0:300000", tokenizer: bytes, validation_fraction: 0.1}
 grid: {archs: [tnl, hgrn2], sizes: [14k, 25k]}
 model: {context_length: 64}
-training: {n_tokens: 40_000, batch_tokens: 512, lr: 4e-3, warmup_tokens: 4_000, n_checkpoints: 3, artifact_dtype: fp32}
+training:
+  {n_tokens: 40_000, batch_tokens: 512, lr: 4e-3, warmup_tokens: 4_000, n_checkpoints: 3, checkpoint_dtype: fp32}
 evaluation: {validation_tokens: 4_096}
 fit: {smoothing_tokens: 4_000}
 jobs: {parallel: 2}
 """
 SEED = 20_240_624
-WRITES = ["corpus:1", "artifact:2", "state:2", "eval:2", "results:1", "report:1"]
+WRITES = ["corpus:1", "checkpoint:2", "state:2", "eval:2", "results:1", "report:1"]
 
 
 def start(study: Path, out: Path, **environment: str) -> subprocess.Popen[bytes]:

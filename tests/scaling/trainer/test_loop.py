@@ -21,7 +21,7 @@ from arch.model.lm import load_model
 from data.corpus import open_corpus
 from data.loader import Loader
 from scaling.rundir import metrics
-from scaling.rundir.artifacts import probe_loss, probe_rows
+from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter

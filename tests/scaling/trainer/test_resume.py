@@ -24,7 +24,7 @@ STEPS = 200
 SETTINGS = {"state_every_tokens": 20 * BATCH, "checkpoint_tokens": [50 * BATCH, 150 * BATCH, STEPS * BATCH]}
 SLOW = pytest.mark.slow
 SEEDS = [1, *(pytest.param(seed, marks=SLOW) for seed in (2, 3, 4))]
-SLOW_WRITES = ("artifact:1", "artifact:2", "artifact-manifest:1", "state:1", "state-manifest:2")
+SLOW_WRITES = ("checkpoint:1", "checkpoint:2", "checkpoint-manifest:1", "state:1", "state-manifest:2")
 SLOW_WRITES += ("metrics:1", "status:1", "status:3")
 WRITES = ["state:3", *(pytest.param(write, marks=SLOW) for write in SLOW_WRITES)]
 

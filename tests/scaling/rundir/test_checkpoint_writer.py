@@ -14,7 +14,7 @@ from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from data.files import read_manifest
 from data.tokenizer import get_tokenizer
-from scaling.rundir.artifacts import ProbeError, probe_loss, probe_rows, valid_artifact, write_artifact
+from scaling.rundir.checkpoint_writer import ProbeError, probe_loss, probe_rows, valid_checkpoint, write_checkpoint
 
 CPU = torch.device("cpu")
 CONTEXT = 32
@@ -30,12 +30,12 @@ def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> t
             parameter += 0.01 * torch.randn(parameter.shape, generator=noise)
         if spoil:
             next(iter(model.parameters()))[0] = float("nan")
-    write_artifact(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, "bytes")
+    write_checkpoint(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, "bytes")
     return model
 
 
 @pytest.mark.parametrize("arch", ["llama", "hgrn2", "cosformer2"])
-def test_bf16_artifacts_keep_in_fp32_what_the_model_names(tmp_path: Path, arch: str) -> None:
+def test_bf16_checkpoints_keep_in_fp32_what_the_model_names(tmp_path: Path, arch: str) -> None:
     model = write(tmp_path / "00000003", "bf16", arch)
     saved, keep = load_file(tmp_path / "00000003" / "model.safetensors"), model.keep_fp32()
     parameters = dict(model.named_parameters())
@@ -78,21 +78,21 @@ def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:
     assert tokenizer(text)["input_ids"] == ours.encode(text)
     assert tokenizer.eos_token_id == ours.eot_id
     (tmp_path / "a" / "tokenizer.json").write_text("{}")
-    assert not valid_artifact(tmp_path / "a", "abc")
+    assert not valid_checkpoint(tmp_path / "a", "abc")
 
 
 def test_damage_and_another_spec_are_seen(tmp_path: Path) -> None:
     write(tmp_path / "a", "bf16")
-    assert valid_artifact(tmp_path / "a", "abc")
-    assert not valid_artifact(tmp_path / "a", "another")
+    assert valid_checkpoint(tmp_path / "a", "abc")
+    assert not valid_checkpoint(tmp_path / "a", "another")
     weights = tmp_path / "a" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    assert not valid_artifact(tmp_path / "a", "abc")
+    assert not valid_checkpoint(tmp_path / "a", "abc")
 
 
-def test_a_model_that_is_no_number_leaves_no_artifact(tmp_path: Path) -> None:
+def test_a_model_that_is_no_number_leaves_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ProbeError):
         write(tmp_path / "a", "bf16", spoil=True)
     assert list(tmp_path.iterdir()) == []

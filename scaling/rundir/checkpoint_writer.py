@@ -1,7 +1,7 @@
-"""Artifact checkpoints: the weights, in the precision the study asks for, and the tokenizer, guarded by a probe loss.
+"""Checkpoints: the weights, in the precision the study asks for, and the tokenizer, guarded by a probe loss.
 
-Every artifact is read back before it counts, and the loss of the reloaded model on a fixed batch of held-out text goes
-into its manifest: whoever evaluates it later can tell that the file still holds the model that was trained.
+Every checkpoint is read back before it counts, and the loss of the reloaded model on a fixed batch of held-out text
+goes into its manifest: whoever evaluates it later can tell that the file still holds the model that was trained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
 PROBE_ROWS = 8
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.artifact_dtype
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_dtype
 
 
 class ProbeError(RuntimeError):
@@ -50,7 +50,7 @@ def probe_loss(model: LanguageModel, rows: np.ndarray, device: torch.device) -> 
     return float(torch.stack(losses).double().mean())
 
 
-def write_artifact(
+def write_checkpoint(
     path: Path,
     model: LanguageModel,
     dtype: str,
@@ -64,7 +64,7 @@ def write_artifact(
     Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
     """
     content = {"schema": 1, "dtype": dtype} | manifest
-    with disk_full_named(path.parent), new_directory(path, content, kind="artifact") as temporary:
+    with disk_full_named(path.parent), new_directory(path, content, kind="checkpoint") as temporary:
         model.save_pretrained(temporary, DTYPES[dtype])
         for name, file_content in tokenizer_files(tokenizer).items():
             (temporary / name).write_bytes(file_content)  # the directory is synced as a whole
@@ -77,7 +77,7 @@ def write_artifact(
     return loss
 
 
-def valid_artifact(path: Path, *hashes: str) -> bool:
-    """Whether `path` holds an intact artifact of the spec that has these hashes."""
+def valid_checkpoint(path: Path, *hashes: str) -> bool:
+    """Whether `path` holds an intact checkpoint of the spec that has these hashes."""
     manifest = read_manifest(path)
     return manifest is not None and manifest.get("spec_hash") in hashes

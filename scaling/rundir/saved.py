@@ -1,0 +1,66 @@
+"""What a run saved: checkpoints, which are weights for evaluation and sharing, and training states, for resuming."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import read_json
+
+if TYPE_CHECKING:
+    from data.tokenizer import Tokenizer
+
+WEIGHTS = "model.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A directory that counts, since it has a manifest."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        """The 1-based optimizer step after which it was written."""
+        return int(self.manifest["step"])
+
+
+class Checkpoint(Saved):
+    """Weights, configuration and tokenizer; the manifest has step, n_tokens, run_id, spec_hash and the probe loss."""
+
+    @property
+    def name(self) -> str:
+        """RUN/STEP."""
+        return f"{self.manifest['run_id']}/{self.path.name}"
+
+    @property
+    def weights_sha256(self) -> str:
+        return str(self.manifest["files"][WEIGHTS]["sha256"])
+
+    @property
+    def corpus(self) -> Path:
+        """Where the study's corpus lies. Raises InputError where this checkpoint lies in no run's directory, as an
+        exported one does."""
+        run = self.path.parent.parent
+        if not (run / "run.json").exists():
+            raise InputError(
+                f"{self.path}: lies in no run's directory, so it has no corpus: give a text with --text FILE"
+            )
+        return run.parent.parent / "corpus"
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer whose files the checkpoint carries, known by its end-of-text id. Raises InputError where it is
+        none of ours, or its rank file is not to be had."""
+        from data.tokenizer import ByteTokenizer, Cl100kTokenizer, get_tokenizer
+
+        try:
+            (end,) = (token["id"] for token in read_json(self.path / "tokenizer.json")["added_tokens"])
+        except (OSError, ValueError, KeyError, TypeError):
+            raise InputError(f"{self.path}: has no tokenizer.json that can be read; train the run again") from None
+        for tokenizer in (ByteTokenizer, Cl100kTokenizer):
+            if tokenizer.eot_id == end:
+                return get_tokenizer(tokenizer.name)
+        raise InputError(f"{self.path}/tokenizer.json: a tokenizer with end-of-text {end} is not known here")
