@@ -1,7 +1,7 @@
 """A study's directory as tidy tables: one row a logged step, a run, an evaluated checkpoint.
 
-Readers take what a run can have written and count the rest by reason (`skipped_rows` and `skipped_why` of the table
-of runs): scaling.rundir.metrics says what that is. Tokens stay integers and FLOP are float64 from the start: 6 N D of
+Rows that a run cannot have written are left out and counted by reason (`skipped_rows` and `skipped_why` of the table of
+runs); scaling.rundir.metrics defines them. Tokens stay integers and FLOP are float64 from the start: 6 N D of
 a large run overflows int64.
 """
 
@@ -45,7 +45,7 @@ def run_ids_of(study_dir: Path) -> list[str]:
     paths = sorted((study_dir / "runs").glob("*/run.json"))
     if not paths:
         what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
-        raise InputError(f"{study_dir}: {what}: give a study's directory, <out>/<name>, of which runs were begun")
+        raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
     return [path.parent.name for path in paths if not RunDir(path.parent).record()["spec"].get("sets")]
 
 

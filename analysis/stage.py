@@ -130,7 +130,7 @@ def read_tables(results: Path) -> Tables:
         try:
             found[name] = pd.read_parquet(path)
         except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-            raise InputError(f"{path}: cannot be read ({error}); remove it and fit again") from None
+            raise InputError(f"{path}: cannot be read ({error}); remove it and run `scaling fit` again") from None
     return Tables(**found)
 
 

@@ -91,7 +91,7 @@ def forecast(
     elif others:
         factor, basis = median(others), f"measured: {len(others)} result(s) of other tasks"
     else:
-        factor, basis = 1.0, f"assumed: {device.name}, a third of a training step a token, nothing beside"
+        factor, basis = 1.0, f"assumed: {device.name}, a third of a training step for each token and no other time"
     if len(plans) < len(pairs):
         return Forecast(task, len(pairs), None, "", None, "the task cannot tell", None, "")
     seconds = sum(factor * token_seconds(run, device) * one.tokens for run, one in pairs if one is not None)

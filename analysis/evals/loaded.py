@@ -80,7 +80,7 @@ def load_guarded(
     expected = found.manifest.get("probe_loss")
     if expected is None or found.manifest.get("probe_rows") != list(rows.shape):
         raise InputError(
-            f"{checkpoint}: its manifest has no probe loss of this corpus, so nobody can tell that this is the model "
+            f"{checkpoint}: its manifest has no probe loss of this corpus, so nothing shows that this is the model "
             f"that was trained; train it again"
         )
     now = probe_loss(model, rows)

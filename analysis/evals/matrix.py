@@ -151,7 +151,7 @@ def expand(
     if which not in ("all", "last"):
         for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
             raise InputError(
-                f"--checkpoints {which}: no run has a checkpoint of such a step, {step}; `all` and `last` are others"
+                f"--checkpoints {which}: no run has a checkpoint of step {step}; `all` and `last` are the other choices"
             )
     for name, wanted in (share or {}).items():
         for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name / "checkpoints", "all")}):

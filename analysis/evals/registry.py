@@ -96,7 +96,9 @@ def make_tasks(words: Iterable[str], context: TaskContext) -> list[Task]:
     for name in expand(words, _texts(context)):
         task = _make(name, context)
         if task.name in tasks:
-            raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
+            raise InputError(
+                f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one"
+            )
         tasks[task.name] = task
     return list(tasks.values())
 
@@ -132,7 +134,7 @@ def _make(name: str, context: TaskContext) -> Task:
             f"evaluation task {name!r}: cannot be made ({type(error).__name__}: {told}); write module:task"
         ) from None
     if entry_of(task.name) is not None:
-        raise InputError(f"evaluation task {name!r}: its name {task.name!r} is taken: choose another")
+        raise InputError(f"evaluation task {name!r}: another task has the name {task.name!r}: choose a different one")
     return task
 
 

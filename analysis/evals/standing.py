@@ -1,4 +1,4 @@
-"""Which stored results are what would be computed today: those alone are shown and averaged, the rest is counted.
+"""Which stored results are current: only those are shown and averaged, the others are counted.
 
 A result is of today where its key is (matrix.py): weights, task, version, settings, data, precision. Where data are not
 there, as on another machine, the result is held against the rest, and that is told.
@@ -100,7 +100,7 @@ def _judge(
 
 
 def _difference(result: Mapping[str, Any], task: Task, weights: str, data_hash: str) -> str:
-    """Why a stored result is not of today."""
+    """Why a stored result is not current."""
     if not result or result.get("schema") != SCHEMA:
         return "it was written by another version of this program"
     if result.get("weights_sha256") != weights:

@@ -106,7 +106,9 @@ class TaskContext:
         if not path.exists():
             word = task if fetch is None else fetch
             remedy = f"run `scaling eval fetch --tasks {word} {self.data}`" if word else "put it there"
-            folder = "" if self.data is None or self.data.is_dir() else f" (evaluation.data, {self.data}, is no folder)"
+            folder = (
+                "" if self.data is None or self.data.is_dir() else f" (evaluation.data, {self.data}, is not a folder)"
+            )
             raise MissingData(f"{task}: {path} does not exist{folder}: {remedy}")
         return path
 

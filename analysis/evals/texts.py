@@ -16,7 +16,7 @@ def read_text(path: Path, task: str, text_key: str | None = None) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{task}: {path} is no UTF-8 text ({error.reason}); give another file") from None
+        raise InputError(f"{task}: {path} is not UTF-8 text ({error.reason}); give another file") from None
     except OSError as error:
         raise InputError(f"{task}: {path} cannot be read ({error.strerror}); give a text file") from None
     if text_key is not None and path.suffix == ".jsonl":
@@ -34,7 +34,7 @@ def _rows(text: str, path: Path, task: str, key: str) -> list[str]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{task}: {path}: line {number} is no JSON ({error})") from None
+            raise InputError(f"{task}: {path}: line {number} is not JSON ({error})") from None
         if not isinstance(row, dict) or not isinstance(row.get(key), str):
             has = f"; it has {', '.join(row)}" if isinstance(row, dict) and row else ""
             raise InputError(

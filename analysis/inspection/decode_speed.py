@@ -151,7 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         torch.empty(1, device=asked.device)
     except (RuntimeError, AssertionError):
-        raise InputError(f"--device {asked.device}: this PyTorch finds no such device; cpu always is one") from None
+        raise InputError(f"--device {asked.device}: PyTorch finds no such device; cpu always works") from None
     if asked.graph and not asked.device.startswith("cuda"):
         raise InputError(f"--graph: {asked.device} has no CUDA graphs; give --device cuda, or leave it out")
     try:

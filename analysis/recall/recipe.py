@@ -129,7 +129,7 @@ class Sweep(Part):
         return [Trial(rate, ratio) for rate in self.rates_of(arch) for ratio in ratios or [None]]
 
     def summary(self) -> list[str]:
-        """What is tried and which of it counts; then what HGRN2's figure 3 tried beyond it, if anything."""
+        """What is tried and which result counts; then what HGRN2's figure 3 tried beyond that, if anything."""
         ratios = [f"{arch}'s {_listed(ones)}" for arch, ones in self.expand_ratios.items()]
         first = [f"{arch} from {rate:g} on" for arch, rate in self.first.items()]
         order = f"in this order{f' ({_listed(first)})' if first else ''} until one answers {self.solved:.0%}"
@@ -144,7 +144,7 @@ class Sweep(Part):
         if "hgrn2" in self.archs and (missing_ratios := [ratio for ratio in PAPER_RATIOS if ratio not in own]):
             less.append(f"HGRN2's expand ratio {_listed(missing_ratios)}")
         if self.stop:
-            less.append("what comes behind one that answers enough")
+            less.append("all trials, also after one that answers enough")
         return lines + ([f"HGRN2's figure 3 (section 4.1) tried more: {'; '.join(less)}"] if less else [])
 
     def steps_of(self, arch: str) -> int:

@@ -82,7 +82,7 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     (results / "runs.parquet").unlink()
     assert stage.fit(study, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and fit again"):
+    with pytest.raises(InputError, match=r"runs\.parquet: cannot be read .*; remove it and run `scaling fit` again"):
         stage.read_tables(results)
 
 

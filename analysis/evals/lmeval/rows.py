@@ -79,14 +79,14 @@ def read_rows(path: Path, task: str, data: str, most_bytes: float = math.inf) ->
                 try:
                     row = json.loads(line)
                 except (ValueError, RecursionError) as error:
-                    raise InputError(f"{path}: line {number} is no JSON ({error}); {see}") from None
+                    raise InputError(f"{path}: line {number} is not JSON ({error}); {see}") from None
                 if not isinstance(row, dict):
-                    raise InputError(f"{path}: line {number} is no record of names and values; {see}")
+                    raise InputError(f"{path}: line {number} is not a JSON object; {see}")
                 if told := layout.fault(row):
                     raise InputError(f"{path}: line {number}: {told}; {see}")
                 rows.append({name: row[name] for name in names})
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is no UTF-8 text ({error.reason}); {see}") from None
+        raise InputError(f"{path}: is not UTF-8 text ({error.reason}); {see}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give a file of rows") from None
     if not rows:

@@ -70,7 +70,7 @@ def read_haystack(folder: Path, tokenizer: Tokenizer) -> Haystack:
         try:
             texts.append(path.read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
-            raise InputError(f"haystack: {path} is no UTF-8 text ({error.reason}); convert or remove it") from None
+            raise InputError(f"haystack: {path} is not UTF-8 text ({error.reason}); convert or remove it") from None
     ids = tokenizer.encode_array("\n\n".join(texts)).astype(np.int64)
     return Haystack(ids, _sentence_ends(ids, tokenizer))
 

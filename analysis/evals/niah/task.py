@@ -46,7 +46,7 @@ class Niah:
         folder = (self.context.data or Path()) / Path(named or self.variant.data).expanduser()  # maybe absolute
         if not folder.is_dir():
             raise MissingData(
-                f"{self.name}: {folder} is no folder; put text into it (.txt; LLMTest_NeedleInAHaystack's "
+                f"{self.name}: {folder} is not a folder; put text into it (.txt; LLMTest_NeedleInAHaystack's "
                 f"essays are the usual one), or name another as evaluation.settings.{self.name}.haystack"
             )
         return folder

@@ -177,7 +177,7 @@ def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path
         make_tasks(["perplexity"], TaskContext(study.directory / "corpus"))[0].data_hash()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd")
     tokenizer = open_corpus(study.directory / "corpus").tokenizer
-    with pytest.raises(InputError, match="no UTF-8 text"):
+    with pytest.raises(InputError, match="not UTF-8 text"):
         task(file="bad.txt").prepare(tokenizer)
     (tmp_path / "empty.txt").write_text(" \n")
     with pytest.raises(InputError, match="holds no text"):

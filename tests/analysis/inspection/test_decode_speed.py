@@ -46,7 +46,7 @@ def test_figure_has_a_line_for_each():
         (["--lengths", "16,x"], "--lengths 16,x: write whole numbers, 1 or more"),
         (["--lengths", "0"], "--lengths 0: write whole numbers, 1 or more"),
         (["--batch", "0"], "--batch: must be 1 or more, not 0"),
-        (["--device", "moon"], "--device moon: this PyTorch finds no such device"),
+        (["--device", "moon"], "--device moon: PyTorch finds no such device"),
         (["--graph"], "--graph: cpu has no CUDA graphs"),
         (["--archs", "llama,hgrn9"], "did you mean 'hgrn2'"),
         (["--out", "file"], "--out file: cannot be made"),

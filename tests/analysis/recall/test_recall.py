@@ -72,7 +72,7 @@ def test_a_narrower_sweep_says_so():
         "tried: learning rates 0.0025, 0.01, 0.005; in this order (mamba1 from 0.01 on) until one answers 95%; "
         "the best counts",
         "HGRN2's figure 3 (section 4.1) tried more: learning rates 1e-05, 5e-05, 0.0001, 0.0005, 0.001; HGRN2's expand "
-        "ratio 128; what comes behind one that answers enough",
+        "ratio 128; all trials, also after one that answers enough",
     ]
 
 

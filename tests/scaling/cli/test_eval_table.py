@@ -95,7 +95,7 @@ def test_an_untrained_study_has_nothing_to_evaluate(command: list[str], evaluate
     ("words", "told"),
     [
         (["--tasks", "PIQA"], "did you mean 'piqa'?"),
-        (["--checkpoints", "1,7"], "no run has a checkpoint of such a step, 7"),
+        (["--checkpoints", "1,7"], "no run has a checkpoint of step 7"),
         (["--checkpoints", "-1"], "write all, last, or steps"),
         (
             ["--checkpoint", "tnl-14k-c32-s0/7"],

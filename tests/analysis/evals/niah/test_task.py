@@ -182,7 +182,7 @@ def test_settings_and_data_decide_the_key(context, tmp_path):
     [
         ({"last_length": 99_000}, "89,[0-9]{3} are missing"),
         ({"first_length": 100}, "leaves no room"),
-        ({"haystack": "nowhere"}, "nowhere is no folder"),
+        ({"haystack": "nowhere"}, "nowhere is not a folder"),
         ({"n_depth": 3}, "did you mean 'n_depths'"),
         ({"threshold": 1}, "threshold"),
     ],
@@ -194,15 +194,15 @@ def test_bad_settings_are_one_line(changes, told, context):
 
 
 def test_a_missing_or_empty_haystack(context, tmp_path):
-    with pytest.raises(InputError, match="needle-zh is no folder; put text into it"):
+    with pytest.raises(InputError, match="needle-zh is not a folder; put text into it"):
         make("niah-easy-zh", TaskContext(tmp_path, tmp_path)).data_hash()
-    with pytest.raises(InputError, match="is no folder; put text into it"):
+    with pytest.raises(InputError, match="is not a folder; put text into it"):
         make("niah-easy", TaskContext(tmp_path, tmp_path)).data_hash()
     (tmp_path / "needle").mkdir()
     with pytest.raises(InputError, match=r"holds no \.txt file"):
         make("niah-easy", TaskContext(tmp_path, tmp_path)).data_hash()
     (tmp_path / "needle/a.txt").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(InputError, match=r"a\.txt is no UTF-8"):
+    with pytest.raises(InputError, match=r"a\.txt is not UTF-8"):
         make("niah-easy", TaskContext(tmp_path, tmp_path)).prepare(BYTES)
 
 
