@@ -173,7 +173,7 @@ def test_a_text_that_cannot_be_read_is_one_line(study: StudySpec, tmp_path: Path
         task().data_hash()
     with pytest.raises(InputError, match=r"my.txt does not exist: put it there"):
         task(file="my.txt").data_hash()
-    with pytest.raises(InputError, match="name the data folder in the study file"):
+    with pytest.raises(InputError, match="set the data folder in the study file"):
         make_tasks(["perplexity"], TaskContext(study.directory / "corpus"))[0].data_hash()
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd")
     tokenizer = open_corpus(study.directory / "corpus").tokenizer

@@ -186,7 +186,7 @@ def test_the_table_and_the_page_hold_the_numbers(inspection):
     table, html = gates_table(inspection), page(inspection, figures(inspection))
     for one in inspection.gates:
         assert f"{one.mean:.4f}" in table and f"{one.median:.4f}" in html
-    assert table.count("\n") == 2 + len(inspection.gates)
+    assert table.count("\n") == 3 + len(inspection.gates)
     assert "a &amp; b.txt" in html and "<run>" not in html
     for loaded in ('src="http', "src='http", 'href="http', "@import"):  # it needs no network
         assert loaded not in html.split("</script>")[-1] and f"<script {loaded}" not in html
