@@ -77,8 +77,8 @@ def test_settings_that_cannot_be(evaluation: dict[str, Any], told: str, tmp_path
 MISSING: list[tuple[dict[str, Any], str]] = [
     ({"data": "HERE/nowhere"}, "nowhere is no folder"),
     ({"tasks": ["perplexity"], "data": "HERE"}, "wikitext/test.jsonl does not exist: run `scaling eval fetch"),
-    ({"tasks": ["piqa"]}, "piqa: needs piqa/validation.jsonl: name the data folder"),
-    ({"tasks": ["niah-easy"]}, "niah-easy: needs needle: name the data folder"),
+    ({"tasks": ["piqa"]}, "piqa: needs piqa/validation.jsonl: set the data folder"),
+    ({"tasks": ["niah-easy"]}, "niah-easy: needs needle: set the data folder"),
     ({"tasks": ["perplexity"], "settings": {"perplexity": {"file": "/nowhere/at/all.txt"}}},
      "perplexity: /nowhere/at/all.txt does not exist: put it there"),
     ({"tasks": ["perplexity"], "settings": {"perplexity": {"texts": {"a": "HERE/text.txt", "b": "HERE/b.txt"}}}},
