@@ -184,7 +184,7 @@ def test_a_damaged_record_is_one_line(tmp_path: Path, text: str) -> None:
 
 
 def test_a_directory_that_is_no_study_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nowhere: does not exist: give a study's directory, <out>/<name>"):
+    with pytest.raises(InputError, match="nowhere: does not exist: give the directory of a study, <out>/<name>"):
         load_tables(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"holds no runs/\*/run\.json"):
         load_tables(tmp_path)

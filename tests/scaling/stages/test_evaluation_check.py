@@ -53,7 +53,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
      "leaves no room for a prompt in a window of 64"),
     ({"tasks": ["piqua"]}, "evaluation task 'piqua' is unknown (did you mean 'piqa'?)"),
     ({"tasks": ["tests.analysis.evals.tiny_tasks:one", "tests.scaling.stages.test_evaluation_check:one"]},
-     "its name 'one' is taken"),
+     "another task has the name 'one'"),
     ({"tasks": ["tests.scaling.stages.test_evaluation_check:broken"]},
      "cannot be made (ZeroDivisionError: division by zero)"),
 ]  # fmt: skip
