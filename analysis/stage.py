@@ -54,13 +54,13 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
 
     from analysis.fits.study import fit_study
     from analysis.runs import load_tables
-    from arch.architectures.tnl.decays import drift
+    from arch.registry import warnings_of
 
     tables = load_tables(study.directory, [run.run_id for run in runs], settings.control, held_out)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
-    fits["warnings"] = [line for line in (drift([(run.size, run.config) for run in runs]),) if line is not None]
+    fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
         buffer = io.BytesIO()

@@ -3,289 +3,175 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .earlier import RENAMED, as_hashed, of_today
+from .architectures import ARCHS as ARCHS  # the import registers the architectures of this package
+from .earlier import as_hashed, is_earlier, of_today, refuse_earlier
 from .errors import InputError, nearest
+from .options import COMMON, check_choice, check_float, check_size, kind_of
+from .registry import ARCHITECTURES, architecture, archs_with, has_option
+from .registry import NORMS as NORMS
 
-ARCHS = ("llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1")  # those of this package
-
-# The norm each architecture uses unless the configuration says otherwise. The paper's parameter counts fit TNL and
-# HGRN2 with no norm weights at all (SRMSNorm); LLaMA has a weight vector (RMSNorm). For cosFormer2 the counts hint at
-# affine LayerNorms; we default to SRMSNorm so that the linear models differ in their mixers alone (set norm="layer").
-# Mamba has RMSNorm.
-DEFAULT_NORM = {
-    "llama": "rms",
-    "tnl": "srms",
-    "hgrn2": "srms",
-    "cosformer2": "srms",
-    "hgrn1": "srms",
-    "mamba2": "rms",
-    "mamba1": "rms",
-}
-KNOWN = DEFAULT_NORM.keys()  # every architecture there is, also those that plugins register (registry.py)
-NORMS = ("srms", "rms", "layer")
-
-# Fields that mean something to these architectures only; elsewhere they must keep their default, and `to_dict` leaves
-# them out.
-HGRN, MAMBA = ("hgrn2", "hgrn1"), ("mamba2", "mamba1")
-ONLY_FOR: dict[str, tuple[str, ...]] = {
-    "value_activation": ("tnl", "cosformer2"),
-    "decay_slopes": ("tnl",),
-    "theta_learned": ("cosformer2",),
-    "lrpe": ("cosformer2",),
-    "tpe_learned_decay": ("cosformer2",),
-    "tpe_context": ("cosformer2",),
-    "lower_bound": HGRN,
-    "input_gate": HGRN,
-    "output_gate": HGRN,
-    "hgrn1_state": ("hgrn1",),
-    "data_dependent_theta": ("hgrn1",),
-    "expansion": ("hgrn1",),
-    "expand_ratio": ("hgrn1",),
-    "expand": MAMBA,
-    "conv_width": MAMBA,
-    "ssm_state": MAMBA,
-    "dt_rank": ("mamba1",),
-}
-# What each named choice may be; the first is the default.
-CHOICES = {
-    "decay_slopes": ("paper", "fixed"),
-    "lrpe": ("full", "half"),
-    "lower_bound": ("increasing", "off", "random", "decreasing", "only"),
-    "input_gate": ("tied", "own", "none"),
-    "hgrn1_state": ("complex", "real", "real_2d", "narrow"),
-    "expansion": ("none", "naive", "lr", "glt", "glti", "krp", "kp"),
-    "residual_dtype": ("auto", "fp32"),
-}
-# Choices of the ablations. A run's identity (`identity`) names them only where they differ from the default, so that
-# another choice can be added here without giving every run there is another hash.
-ABLATIONS = (
-    "value_activation",
-    "decay_slopes",
-    "theta_learned",
-    "lrpe",
-    "tpe_learned_decay",
-    "lower_bound",
-    "input_gate",
-    "output_gate",
-    "data_dependent_theta",
-    "expansion",
-    "expand_ratio",
-)
-SSM_STATE = {"mamba2": 128, "mamba1": 16}  # as published
-LARGEST = 10**10  # of any size: what is larger is a slip of the pen
-LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0, "rope_base": 1e12}
+RESIDUAL_DTYPES = ("auto", "fp32")
+LARGEST_FLOAT = {"norm_eps": 1.0, "init_std": 100.0}
 
 
 def reads(arch: str, field: str) -> bool:
-    """Whether a field of ModelConfig means something to an architecture."""
-    return field not in ONLY_FOR or arch in ONLY_FOR[field]
+    """Whether a field of ModelConfig means something to an architecture: a common one, or an option that it has."""
+    return field in COMMON or has_option(arch, field)
+
+
+def field_names() -> tuple[str, ...]:
+    """The common fields, then the options of all architectures there are, each once."""
+    options = [name for arch in ARCHITECTURES.values() for name in arch.options.names()]
+    return (*COMMON, *dict.fromkeys(options))
+
+
+def field_types() -> dict[str, str]:
+    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None."""
+    common = {one.name: kind_of(one) for one in dataclasses.fields(ModelConfig) if one.name in COMMON}
+    options = [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
+    return common | {one.name: kind_of(one) for one in options}
+
+
+def field_choices() -> dict[str, tuple[str, ...]]:
+    """{name: what it may be} of the fields that are one of a few words."""
+    options = [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
+    named = {one.name: one.metadata["choices"] for one in options if one.metadata["choices"]}
+    return {"norm": NORMS, "residual_dtype": RESIDUAL_DTYPES} | named
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that determines a model's parameters and its function.
+    """Everything that determines a model's parameters and its function: the fields that all architectures share, and in
+    `options` those of its architecture (arch/architectures/<name>), which files hold flat beside the others (`to_dict`,
+    `from_dict`).
 
-    `norm`, `gate_rank`, `tpe_dim`, `tpe_context`, `ssm_state` and `dt_rank` may be left None; their values are then
-    filled in at construction, so a ModelConfig never holds an unresolved field (the last three stay None where they
-    mean nothing).
-    Mamba has no MLP and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that
-    contradict each other or mean nothing to the architecture. Each ablation is one field; its default is the model of
-    the paper. What a choice means is written in the mixer that reads it.
+    `norm` and `options` may be left None; the architecture's are then filled in at construction, and in them the
+    options that follow from other fields, so that a ModelConfig never holds an unresolved field. Mamba has no gated
+    MLP and ignores `d_ffn`. Raises InputError for sizes that cannot work, and for fields that contradict each other.
     """
 
     arch: str
     d_model: int
+    """Width of the residual stream."""
     n_layers: int
+    """Layers."""
     n_heads: int
+    """Heads of the sequence operation."""
     d_ffn: int
+    """Width of the MLP; Mamba has none."""
     vocab_size: int = 100_280
+    """Tokens of the vocabulary."""
     context_length: int = 8192
+    """Tokens of a training sequence."""
     tie_embeddings: bool = True
-    norm: str | None = None  # srms | rms | layer
+    """The head is the embedding; false: a matrix of its own."""
+    norm: str | None = None
+    """srms (without weights), rms (with a weight vector) or layer (with weight and bias); null: the architecture's."""
     norm_eps: float = 1e-6
+    """What a norm adds to the mean square."""
     init_std: float = 0.02
-    chunk_size: int = 64  # rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it
-    rope_base: float = 10_000.0  # LLaMA
-    gate_rank: int | None = None  # TNL, cosFormer2: width t of the low-rank output gate; default: head dimension
-    tpe_context: int | None = None  # cosFormer2: longest time constant of that encoding in tokens; default: the context
-    tpe_dim: int | None = None  # cosFormer2: width e of the Toeplitz position encoding; default: head dimension
-    tpe_residual: bool = True  # cosFormer2: x + TPE(x) instead of TPE(x), which the paper writes
-    tpe_learned_decay: bool = False  # cosFormer2: the poles of the position encoding are learned, + e parameters
-    value_activation: bool = False  # TNL, cosFormer2: silu on v, as the authors' later code has it and no paper
-    decay_slopes: str = "paper"  # TNL: paper: they follow from the number of heads | fixed: the fastest does not
-    theta_learned: bool = True  # cosFormer2: angles of LRPE are parameters; False: they stay where they start
-    lrpe: str = "full"  # cosFormer2: full: all channels rotate; half: the first half of a head, the same in each head
-    lower_bound: str = "increasing"  # HGRN's forget gates: increasing with depth | off | random | decreasing | only
-    input_gate: str = "tied"  # HGRN: tied: 1 - f | own: a projection and sigmoid of its own | none
-    output_gate: bool = True  # HGRN
-    data_dependent_theta: bool = False  # HGRN1: theta = x W instead of one angle a channel
-    expansion: str = "none"  # HGRN1, narrow: how gates and input grow to expand_ratio x d (HGRN2, table 2)
-    expand_ratio: int = 1  # HGRN1 with an expansion: n, states per channel
-    hgrn1_state: str = "complex"  # HGRN1: complex | real | real_2d | narrow: widths and gates in hgrn1_shape.py
-    expand: int = 2  # Mamba: inner width over d_model
-    conv_width: int = 4  # Mamba: steps of the short convolution
-    ssm_state: int | None = None  # Mamba: width N of the state, default 128 (Mamba2) or 16 (Mamba1)
-    dt_rank: int | None = None  # Mamba1: rank of the step sizes' projection, default d_model / 16, rounded up
-    residual_dtype: str = "auto"  # of the residual stream under autocast: its compute dtype (auto) or fp32
+    """Standard deviation of matrices at initialisation."""
+    chunk_size: int = 64
+    """Rows of a chunk in the linear mixers; LLaMA and Mamba1 ignore it."""
+    residual_dtype: str = "auto"
+    """Of the residual stream under autocast: its compute dtype (auto) or fp32."""
+    options: Any = None
+    """Those of the architecture, an instance of its subclass of Options."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.arch, str) or self.arch not in KNOWN:
-            raise InputError(f"unknown architecture {self.arch!r}{nearest(str(self.arch), list(KNOWN))}")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type == "bool" and not isinstance(value, bool):
-                raise InputError(f"model.{field.name} must be true or false, not {value!r}")
-        sizes = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
-        for name in (*sizes, "expand", "conv_width", "expand_ratio"):
-            value = getattr(self, name)
-            _check_size(name, value)
+        found = architecture(self.arch)
+        if not isinstance(self.tie_embeddings, bool):
+            raise InputError(f"model.tie_embeddings must be true or false, not {self.tie_embeddings!r}")
+        for name in ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size"):
+            check_size(name, getattr(self, name))
         if self.d_model % self.n_heads:
             raise InputError(
                 f"model.d_model={self.d_model} is not divisible by model.n_heads={self.n_heads}: "
                 f"choose a head count that divides it"
             )
-        if self.arch == "llama" and self.head_dim % 2:
-            raise InputError(f"model: rotary embedding needs an even head dimension, not {self.head_dim}")
         if self.chunk_size & (self.chunk_size - 1):
             raise InputError(f"model.chunk_size must be a power of two, not {self.chunk_size}")
-        for name, valid in CHOICES.items():
-            _check_choice(name, getattr(self, name), valid)
+        check_choice("residual_dtype", self.residual_dtype, RESIDUAL_DTYPES)
         for name, largest in LARGEST_FLOAT.items():
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
-                raise InputError(f"model.{name} must be a positive number, not {value!r}")
-            if value > largest:
-                raise InputError(f"model.{name}={value:g} is absurdly large: at most {largest:g}")
-        self._refuse_contradictions()
+            check_float(name, getattr(self, name), largest)
         fill = object.__setattr__  # frozen: only here
         if self.norm is None:
-            fill(self, "norm", DEFAULT_NORM[self.arch])
-        _check_choice("norm", self.norm, NORMS)
-        if self.ssm_state is None:
-            fill(self, "ssm_state", SSM_STATE.get(self.arch))
-        if self.dt_rank is None and self.arch == "mamba1":
-            fill(self, "dt_rank", self.default_dt_rank)
-        if self.tpe_context is None and self.arch in ONLY_FOR["tpe_context"]:
-            fill(self, "tpe_context", self.context_length)
-        for name in ("gate_rank", "tpe_dim"):
-            if getattr(self, name) is None:
-                fill(self, name, self.head_dim)
-        for name in ("gate_rank", "tpe_dim", "tpe_context", "ssm_state", "dt_rank"):
-            value = getattr(self, name)
-            if value is not None:
-                _check_size(name, value)
-
-    def _refuse_contradictions(self) -> None:
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for name, archs in ONLY_FOR.items():
-            if not reads(self.arch, name) and getattr(self, name) != defaults[name]:
-                raise InputError(f"model.{name} means nothing to {self.arch}, only to {', '.join(archs)}: leave it out")
-        if self.data_dependent_theta and self.hgrn1_state != "complex":
-            raise InputError("model.data_dependent_theta needs hgrn1_state complex: a real state has no angle")
-        if self.expansion != "none" and self.hgrn1_state != "narrow":
-            raise InputError(f"model.expansion={self.expansion} is of narrow states: set hgrn1_state to narrow")
-        if self.expansion == "none" and self.expand_ratio != 1:
-            raise InputError(
-                f"model.expand_ratio={self.expand_ratio} needs an expansion: {', '.join(CHOICES['expansion'][1:])}"
-            )
-        if self.lower_bound == "only" and self.input_gate == "none":
-            raise InputError(
-                "model.lower_bound=only with input_gate=none leaves no gate on the state that depends on the token: "
-                "choose another input_gate"
-            )
-        if self.expansion in ("glt", "glti") and self.d_model % self.expand_ratio:
-            raise InputError(
-                f"model.expansion={self.expansion} cuts d_model={self.d_model} into expand_ratio={self.expand_ratio} "
-                f"groups of one width: choose a ratio that divides it"
-            )
+            fill(self, "norm", found.norm)
+        check_choice("norm", self.norm, NORMS)
+        options = found.options() if self.options is None else self.options
+        if type(options) is not found.options:
+            raise InputError(f"model.options of {self.arch} must be {found.options.__name__}, not {options!r}")
+        options.check(self)
+        missing = {name: value for name, value in options.derived(self).items() if getattr(options, name) is None}
+        fill(self, "options", dataclasses.replace(options, **missing))
 
     @property
     def head_dim(self) -> int:
         """d_model / n_heads."""
         return self.d_model // self.n_heads
 
-    @property
-    def default_dt_rank(self) -> int:
-        """d_model / 16, rounded up."""
-        return -(-self.d_model // 16)
-
-    @property
-    def bound_dim(self) -> int:
-        """HGRN: lower bounds of a layer's forget gates."""
-        return self.d_model * (2 if self.hgrn1_state == "real_2d" else 1)
-
-    @property
-    def forget_dim(self) -> int:
-        """HGRN: forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
-        return self.bound_dim * self.expand_ratio
-
-    @property
-    def inner_dim(self) -> int:
-        """Mamba: width of what the recurrence mixes. Its heads are inner_dim / n_heads wide."""
-        return self.expand * self.d_model
-
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without the fields of other architectures (ONLY_FOR)."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if reads(self.arch, k)}
+        """Plain data: the common fields, then the architecture's options."""
+        return {name: getattr(self, name) for name in COMMON} | dataclasses.asdict(self.options)
 
     def identity(self) -> dict[str, Any]:
-        """What a run's hash is made of: `to_dict` without the ablations that are at their default, by the names that
-        fields had at first."""
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        fields = {k: v for k, v in self.to_dict().items() if k not in ABLATIONS or v != defaults[k]}
-        if self.tpe_context == self.context_length:
-            del fields["tpe_context"]
-        return as_hashed(fields)
+        """What a run's hash is made of: the common fields and those options that differ from what they would be without
+        being said, so that another option can be added without giving every run another hash; and what earlier versions
+        put into every hash (earlier.py)."""
+        defaults = {one.name: one.default for one in dataclasses.fields(self.options)} | self.options.derived(self)
+        return as_hashed(self.to_dict(), defaults, self.head_dim)
 
     def replace(self, **changes: Any) -> ModelConfig:
-        """A copy with `changes`; fields derived from the head dimension are derived again unless given."""
+        """A copy with `changes`, of common fields and options alike; options that followed from other fields follow
+        from them again unless given."""
+        derived = self.options.derived(self)
         fields = self.to_dict()
-        for name in ("gate_rank", "tpe_dim"):
-            if fields[name] == self.head_dim and name not in changes:
-                fields[name] = None
-        if self.tpe_context == self.context_length and "context_length" in changes:
-            fields["tpe_context"] = None
-        if self.dt_rank == self.default_dt_rank and "dt_rank" in fields:
-            fields["dt_rank"] = None
-        return ModelConfig.from_dict(fields | changes)
+        unsaid = {name: None for name, value in derived.items() if fields[name] == value}
+        return ModelConfig.from_dict(fields | unsaid | changes)
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> ModelConfig:
-        """From plain data, also that of earlier versions; an unknown key is an error with its name and the nearest
-        valid one."""
-        fields = of_today(fields)
-        valid = [field.name for field in dataclasses.fields(cls)]
-        for key in fields:
-            if key not in valid:
-                raise InputError(f"unknown model key {key!r}{nearest(key, valid)}")
-        missing = [f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING and f.name not in fields]
-        if missing:
+    def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """From plain data, also that of earlier versions. Raises InputError for an unknown key, with the nearest valid
+        one, and for an option of other architectures that has another value than their default."""
+        fields = of_today(dict(fields))
+        missing = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
+        if missing := [name for name in missing if name not in fields]:
             raise InputError(f"model: missing {', '.join(missing)}")
-        return cls(**fields)
+        found = architecture(fields["arch"])
+        own = found.options.names()
+        _refuse_others_options(found.name, {name: value for name, value in fields.items() if not is_earlier(name)})
+        options = found.options(**{name: fields[name] for name in own if name in fields})
+        return cls(**{name: fields[name] for name in COMMON if name in fields}, options=options)
 
 
-def _check_size(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
-        raise InputError(f"model.{name} must be a positive integer, not {value!r}")
-    if value > LARGEST:
-        raise InputError(f"model.{name} is absurdly large: at most {LARGEST:,}")
+def refuse_strangers(arch: str, changes: Mapping[str, Any]) -> None:
+    """Raise InputError for what nobody may ask of an architecture: a field by its earlier name, one that is not there,
+    or another architecture's option with another value than its default there."""
+    refuse_earlier(changes)
+    _refuse_others_options(arch, changes)
 
 
-def _check_choice(name: str, value: Any, valid: Iterable[str]) -> None:
-    if value not in valid:
-        hint = nearest(value, list(valid)) if isinstance(value, str) else ""
-        hint = hint if "did you mean" in hint else ""  # all are listed already
-        raise InputError(f"model.{name} must be one of {', '.join(valid)}, not {value!r}{hint}")
+def _refuse_others_options(arch: str, fields: Mapping[str, Any]) -> None:
+    for name in [name for name in fields if not reads(arch, name)]:
+        others = archs_with(name)
+        if not others:
+            raise InputError(f"unknown model key {name!r}{nearest(name, list(field_names()))}")
+        if fields[name] != _default(others[0], name):
+            raise InputError(f"model.{name} means nothing to {arch}, only to {', '.join(others)}: leave it out")
+
+
+def _default(arch: str, option: str) -> Any:
+    return next(one.default for one in dataclasses.fields(ARCHITECTURES[arch].options) if one.name == option)
 
 
 def stored_fields(found: Mapping[str, Any]) -> dict[str, Any]:
     """What of a stored file's keys and values is a ModelConfig's, for `from_dict`: also under an earlier name."""
-    return {name: value for name, value in found.items() if name in FIELDS or name in RENAMED}
+    names = field_names()
+    return {name: value for name, value in found.items() if name in names or is_earlier(name)}
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(ModelConfig))
+assert tuple(one.name for one in dataclasses.fields(ModelConfig)[:-1]) == COMMON

@@ -1,11 +1,11 @@
-"""Fields of ModelConfig that earlier versions called otherwise: stored files may say them, nobody else may.
+"""Fields of ModelConfig as earlier versions had them: stored files may say them, nobody else may.
 
-A run's hash is made of the earlier names, so that runs keep theirs. Imports no torch.
+A run's hash is made of the earlier names and fields, so that runs keep theirs. Imports no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .errors import InputError
@@ -14,6 +14,16 @@ from .errors import InputError
 RENAMED: dict[str, tuple[str, dict[Any, str]]] = {
     "hgrn1_complex": ("hgrn1_state", {True: "complex", False: "narrow"}),
 }
+
+
+# Options of single architectures that were fields of all: in every stored configuration, and in every hash, with these
+# values or (gate_rank, tpe_dim) the head dimension.
+EVERYWHERE: dict[str, Any] = {"rope_base": 10_000.0, "tpe_residual": True}
+# Options that are part of the hash whatever their value; later ones are left out at their default.
+ALWAYS = frozenset(
+    ("rope_base", "tpe_residual", "gate_rank", "tpe_dim", "hgrn1_state", "expand", "conv_width", "ssm_state", "dt_rank")
+)
+UNSET = object()
 
 
 def of_today(fields: dict[str, Any]) -> dict[str, Any]:
@@ -33,13 +43,21 @@ def of_today(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def as_hashed(fields: dict[str, Any]) -> dict[str, Any]:
-    """`fields` by the earlier names, where these can say the value."""
+def as_hashed(fields: dict[str, Any], defaults: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
+    """What a run's hash is made of: `fields` without the options that have the value in `defaults`, but with what
+    earlier versions put into every hash, all by the earlier names where these can say the value."""
+    said = {key: value for key, value in fields.items() if key in ALWAYS or defaults.get(key, UNSET) != value}
+    fields = {"gate_rank": head_dim, "tpe_dim": head_dim} | EVERYWHERE | said
     for old, (name, values) in RENAMED.items():
         for before, now in values.items():
             if fields.get(name) == now:
                 fields = {key: value for key, value in fields.items() if key != name} | {old: before}
     return fields
+
+
+def is_earlier(key: str) -> bool:
+    """Whether a stored file may say it of any architecture."""
+    return key in RENAMED or key in EVERYWHERE or key in ("gate_rank", "tpe_dim")
 
 
 def instead_of(key: str) -> str | None:

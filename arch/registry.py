@@ -1,95 +1,182 @@
-"""Architectures from outside of this package: a plugin registers them, studies and tools then know them by name.
+"""The architectures by name: those of this package (architectures/) and those that plugins register, in one table.
 
-A registration adds to the tables that hold the architectures of this package (config.py, presets.py, mixers/), and
-flops.register to that of the costs; ADDING.md is the guide. Imports no torch: a mixer named "module:Class" is imported
-when a model is built.
+What stands here is read without torch: how an architecture is named and drawn, its options, its shapes at the named
+sizes. Its mixer is imported when a model is built; its costs are registered with flops.register. ADDING.md is the
+guide.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .config import ARCHS, DEFAULT_NORM, KNOWN, NORMS, ONLY_FOR
 from .errors import InputError, nearest
-from .presets import RULES, Rule
+from .options import COMMON, TYPES, Options, kind_of
 
 if TYPE_CHECKING:
+    from .config import ModelConfig
+    from .hf.families import Family
     from .model.mixer import Mixer
 
+NORMS = ("srms", "rms", "layer")
 # A name stands in the names of runs, in --only and in arch/size, between characters that it cannot hold.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+COLOR = re.compile(r"#[0-9a-f]{6}")
+
+# (size, the fields that all architectures share at this size, the changes asked for) -> an architecture's own fields.
+Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Registered:
-    """mixer: a class or "module:Class"; module: the one that called `register`; plugin: what to import to get it."""
+class Architecture:
+    """One architecture, as `register` was told; module: the one that called it; plugin: what to import to get it, None
+    for an architecture of this package."""
 
-    mixer: str | type[Mixer]
+    name: str
+    mixer: Callable[[], type[Mixer]]
+    norm: str
+    options: type[Options]
+    preset: Rule | None
+    label: str
+    color: str | None
+    aliases: tuple[str, ...]
+    constant_state: bool
+    warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None
+    hugging_face: Callable[[], Family] | None
     module: str
-    plugin: str
+    plugin: str | None
 
 
-REGISTERED: dict[str, Registered] = {}
+ARCHITECTURES: dict[str, Architecture] = {}
+KNOWN = ARCHITECTURES.keys()  # a view: a plugin's name is in it as soon as it is registered
 
 
 def register(
     name: str,
-    mixer: str | type[Mixer],
+    *,
+    mixer: Callable[[], type[Mixer]],
     norm: str = "srms",
-    preset: Callable[[str, dict[str, Any]], dict[str, Any]] | None = None,
-    fields: Iterable[str] = (),
+    options: type[Options] = Options,
+    preset: Rule | None = None,
+    label: str | None = None,
+    color: str | None = None,
+    aliases: tuple[str, ...] = (),
+    constant_state: bool = True,
+    warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None = None,
+    hugging_face: Callable[[], Family] | None = None,
 ) -> None:
-    """Make `name` an architecture whose token mixer is `mixer`, a subclass of arch.model.mixer.Mixer or "module:Class".
+    """Make `name` an architecture: studies, tools and plots then know it by that name.
 
-    norm: the one it uses unless a configuration says otherwise; preset(size, shape): its own fields at a size, where
-    they differ from `shape`, the fields that the architectures share there; fields: those of ModelConfig that it reads
-    although they mean nothing to most (config.ONLY_FOR). Beside them it has the common ones and no others. The same
-    module may register a name again (a reload), another may not: InputError.
+    mixer: a function without arguments that imports and returns the token mixer, a subclass of arch.model.mixer.Mixer,
+    so that planning loads no torch. norm: the one that it has unless a configuration says otherwise. options: what it
+    has beside the common fields of ModelConfig. preset(size, shape, changes): its own fields at a named size, where
+    they differ from `shape`, the fields that the architectures share there; `changes` are those that were asked for.
+    label, color (#rrggbb): in tables and plots. aliases: other names that a command line may say. constant_state:
+    whether its decode state has the same size after any number of tokens. warn(models): a sentence on what confounds a
+    study of these (name of the size, configuration), all of this architecture, or None. hugging_face: a function that
+    imports and returns the Family of transformers whose weights it can read and write.
+
+    The same module may register a name again (a reload), another may not. Raises InputError for that and for arguments
+    that cannot be; nothing is registered then.
     """
     module = str(sys._getframe(1).f_globals["__name__"])
+    own = module.startswith(f"{__package__}.")
     if not NAME.fullmatch(name):
         raise InputError(f"architecture {name!r}: a name is small letters, digits and _, and begins with a letter")
-    if name in ARCHS or (name in REGISTERED and REGISTERED[name].module != module):
-        owner = "linear-scaling" if name in ARCHS else REGISTERED[name].module
+    if name in ARCHITECTURES and ARCHITECTURES[name].module != module:
+        owner = ARCHITECTURES[name].module if ARCHITECTURES[name].plugin else "linear-scaling"
         raise InputError(f"architecture {name!r} of {module} is already one of {owner}: choose another name")
-    if isinstance(mixer, str) and not re.fullmatch(r"[\w.]+:\w+", mixer):
-        raise InputError(f"architecture {name!r}: mixer {mixer!r} is no class and not written as module:Class")
+    if not inspect.isfunction(mixer):
+        raise InputError(
+            f"architecture {name!r}: mixer must be a function that imports and returns the mixer's class, not {mixer!r}"
+        )
     if norm not in NORMS:
         raise InputError(f"architecture {name!r}: unknown norm {norm!r}{nearest(norm, list(NORMS))}")
-    fields = tuple(fields)
-    for field in fields:
-        if field not in ONLY_FOR:
-            raise InputError(f"architecture {name!r}: no optional field {field!r}{nearest(field, list(ONLY_FOR))}")
-    _forget(name)
-    REGISTERED[name] = Registered(mixer, module, module)
-    DEFAULT_NORM[name] = norm
-    if preset is not None:
-        RULES[name] = _rule(preset)
-    for field in fields:
-        ONLY_FOR[field] += (name,)
+    if preset is not None and len(inspect.signature(preset).parameters) != 3:
+        raise InputError(f"architecture {name!r}: preset must take three arguments: size, shape, changes")
+    if color is not None and not COLOR.fullmatch(color):
+        raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
+    _check_options(name, options)
+    ARCHITECTURES[name] = Architecture(
+        name=name,
+        mixer=mixer,
+        norm=norm,
+        options=options,
+        preset=preset,
+        label=label or name,
+        color=color,
+        aliases=aliases,
+        constant_state=constant_state,
+        warn=warn,
+        hugging_face=hugging_face,
+        module=module,
+        plugin=None if own else module,
+    )
 
 
-def _rule(preset: Callable[[str, dict[str, Any]], dict[str, Any]]) -> Rule:
-    """A plugin's rule among those of presets.py, which are also given the changes."""
+def _check_options(name: str, options: type[Options]) -> None:
+    """Raise InputError unless `options` is a class of options whose names and types can stand beside the others'."""
+    if not (isinstance(options, type) and issubclass(options, Options)):
+        raise InputError(f"architecture {name!r}: options must be a subclass of arch.options.Options, not {options!r}")
+    for one in dataclasses.fields(options):
+        if one.name in COMMON:
+            raise InputError(f"architecture {name!r}: option {one.name!r} is a common field of every model: rename it")
+        kind = kind_of(one)
+        if kind not in TYPES or not one.metadata or (kind == "str" and not one.metadata["choices"]):
+            raise InputError(
+                f"architecture {name!r}: option {one.name!r} must be made by arch.options.option, of type "
+                f"{', '.join(TYPES)}, a str with its choices"
+            )
+        for other in ARCHITECTURES.values():
+            theirs = {field.name: kind_of(field) for field in dataclasses.fields(other.options)}.get(one.name, kind)
+            if other.name != name and theirs.split(" ")[0] != kind.split(" ")[0]:
+                raise InputError(
+                    f"architecture {name!r}: option {one.name!r} is {kind}, but {theirs} in {other.name}, and a study "
+                    f"file has one type for a name: rename it"
+                )
 
-    def rule(size: str, shape: dict[str, Any], changes: dict[str, Any] | None = None) -> dict[str, Any]:
-        return preset(size, shape)
 
-    return rule
+def architecture(name: str) -> Architecture:
+    """The architecture of that name. Raises InputError for an unknown one."""
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise InputError(f"unknown architecture {name!r}{nearest(str(name), list(KNOWN))}")
+    return ARCHITECTURES[name]
 
 
-def _forget(name: str) -> None:
-    """Take a registration back."""
-    REGISTERED.pop(name, None)
-    DEFAULT_NORM.pop(name, None)
-    RULES.pop(name, None)
-    for field, archs in ONLY_FOR.items():
-        ONLY_FOR[field] = tuple(arch for arch in archs if arch != name)
+def plugins() -> tuple[str, ...]:
+    """The names of the architectures that plugins registered."""
+    return tuple(found.name for found in ARCHITECTURES.values() if found.plugin is not None)
+
+
+def name_of(label: str) -> str:
+    """The architecture that tables print as `label`. Raises InputError for an unknown one."""
+    found = next((one.name for one in ARCHITECTURES.values() if one.label == label), None)
+    return architecture(label if found is None else found).name
+
+
+def has_option(arch: str, name: str) -> bool:
+    """Whether an architecture has an option of that name."""
+    return name in ARCHITECTURES[arch].options.names()
+
+
+def archs_with(name: str) -> tuple[str, ...]:
+    """The architectures that have an option of that name."""
+    return tuple(arch for arch in ARCHITECTURES if has_option(arch, name))
+
+
+def warnings_of(models: Iterable[tuple[str, ModelConfig]]) -> list[str]:
+    """What confounds a study of these (name of the size, configuration), a sentence an architecture (`warn`)."""
+    by_arch: dict[str, list[tuple[str, ModelConfig]]] = {}
+    for size, config in models:
+        by_arch.setdefault(config.arch, []).append((size, config))
+    told = ((ARCHITECTURES[arch].warn, found) for arch, found in by_arch.items())
+    return [line for warn, found in told if warn is not None and (line := warn(found)) is not None]
 
 
 def load_plugins(names: Iterable[str]) -> None:
@@ -98,16 +185,17 @@ def load_plugins(names: Iterable[str]) -> None:
     Raises InputError for one that is not there, fails, takes a name that is given away, or registers nothing.
     """
     for name in names:
-        before = set(REGISTERED)
+        before = set(ARCHITECTURES)
         try:
             importlib.import_module(name)
         except Exception as error:
-            for arch in set(REGISTERED) - before:
-                _forget(arch)
+            for arch in set(ARCHITECTURES) - before:
+                del ARCHITECTURES[arch]
             raise InputError(f"plugin {name!r} {_reason(name, error)}") from error
-        for arch in set(REGISTERED) - before:
-            REGISTERED[arch] = Registered(REGISTERED[arch].mixer, REGISTERED[arch].module, name)
-        if not any(f"{part}.".startswith(f"{name}.") for r in REGISTERED.values() for part in (r.plugin, r.module)):
+        for arch in set(ARCHITECTURES) - before:
+            ARCHITECTURES[arch] = replace(ARCHITECTURES[arch], plugin=name)
+        of_plugins = [found for found in ARCHITECTURES.values() if found.plugin]
+        if not any(f"{part}.".startswith(f"{name}.") for found in of_plugins for part in (found.plugin, found.module)):
             raise InputError(f"plugin {name!r} registers no architecture: call arch.registry.register in it")
 
 
@@ -120,7 +208,7 @@ def _reason(name: str, error: Exception) -> str:
 
 def plugin_of(arch: str) -> str | None:
     """The module to import before `arch` is known; None for an architecture of this package."""
-    return REGISTERED[arch].plugin if arch in REGISTERED else None
+    return ARCHITECTURES[arch].plugin if arch in ARCHITECTURES else None
 
 
 def require(arch: str, plugin: str | None, where: str) -> None:

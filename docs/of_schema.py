@@ -16,8 +16,10 @@ from pydantic import AfterValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from arch.config import ARCHS, CHOICES, ModelConfig, reads
+from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
+from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
+from arch.registry import ARCHITECTURES
 from scaling.study import jobs_schema, schema
 from scaling.study import types as values
 
@@ -156,16 +158,20 @@ def keys() -> str:
 
 def model_keys() -> str:
     """The fields of a model, and the architectures that each means something to."""
-    rows, told = [], meanings(ModelConfig)
-    for field in dataclasses.fields(ModelConfig):
-        if field.name == "arch":
+    rows, choices = [], field_choices()
+    told, fields = meanings(ModelConfig), {field.name: field for field in dataclasses.fields(ModelConfig)}
+    for arch in reversed(ARCHS):  # what two have is told as the first has it
+        options = ARCHITECTURES[arch].options
+        told |= meanings(options)
+        fields |= {field.name: field for field in dataclasses.fields(options)}
+    for name in field_names():
+        if name == "arch":
             continue
-        own = [arch for arch in ARCHS if reads(arch, field.name)]
-        choices = CHOICES.get(field.name)
-        kind = " or ".join(f"`{one}`" for one in choices) if choices else _python_type(str(field.type))
+        field, own = fields[name], [arch for arch in ARCHS if reads(arch, name)]
+        kind = " or ".join(f"`{one}`" for one in choices[name]) if name in choices else _python_type(kind_of(field))
         default = "the preset's" if field.default is dataclasses.MISSING else default_words(field.default)
         whose = "all" if len(own) == len(ARCHS) else ", ".join(own)
-        rows.append([f"`{field.name}`", kind, default, unit_of(field.name), whose, told[field.name]])
+        rows.append([f"`{name}`", kind, default, unit_of(name), whose, told[name]])
     return table([*HEADS[:4], "architectures", "meaning"], rows)
 
 

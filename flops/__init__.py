@@ -1,5 +1,6 @@
 """Analytic cost of a configuration: parameters, FLOPs, memory, every FLOP number under a named convention. No torch."""
 
+from . import architectures as architectures  # registers the costs of this package
 from .conventions import (
     CONVENTIONS,
     by_module,
@@ -10,8 +11,8 @@ from .conventions import (
     hardware_flops_per_token,
     train_flops_per_token,
 )
+from .entry import Entry, Memory, Times
 from .memory import checkpoint_bytes, state_bytes, training_memory
-from .mixers import Entry
 from .params import ParamCount, count_params
 from .registry import register
 from .state import decode_state
@@ -19,7 +20,9 @@ from .state import decode_state
 __all__ = [
     "CONVENTIONS",
     "Entry",
+    "Memory",
     "ParamCount",
+    "Times",
     "by_module",
     "checkpoint_bytes",
     "conventions_of",

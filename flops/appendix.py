@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from arch.config import ModelConfig
 
-Lines = dict[str, float]
+from .entry import Lines
+from .registry import entry_of
 
 
 def qualified(name: str, assumption: str, holds: bool) -> str:
@@ -32,47 +33,40 @@ def qualified(name: str, assumption: str, holds: bool) -> str:
 
 
 def appendix_forward(cfg: ModelConfig, context_length: int, sequences: int = 1) -> Lines:
-    """Forward FLOP per token by operation; HGRN2's lower bound is spent once for all tokens of `sequences`."""
+    """Forward FLOP per token by operation, of an architecture whose entry has an `appendix`; what is spent once a step
+    is divided among the tokens of `sequences`."""
+    entry = entry_of(cfg.arch)
+    assert entry.appendix is not None
     d, v, g, layers = float(cfg.d_model), float(cfg.vocab_size), float(cfg.d_ffn), cfg.n_layers
-    lines = {name: layers * flop for name, flop in _LAYER[cfg.arch](cfg, context_length).items()}
+    lines = {name: layers * flop for name, flop in entry.appendix(cfg, context_length).items()}
     lines |= {f"ffn.{name}": layers * 2 * d * g for name in ("gate", "up", "down")} | {"ffn.gating": layers * g}
     lines |= {"embedding": 2 * d * v, "head": 2 * d * v}
-    if cfg.arch == "cosformer2":
-        lines["tpe.state"] = 4 * d * float(cfg.tpe_dim or 0)
-    if cfg.arch == "hgrn2":
-        lines["lower_bound.softmax"] = 4 * d * layers / (context_length * sequences)
-    return lines
+    return lines | entry.appendix_once(cfg, context_length, sequences)
 
 
 def paper_forward(cfg: ModelConfig, context_length: int) -> Lines:
     """Table 1 by operation: A.1 with g = 8d/3 and B = t = d/h, without embedding and head, LLaMA's softmax function,
     Tpe, HGRN2's lower bound, and (correction 3) cosFormer2's Lrpe."""
+    entry = entry_of(cfg.arch)
+    assert entry.appendix is not None
     d, p = float(cfg.d_model), float(cfg.head_dim)
-    lines = {name: cfg.n_layers * flop for name, flop in _LAYER[cfg.arch](cfg, context_length).items()}
+    lines = {name: cfg.n_layers * flop for name, flop in entry.appendix(cfg, context_length).items()}
     for name in ("mixer.softmax.exp", "mixer.lrpe"):
         lines.pop(name, None)
     if "mixer.gate" in lines:
         del lines["mixer.gate"]
-        lines[qualified("mixer.gate", "t=d/h", cfg.gate_rank == cfg.head_dim)] = cfg.n_layers * 4 * d * p
+        lines[qualified("mixer.gate", "t=d/h", cfg.options.gate_rank == cfg.head_dim)] = cfg.n_layers * 4 * d * p
     fits = 3 * cfg.d_ffn == 8 * cfg.d_model
     for name in ("ffn.gate", "ffn.up", "ffn.down"):
         lines[qualified(name, "g=8d/3", fits)] = cfg.n_layers * 16 * d * d / 3
     return lines | {qualified("ffn.gating", "g=8d/3", fits): cfg.n_layers * 8 * d / 3}
 
 
-def _square(cfg: ModelConfig, *names: str) -> Lines:
+def projections(cfg: ModelConfig, *names: str) -> Lines:
     return {f"mixer.{name}": 2.0 * cfg.d_model**2 for name in names}
 
 
-def _llama(cfg: ModelConfig, n: int) -> Lines:
-    """8nd^2 + 4n^2d + 3n^2h + 4nd, over n. The square stands in two halves, as the causal count has one."""
-    d = float(cfg.d_model)
-    half = 2.0 * n * d
-    softmax = {"mixer.softmax": half, "mixer.softmax.masked": half, "mixer.softmax.exp": 3.0 * n * cfg.n_heads}
-    return _square(cfg, "q", "k", "v", "o") | softmax | {"mixer.rope": 4 * d}
-
-
-def _linear(cfg: ModelConfig, parts: float) -> Lines:
+def linear_attention(cfg: ModelConfig, parts: float) -> Lines:
     """Lightning attention and FLA, over n: 4Bd + Bh in a block (keys of `parts` d/h channels: 2(1 + parts)Bd), states
     read and updated 4d^2/h `parts`, their decay `parts` d^2/(Bh), the output's sum d; B = d/h."""
     d, p = float(cfg.d_model), float(cfg.head_dim)
@@ -85,25 +79,6 @@ def _linear(cfg: ModelConfig, parts: float) -> Lines:
     }
 
 
-def _gate(cfg: ModelConfig) -> Lines:
+def low_rank_gate_lines(cfg: ModelConfig) -> Lines:
     d = float(cfg.d_model)
-    return {"mixer.gate": 4 * d * float(cfg.gate_rank or 0), "mixer.gating": d}
-
-
-def _tnl(cfg: ModelConfig, n: int) -> Lines:
-    """8nd^2 + 4nd^2/h + nd^2/(Bh) + 4nBd + nBh + 4ntd + 2nd, over n."""
-    return _square(cfg, "q", "k", "v", "o") | _linear(cfg, 1) | _gate(cfg)
-
-
-def _hgrn2(cfg: ModelConfig, n: int) -> Lines:
-    """8nd^2 + 4nd^2/h + nd^2/(Bh) + 4nBd + nBh + 5nd, over n."""
-    return _square(cfg, "q", "f", "v", "o") | _linear(cfg, 1) | {"mixer.forget": 4.0 * cfg.d_model}
-
-
-def _cosformer2(cfg: ModelConfig, n: int) -> Lines:
-    """8nd^2 + 8nd^2/h + 2nd^2/(Bh) + 6nBd + nBh + 4ntd + 6nd (printed 2nd), over n."""
-    return _square(cfg, "q", "k", "v", "o") | _linear(cfg, 2) | _gate(cfg) | {"mixer.lrpe": 4.0 * cfg.d_model}
-
-
-_LAYER = {"llama": _llama, "tnl": _tnl, "hgrn2": _hgrn2, "cosformer2": _cosformer2}
-COVERED = tuple(_LAYER)
+    return {"mixer.gate": 4 * d * float(cfg.options.gate_rank), "mixer.gating": d}

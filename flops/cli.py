@@ -21,7 +21,7 @@ from .console import HELP_BY, add_version, run_app
 from .conventions import CONVENTIONS, RECOMPUTE
 from .laws import load_laws
 from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
-from .shapes import ALIASES, MOST_VOCAB, arch_of, configuration, every_arch, model_of
+from .shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of, without_alias
 from .sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
 from .tables import FORMATS, emit, format_of, warn
 
@@ -272,7 +272,7 @@ def budget(
     flops = compute(c, unit, "--compute")
     batch = None if batch_tokens is None else whole(batch_tokens, "--batch-tokens", MOST_TOKENS)
     laws = load_laws(law)
-    rows = buy(laws, flops, batch, [ALIASES.get(name.lower(), name.lower()) for name in archs or []])
+    rows = buy(laws, flops, batch, [without_alias(name) for name in archs or []])
     if not extrapolate:
         refuse_far(laws, flops, rows)
     told = warnings(laws, rows)

@@ -13,17 +13,16 @@ The lines of two conventions that have a name in common are equal, so that their
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from arch.config import ABLATIONS, ModelConfig
+from arch.config import ModelConfig
 from arch.errors import InputError, choice
 
-from .appendix import COVERED, Lines, appendix_forward, paper_forward
+from .appendix import appendix_forward, paper_forward
+from .entry import Entry, Lines
 from .forward import backward_excess, forward_products, recomputed_products
-from .mixers import Entry
 from .params import EMBEDDING, count_params, require_count
 from .registry import entry_of
 
@@ -104,8 +103,8 @@ def costs_as_published(cfg: ModelConfig) -> bool:
 
 @lru_cache(maxsize=4096)
 def _costs_as_published(entry: Entry, cfg: ModelConfig) -> bool:
-    plain = {field.name: field.default for field in dataclasses.fields(cfg) if field.name in ABLATIONS}
-    used = {name: default for name, default in plain.items() if getattr(cfg, name) != default}
+    ablations = cfg.options.ablations()
+    used = {name: default for name, default in ablations.items() if getattr(cfg.options, name) != default}
     return not used or forward_products(cfg) == forward_products(cfg.replace(**used))
 
 
@@ -113,8 +112,9 @@ def conventions_of(cfg: ModelConfig) -> tuple[str, ...]:
     """The conventions under which `cfg` has a FLOP count: all, but for those of the paper outside its architectures,
     and for their ablations that change the matrix products."""
     entry = entry_of(cfg.arch)
-    published = (entry.paper is not None or cfg.arch in COVERED) and costs_as_published(cfg)
-    given = {"paper": published and entry.paper is not None, "appendix": published and cfg.arch in COVERED}
+    covered = entry.appendix is not None
+    published = (entry.paper is not None or covered) and costs_as_published(cfg)
+    given = {"paper": published and entry.paper is not None, "appendix": published and covered}
     return tuple(name for name in CONVENTIONS if given.get(name, True))
 
 
@@ -131,7 +131,7 @@ def checked(cfg: ModelConfig, convention: str, context_length: int | None, seque
         require_count(name, value)
     if convention in OF_THE_PAPER and convention not in conventions_of(cfg):
         published = costs_as_published(cfg) or entry_of(cfg.arch).paper is None
-        changed = [] if published else [f"{k}={v}" for k, v in cfg.identity().items() if k in ABLATIONS]
+        changed = [] if published else [f"{k}={v}" for k, v in cfg.identity().items() if k in cfg.options.ablations()]
         model = f"{cfg.arch} with {', '.join(changed)}" if changed else cfg.arch
         others = " or ".join(conventions_of(cfg))
         raise InputError(f"convention {convention!r} has no formula for {model}: use {others}")

@@ -35,12 +35,6 @@ def unread(parts: list[tuple[int, int]]) -> tuple[int, int]:
     return reads, updates
 
 
-def softmax_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """q k^T and A v over the full T x T square, 4 T^2 d, by halves: the masked one is what no causal model needs."""
-    half = 2.0 * context * context * cfg.d_model
-    return {"mixer.softmax": half, "mixer.softmax.masked": half}
-
-
 def decay_core(cfg: ModelConfig, context: int, key_dim: int, value_dim: int | None = None) -> dict[str, float]:
     """decay_attention in chunks. A chunk of C rows and a head have, with keys k wide and values p wide (default: d/h):
 
@@ -80,50 +74,3 @@ def gated_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
     parts = [(power_of_two(rows), count) for rows, count in chunks(context, cfg.chunk_size)]
     reads, updates = unread(parts)
     return {"mixer.state.unread": -2.0 * cfg.n_heads * cfg.head_dim**2 * (reads + updates)}
-
-
-def filter_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """causal_filter (TPE) in chunks of C rows: state read and update 2Cde each, inside a Toeplitz product 2CCd."""
-    d, e = float(cfg.d_model), float(cfg.tpe_dim or 0)
-    inside = sum(2.0 * count * rows * rows * d for rows, count in chunks(context, cfg.chunk_size))
-    return {"tpe.inside": inside, "tpe.state": 4.0 * context * d * e}
-
-
-def filter_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """As for decay_attention; and where the poles are fixed, their powers need no gradient: no second product for the
-    state's read, nor for the updates that are read."""
-    product, parts = 2.0 * cfg.d_model * float(cfg.tpe_dim or 0), chunks(context, cfg.chunk_size)
-    reads, updates = unread(parts)
-    fixed = 0.0 if cfg.tpe_learned_decay else 2 * context - updates / 2
-    return {"tpe.state.unread": -product * (reads + updates), "tpe.state.fixed": -product * fixed}
-
-
-def filter_setup(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """The Toeplitz kernel B [d, e] times the powers of the decays [e, C], once for each length of chunk: 2deC."""
-    d, e = float(cfg.d_model), float(cfg.tpe_dim or 0)
-    return {"tpe.kernel": sum(2.0 * d * e * rows for rows, _ in chunks(context, cfg.chunk_size))}
-
-
-def filter_setup_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """Fixed powers need no gradient."""
-    return {"tpe.kernel": 0.0 if cfg.tpe_learned_decay else -filter_setup(cfg, context)["tpe.kernel"]}
-
-
-def selective_core(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """selective_scan in its own chunks of 16 rows: each row reads its states, 2 (2d) N. A shorter last chunk is filled
-    up to a power of two."""
-    row = 2.0 * cfg.inner_dim * int(cfg.ssm_state or 0)
-    filled = sum(count * power_of_two(rows) for rows, count in chunks(context, 16))
-    return {"mixer.state": row * context, "mixer.padding": row * (filled - context)}
-
-
-def selective_excess(cfg: ModelConfig, context: int) -> dict[str, float]:
-    """The backward pass has three products a row: of the read's two gradients that of the states is the outer product
-    C_t dy_t, formed element by element, and that of C_t is one; the input B_t u_t, element-wise forward, has two."""
-    forward = selective_core(cfg, context)
-    return {"mixer.state.inputs": sum(forward.values())}
-
-
-def interaction_core(cfg: ModelConfig, context: int, projections: int) -> dict[str, float]:
-    """HGRN1 with GLTI: each of its projections mixes the n copies of each channel, 2 n n d a token."""
-    return {"mixer.interact": 2.0 * projections * cfg.expand_ratio**2 * cfg.d_model * context}

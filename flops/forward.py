@@ -54,7 +54,7 @@ def recomputed_products(cfg: ModelConfig, context_length: int | None = None, seq
     context = cfg.context_length if context_length is None else context_length
     entry = entry_of(cfg.arch)
     outside = {"head", *entry.once_core(cfg, context), *entry.setup(cfg, context)}
-    outside.add("ffn.down" if entry.channel_mixer else "mixer.o")
+    outside.add("ffn.down" if entry.has_mlp else "mixer.o")
     return {
         f"{name}.again": flop
         for name, flop in forward_products(cfg, context, sequences).items()

@@ -12,11 +12,12 @@ from typing import Any
 
 from arch.errors import InputError
 from arch.presets import PAPER
+from arch.registry import name_of
 
 from .conventions import train_flops_per_token
 from .params import count_params
 from .quantity import PF_DAY
-from .table7 import DATA, LABELS, STEP_TOKENS, configuration
+from .table7 import DATA, STEP_TOKENS, configuration
 
 FITS_SCHEMA = 4  # of fits.json
 FITS = "results/fits.json"  # below a study's directory
@@ -120,12 +121,11 @@ def paper_laws() -> Laws:
     1.13 x its 6.48e9 parameters. `range` is the compute by table 1 of the smallest and the largest model after 300B
     tokens, and cost_growth is over the six sizes.
     """
-    names = {label: arch for arch, label in LABELS.items()} | {"cosFormer2": "cosformer2"}
     steps = math.ceil(PAPER_TOKENS / STEP_TOKENS)
     archs = {}
     with open(DATA / "table3.csv", newline="") as handle:
         for row in csv.DictReader(handle):
-            arch = names[row["arch"]]
+            arch = name_of(row["arch"])
             laws: dict[str, Any] = {
                 part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
             }

@@ -12,6 +12,7 @@ from arch.errors import InputError, choice
 
 from . import activations, by_kernels
 from .activations import F
+from .entry import Memory
 from .params import count_params, layer_matrices, require_count
 from .registry import entry_of
 
@@ -89,10 +90,10 @@ def training_memory(
     if kernels:
         one, cached = copies / cfg.n_layers, copies
         if recompute:
-            cached = 2.0 * cfg.n_layers * by_kernels.cached_weights(cfg, layer_matrices(cfg)) * (copies > 0)
+            cached = 2.0 * cfg.n_layers * _autocast_copies(cfg) * (copies > 0)
         lines |= {"autocast_cache": cached + one if recompute else copies} | by_kernels.loss(cfg, tokens, a)
         forward = cached + saved + lines["logits"] + lines["loss"] + lines["loss_gradients"]
-        lines["temporaries"] = by_kernels.temporaries(cfg, tokens, a)
+        lines["temporaries"] = _temporaries(cfg, tokens, a)
         # the loss's gradients are scaled; then the last layer's backward pass, for which it is computed again: its
         # input is one of those kept, and the final norm's is gone
         left = (layer + one - 2 * carried if recompute else copies) + lines["temporaries"]
@@ -113,24 +114,40 @@ def training_memory(
     return lines | {"total": sum(lines.values())}
 
 
+def _memory_of(cfg: ModelConfig) -> Memory:
+    memory = entry_of(cfg.arch).memory
+    if memory is None:
+        raise InputError(f"the costs of {cfg.arch!r} tell no activations: give its Entry `memory`")
+    return memory
+
+
 def layer_activations(cfg: ModelConfig, context: int, sequences: int, activation_bytes: int, kernels: bool) -> Bytes:
     """What autograd keeps of one layer's forward pass, by module. Raises InputError where a plugin does not tell."""
-    entry, a = entry_of(cfg.arch), activation_bytes
+    entry, memory, a = entry_of(cfg.arch), _memory_of(cfg), activation_bytes
     tokens = float(sequences * context)
-    if entry.activations is None and cfg.arch not in activations.MIXERS:
-        raise InputError(f"the costs of {cfg.arch!r} tell no activations: give its Entry `activations`")
-    if entry.activations is not None:
-        mixer, turned = entry.activations(cfg, context, a), 0.0
-    elif kernels:
-        mixer, turned = by_kernels.MIXERS[cfg.arch](cfg, context, a, sequences), by_kernels.rotation(cfg, context)
+    if kernels and memory.by_kernels is not None:
+        mixer = memory.by_kernels(cfg, context, a, sequences)
     else:
-        mixer, turned = activations.MIXERS[cfg.arch](cfg, context, a), activations.rotation(cfg, context)
-    lines = {"norms": (1 + entry.channel_mixer) * tokens * _norm(cfg, a, kernels)}
+        mixer = memory.activations(cfg, context, a)
+    lines = {"norms": (1 + entry.has_mlp) * tokens * _norm(cfg, a, kernels)}
     lines |= {name: sequences * size for name, size in mixer.items()}
-    lines["mixer.rotation"] = turned
-    if entry.channel_mixer:
-        lines["ffn"] = tokens * (by_kernels if kernels else activations).channel(cfg, a)
+    lines["mixer.rotation"] = memory.shared(cfg, context, kernels)
+    if entry.has_mlp:
+        by_token = by_kernels.mlp(cfg, a) if kernels else activations.mlp(cfg, a, memory.mlp_tensors)
+        lines["ffn"] = tokens * by_token
     return {name: size for name, size in lines.items() if size}
+
+
+def _autocast_copies(cfg: ModelConfig) -> float:
+    """Weights of a layer of which autocast keeps bf16 copies to the forward's end."""
+    names = _memory_of(cfg).autocast_copies(cfg)
+    return float(sum(size for name, size in layer_matrices(cfg).items() if name in names))
+
+
+def _temporaries(cfg: ModelConfig, tokens: float, a: int) -> float:
+    """The most that a layer's backward pass holds beside what it reads, with kernels."""
+    own = _memory_of(cfg).temporaries
+    return tokens * 2 * a * cfg.d_ffn if own is None else own(cfg, tokens, a)
 
 
 def _norm(cfg: ModelConfig, a: int, kernels: bool) -> float:
@@ -145,14 +162,9 @@ def outer_activations(cfg: ModelConfig, context: int, sequences: int, activation
     kernels the targets and the head's input too."""
     tokens, a = float(sequences * context), activation_bytes
     lines = {"embedding": 8 * tokens, "final_norm": tokens * _norm(cfg, a, kernels)}
-    lines["rotary"] = activations.rotary(cfg, context)
     if not kernels:
         lines |= {"targets": 8 * tokens, "head": tokens * a * cfg.d_model}
-    if cfg.arch == "cosformer2" and kernels and by_kernels.filters(cfg):
-        lines["tpe"] = tokens * by_kernels.stream(cfg, a) * cfg.d_model
-    elif cfg.arch == "cosformer2":
-        lines["tpe"] = sequences * activations.tpe(cfg, context, sequences)
-        lines["tpe.kernel"] = activations.toeplitz(cfg, context)
+    lines |= _memory_of(cfg).once(cfg, context, a, sequences, kernels)
     return {name: size for name, size in lines.items() if size}
 
 
@@ -163,13 +175,10 @@ def matrix_weights(cfg: ModelConfig) -> float:
 
 def kept_fp32(cfg: ModelConfig) -> int:
     """Parameters that a checkpoint keeps in fp32 whatever its dtype: vectors and what sets time scales."""
-    modules = count_params(cfg).by_module
-    entry = entry_of(cfg.arch)
-    names = {*entry.vectors(cfg), "norms", "final_norm", "lower_bound", "tpe.decay"}
-    names -= {name for name in names if name.endswith(".factors")}  # matrices, of HGRN1's expansions
-    size = sum(modules.get(name, 0) for name in names)
-    # of a convolution's weights and biases the weights are a matrix
-    return size - modules.get("mixer.conv", 0) * cfg.conv_width // (cfg.conv_width + 1)
+    modules, entry = count_params(cfg).by_module, entry_of(cfg.arch)
+    norms = modules.get("norms", 0) + modules.get("final_norm", 0)
+    layer = sum(entry.vectors(cfg).values()) - entry.rounded(cfg)
+    return norms + cfg.n_layers * layer + entry.once_fp32(cfg)
 
 
 def checkpoint_bytes(cfg: ModelConfig, dtype: str = "bf16") -> float:

@@ -14,32 +14,22 @@ from arch.config import ModelConfig
 
 from .conventions import train_flops_per_token
 from .hardware import Device
+from .registry import ENTRIES, entry_of
 
 MFU = 0.4  # of a GPU's peak, where nothing else is known
 
-# (ms a pass, ms a pass and layer) of forward, backward and optimizer that the host needs on a GPU. Least squares over
-# the fastest step at each number of layers of four architectures at 0.4 to 31 M parameters (2, 4, 8, 10 layers; 65,536
-# tokens; LLaMA without 10, which its kernels bound), in the trainer on one H200, torch 2.11, eager: within 15% of each.
-HOST_MS = {"llama": (10.2, 3.15), "tnl": (8.1, 5.16), "hgrn2": (9.0, 4.56), "cosformer2": (12.1, 5.15)}
+# Times.host_ms: least squares over the fastest step at each number of layers of four architectures at 0.4 to 31 M
+# parameters (2, 4, 8, 10 layers; 65,536 tokens; LLaMA without 10, which its kernels bound), in the trainer on one H200,
+# torch 2.11, eager: within 15% of each.
 HOST_SOURCE = "the host's time to start the kernels, measured on one H200, torch 2.11"
 
-# One thread of a CPU: (ms a pass, ms a pass and layer, microseconds a token and layer, share of the peak that the FLOP
-# are worked off at). Least squares in the logarithm over steps of the trainer's engine on one core of an AMD EPYC,
-# torch 2.13 (16 to 256 wide, 2 to 8 layers, 1,024 to 8,192 tokens) and over the 28 runs of a quickstart there: within a
-# factor of 1.35 of each.
-CORE = {
-    "llama": (3.1, 0.0, 5.6, 0.68),
-    "tnl": (4.7, 0.8, 1.9, 0.65),
-    "hgrn2": (0.0, 3.7, 4.6, 0.52),
-    "cosformer2": (7.1, 0.9, 1.9, 0.55),
-    "hgrn1": (4.3, 1.3, 2.6, 0.44),
-    "mamba2": (0.0, 0.0, 10.7, 0.42),
-    "mamba1": (3.4, 9.8, 5.8, 0.12),
-}
+# Times.core: least squares in the logarithm over steps of the trainer's engine on one core of an AMD EPYC, torch 2.13
+# (16 to 256 wide, 2 to 8 layers, 1,024 to 8,192 tokens) and over the 28 runs of a quickstart there: within a factor of
+# 1.35 of each.
 CORE_SOURCE = "steps measured on one core of an AMD EPYC, met within a factor of 1.35"
 WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
-UNMEASURED = "; its architecture was not measured, HGRN2 stands for it"
+UNMEASURED = "; its architecture was not measured, the slowest of those measured stands for it"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
 
 
@@ -68,21 +58,39 @@ def pace(
     """
     flops = train_flops_per_token(cfg, convention) * step_tokens
     if device.unit == "core":
-        known = cfg.arch in CORE
-        step_ms, layer_ms, token_us, share = CORE[cfg.arch if known else "hgrn2"]
-        host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
-        rest = token_us * 1e-6 * cfg.n_layers * step_tokens + flops / (device.peak_flops_per_s * (mfu or share))
+        step_s, known = _on_a_core(cfg, step_tokens, units, passes, flops, device.peak_flops_per_s, mfu)
         source = CORE_SOURCE if cfg.d_model <= WIDEST else CORE_BEYOND
-        return Pace(host + rest / units, source + ("" if known else UNMEASURED), host > rest / units)
+        return Pace(step_s[0] + step_s[1], source + ("" if known else UNMEASURED), step_s[0] > step_s[1])
     share = mfu or MFU
     by_flops = flops / (device.peak_flops_per_s * share * units)
-    known = cfg.arch in HOST_MS
-    step_ms, layer_ms = HOST_MS[cfg.arch if known else "hgrn2"]
-    by_host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
+    by_host, known = _by_the_host(cfg, passes)
     if by_host > by_flops:
         return Pace(by_host, HOST_SOURCE + ("" if known else UNMEASURED), True)
     what = f"{flops:.3g} FLOP {convention} at {share:.1%} of the peak of {device.peak_flops_per_s / 1e12:,.4g} TFLOP/s"
     return Pace(by_flops, what, False)
+
+
+def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:
+    """Seconds of a step that the host needs on a GPU, and whether this architecture was measured."""
+    own = entry_of(cfg.arch).times
+    measured = [own.host_ms] if own and own.host_ms else [e.times.host_ms for e in ENTRIES.values() if e.times]
+    seconds = [1e-3 * passes * (found[0] + found[1] * cfg.n_layers) for found in measured if found]
+    return max(seconds), own is not None and own.host_ms is not None
+
+
+def _on_a_core(
+    cfg: ModelConfig, step_tokens: int, units: int, passes: int, flops: float, peak: float, mfu: float | None
+) -> tuple[tuple[float, float], bool]:
+    """Seconds of a step beside its work, and of its work on `units` cores; whether the architecture was measured."""
+    own = entry_of(cfg.arch).times
+    found = []
+    for step_ms, layer_ms, token_us, share in (
+        [own.core] if own else [e.times.core for e in ENTRIES.values() if e.times]
+    ):
+        host = passes * (step_ms + layer_ms * cfg.n_layers) * 1e-3
+        work = token_us * 1e-6 * cfg.n_layers * step_tokens + flops / (peak * (mfu or share))
+        found.append((host, work / units))
+    return max(found, key=sum), own is not None
 
 
 def makespan(seconds: Iterable[float], at_once: int) -> float:

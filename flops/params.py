@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from arch.config import ModelConfig
 from arch.errors import InputError
 
-from .mixers import norm_size
+from .entry import norm_size
 from .registry import entry_of
 
 EMBEDDING = ("embedding", "head")
@@ -48,7 +48,7 @@ def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
     """Weight matrices of one layer, name -> size: the token mixer's, and the gated linear unit's 3dg if there is
     one. No biases."""
     entry, channel = entry_of(cfg.arch), cfg.d_model * cfg.d_ffn
-    ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.channel_mixer else {}
+    ffn = dict.fromkeys(("ffn.gate", "ffn.up", "ffn.down"), channel) if entry.has_mlp else {}
     return entry.matrices(cfg) | ffn
 
 
@@ -63,7 +63,7 @@ def count_params(cfg: ModelConfig) -> ParamCount:
     if not cfg.tie_embeddings:
         modules["head"] = cfg.vocab_size * cfg.d_model
     modules |= entry.once(cfg)
-    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.channel_mixer) * norm_size(cfg)}
+    layer = layer_matrices(cfg) | entry.vectors(cfg) | {"norms": (1 + entry.has_mlp) * norm_size(cfg)}
     modules |= {name: cfg.n_layers * size for name, size in layer.items() if size}
     if norm_size(cfg):
         modules["final_norm"] = norm_size(cfg)

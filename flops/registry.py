@@ -1,18 +1,26 @@
-"""The cost entries by architecture, also those that plugins register (arch/ADDING.md). Imports no torch."""
+"""The costs by architecture: those of this package and those that plugins register (arch/ADDING.md), in one table."""
 
 from __future__ import annotations
 
-from arch.config import ARCHS
+import sys
+
 from arch.errors import InputError
 
-from .mixers import ENTRIES, Entry
+from .entry import Entry
+
+ENTRIES: dict[str, Entry] = {}
+_OWNERS: dict[str, str] = {}
 
 
 def register(name: str, entry: Entry) -> None:
-    """Give the architecture that arch.registry knows as `name` its costs. Raises InputError for one of this package."""
-    if name in ARCHS:
-        raise InputError(f"the costs of {name!r} are those of this package: register an architecture of another name")
-    ENTRIES[name] = entry
+    """Give the architecture that arch.registry knows as `name` its costs. Raises InputError where another module gave
+    it some."""
+    module = str(sys._getframe(1).f_globals["__name__"])
+    if _OWNERS.get(name, module) != module:
+        raise InputError(
+            f"the costs of {name!r} are those of {_OWNERS[name]}: register an architecture of another name"
+        )
+    ENTRIES[name], _OWNERS[name] = entry, module
 
 
 def entry_of(arch: str) -> Entry:

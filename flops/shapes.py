@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from arch.config import ARCHS, FIELDS, KNOWN, ModelConfig
-from arch.earlier import instead_of, refuse_earlier
+from arch.config import ARCHS, ModelConfig, field_names, field_types, refuse_strangers
+from arch.earlier import instead_of
 from arch.errors import InputError, nearest
-from arch.presets import RULES, preset, sizes_of
+from arch.presets import preset, sizes_of
+from arch.registry import ARCHITECTURES, KNOWN, architecture
 
 from .quantity import MOST_CONTEXT, context_length, whole
 from .registry import entry_of
@@ -18,14 +18,17 @@ HEAD = 128  # channels of a head, and the grid of the widths
 FFN_GRID = 256
 SMALL = 256  # narrower models are shaped as the tiny presets
 MOST_LAYERS, MOST_WIDTH, MOST_VOCAB = 1e5, 1e6, 1e8
-ALIASES = {"cos2": "cosformer2"}  # the paper's tables
-_TYPES = {field.name: str(field.type).removesuffix(" | None") for field in dataclasses.fields(ModelConfig)}
+
+
+def without_alias(name: str) -> str:
+    """A name in small letters; where it is an architecture's alias, that architecture's."""
+    name = name.strip().lower()
+    return next((found.name for found in ARCHITECTURES.values() if name in found.aliases), name)
 
 
 def arch_of(name: str) -> str:
     """The architecture of that name, in any case of letters. Raises InputError for an unknown one."""
-    arch = name.strip().lower()
-    arch = ALIASES.get(arch, arch)
+    arch = without_alias(name)
     if arch not in KNOWN:
         raise InputError(f"unknown architecture {name!r}{nearest(arch, list(KNOWN))}")
     return arch
@@ -50,11 +53,12 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     """A model of `n_layers` layers `d_model` wide, else as the architecture's presets are made: heads of 128 channels
     (Mamba: 64), g = ffn_width, or what the architecture's rule in arch/presets.py says (HGRN1: g = 2d). Raises
     InputError where the width is no multiple of 128 and no head count is given."""
-    refuse_earlier(changes)
+    refuse_strangers(arch, changes)
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
-    own = RULES[arch]("7b", dict(shape), dict(changes)) if arch in RULES else {}
+    rule = architecture(arch).preset
+    own = rule("7b", dict(shape), dict(changes)) if rule else {}
     return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
 
 
@@ -75,7 +79,7 @@ def grid_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": 2, "d_ffn": 8 * round(d_model / 3)}
     if d_model >= SMALL:
         shape |= {"n_heads": d_model // (HEAD // 2), "d_ffn": -(-8 * d_model // (3 * 64)) * 64}
-    rule = RULES.get(arch)
+    rule = architecture(arch).preset
     own = rule("7b" if d_model >= SMALL else "6k", dict(shape), dict(changes)) if rule else {}
     return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
 
@@ -87,8 +91,9 @@ def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
         name, equals, text = (part.strip() for part in pair.partition("="))
         if told := instead_of(name):
             raise InputError(f"--set {pair}: {name} {told}")
-        if name not in FIELDS or name == "arch":
-            raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, [f for f in FIELDS if f != 'arch'])}")
+        fields = [field for field in field_names() if field != "arch"]
+        if name not in fields:
+            raise InputError(f"--set {pair}: unknown field {name!r}{nearest(name, fields)}")
         if not equals or not text:
             raise InputError(f"--set {pair}: write it as {name}=value")
         found[name] = _value(name, text, f"--set {name}")
@@ -96,7 +101,7 @@ def fields_of(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(name: str, text: str, what: str) -> Any:
-    kind = _TYPES[name]
+    kind = field_types()[name].removesuffix(" | None")
     if kind == "bool":
         if text.lower() not in ("true", "false"):
             raise InputError(f"{what}: must be true or false, not {text!r}")
@@ -139,7 +144,7 @@ def configuration(
     for name, _, option, _ in (*options, ("context_length", context, "--context", MOST_CONTEXT)):
         if name in fields and name in given and fields[name] != given[name]:
             raise InputError(f"--set {name}={fields[name]} and {option} {given[name]}: leave one out")
-    if "d_ffn" in given and not entry_of(arch).channel_mixer:
+    if "d_ffn" in given and not entry_of(arch).has_mlp:
         raise InputError(f"--ffn: {arch} has no MLP: leave it out")
     given = fields | given
     shaped = {"n_layers", "d_model", "n_heads", "d_ffn"} & given.keys()

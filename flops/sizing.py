@@ -69,7 +69,7 @@ def aspect_of(text: str) -> tuple[float, float]:
 
 def default_aspect(arch: str) -> tuple[float, float]:
     """ASPECT; half of it for an architecture without an MLP."""
-    return ASPECT if entry_of(arch).channel_mixer else (ASPECT[0] / 2, ASPECT[1] / 2)
+    return ASPECT if entry_of(arch).has_mlp else (ASPECT[0] / 2, ASPECT[1] / 2)
 
 
 def best(
@@ -127,7 +127,7 @@ def _best_depth(
     depths = {min(max(rounded(min(wanted, 1e9)), fewest), most) for rounded in (math.floor, math.ceil)}
     shapes = [grid_shape(arch, width, layers, **changes) for layers in depths]
     closest = _closest(shapes, measure, target)
-    if width >= SMALL or abs(closest.deviation) <= CLOSE or not entry_of(arch).channel_mixer:
+    if width >= SMALL or abs(closest.deviation) <= CLOSE or not entry_of(arch).has_mlp:
         return closest
     wider = [other for cfg in shapes for other in _other_ffn(cfg, measure, target, changes)]
     return _closest([closest.cfg, *wider], measure, target)
@@ -175,8 +175,8 @@ def matches(
     result = []
     for name in archs or every_arch():
         ratio = target.d_model / target.n_layers
-        ratio *= 1 + (not entry_of(target.arch).channel_mixer)
-        ratio /= 1 + (not entry_of(name).channel_mixer)
+        ratio *= 1 + (not entry_of(target.arch).has_mlp)
+        ratio /= 1 + (not entry_of(name).has_mlp)
         span = aspect or (ratio / MATCH_ASPECT, ratio * MATCH_ASPECT)
         for kind, measure in (("params", parameters), ("flops", flops_under(convention))):
             result.append((kind, best(name, measure, measure(target), span, 1, **same)[0]))

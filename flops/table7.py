@@ -11,7 +11,7 @@ from typing import Any
 from arch.config import ModelConfig
 from arch.errors import InputError, choice
 from arch.presets import PAPER, preset
-from arch.registry import REGISTERED
+from arch.registry import plugins
 
 from .conventions import CONVENTIONS, conventions_of, train_flops_per_token
 from .params import count_params
@@ -61,7 +61,7 @@ def row(arch: str, size: str, norms: str = "paper") -> dict[str, Any]:
 
 def rows(norms: str = "paper") -> list[dict[str, Any]]:
     """The paper's 24 rows in its order, and those of plugins' architectures at the same sizes."""
-    return [row(arch, size, norms) for arch in (*LABELS, *REGISTERED) for size in PAPER]
+    return [row(arch, size, norms) for arch in (*LABELS, *plugins()) for size in PAPER]
 
 
 # What the print contradicts, by the letter that marks the rows.

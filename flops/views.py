@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arch.config import ModelConfig
-from arch.registry import REGISTERED
+from arch.registry import plugins
 
 from . import table7
 from .conventions import by_module, conventions_of, hardware_by_module, train_flops_per_token
@@ -35,7 +35,7 @@ def printed_table(norms: str, conventions: Sequence[str]) -> View:
     columns.append(Column("pflops_per_step", "PFLOP/step\npaper", csv=one_decimal))
     for name in conventions:
         columns.append(Column(f"pflops_per_step_{name}", f"PFLOP/step\n{name}"))
-    which = f"The paper's 24 models (table 7){' and those of plugins' if REGISTERED else ''}"
+    which = f"The paper's 24 models (table 7){' and those of plugins' if plugins() else ''}"
     note = (
         "params: without embeddings; LLaMA and cos2 with the norms that reproduce the printed counts (norm=layer)"
         if norms == "paper"
@@ -203,7 +203,7 @@ def _found_row(found: Found, convention: str) -> dict[str, Any]:
 
 
 def _has_ffn(cfg: ModelConfig) -> bool:
-    return entry_of(cfg.arch).channel_mixer
+    return entry_of(cfg.arch).has_mlp
 
 
 def _size_columns(convention: str) -> list[Column]:

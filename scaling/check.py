@@ -16,13 +16,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch.architectures.mixers import mixer_of
 from arch.arguments import Parser
 from arch.config import NORMS
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model, load_model
 from arch.presets import PAPER, TINY, preset
-from arch.registry import load_plugins
+from arch.registry import ARCHITECTURES, load_plugins
 from flops import count_params, decode_state
 from flops.forward import forward_products
 from flops.registry import entry_of
@@ -117,8 +116,7 @@ def check_state(arch: str) -> None:
             close(out.logits, whole[:, read : read + size], f"tokens {read} .. {read + size - 1} after a cache")
             cache, read = out.cache, read + size
             sizes.append(cache.n_bytes)
-    grows = mixer_of(arch).has_kv_cache
-    assert grows or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
+    assert not ARCHITECTURES[arch].constant_state or len(set(sizes)) == 1, f"the cache grows: {sizes} bytes"
 
 
 def check_state_size(arch: str) -> None:
@@ -159,7 +157,7 @@ def check_padding(arch: str) -> None:
             out = model(input_ids=ids, attention_mask=mask, use_cache=side == "left")
             for row, span in enumerate(spans):
                 close(out.logits[row : row + 1, span], plain[row].logits, f"{lengths[row]} tokens padded on the {side}")
-                if out.cache is None or mixer_of(arch).has_kv_cache:
+                if out.cache is None or not ARCHITECTURES[arch].constant_state:
                     continue
                 for layer, (found, expected) in enumerate(zip(out.cache.layers, plain[row].cache.layers, strict=True)):
                     for name, value in expected.items():

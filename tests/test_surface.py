@@ -95,10 +95,11 @@ def _module_parsers() -> Iterator[Any]:
 
 def study_file() -> Iterator[str]:
     """Every key of a study file with its type, limits and default."""
-    from scaling.study.schema import StudyFile
+    from scaling.study.schema import StudyFile, model_changes
 
     schema = StudyFile.model_json_schema()
-    for section, keys in (("StudyFile", schema), *sorted(schema["$defs"].items())):
+    model = ("ModelChanges", model_changes().model_json_schema())  # judged by the architectures there are
+    for section, keys in (("StudyFile", schema), *sorted([*schema["$defs"].items(), model])):
         for key, told in keys["properties"].items():
             kind = {name: value for name, value in told.items() if name not in ("title", "description", "default")}
             section_of_its_own = "$ref" in told

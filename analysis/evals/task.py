@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from arch.errors import InputError
+from arch.registry import ARCHITECTURES
 from scaling.study.file import validate
 
 from .meter import Meter
@@ -56,10 +57,11 @@ class LoadedModel:
 
     def warnings_at(self, length: int) -> list[str]:
         """Warnings for texts of up to `length` tokens; a task puts them into its values as `warnings`."""
-        if self.config.arch != "llama" or length <= self.context_length:
+        found = ARCHITECTURES[self.config.arch]
+        if found.constant_state or length <= self.context_length:
             return []
         return [
-            f"LLaMA was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
+            f"{found.label} was trained at {self.context_length:,} tokens and is evaluated at up to {length:,}: rotary "
             f"positions beyond the training length were never trained"
         ]
 

@@ -15,6 +15,7 @@ from analysis.figures.style import INK, dress
 from analysis.inspection.gates import LONG, SHOWN_BINS, Inspection
 from analysis.pages.html import render
 from arch.errors import InputError
+from arch.registry import ARCHITECTURES
 from arch.tables import text_table
 from data.files import write_bytes, write_json
 
@@ -48,7 +49,7 @@ def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
 
 def no_gate(arch: str) -> str:
     """Why there is no table."""
-    return SOFTMAX if arch == "llama" else NO_GATE
+    return NO_GATE if ARCHITECTURES[arch].constant_state else SOFTMAX
 
 
 def gates_table(found: Inspection) -> str:

@@ -15,7 +15,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from ..config import FIELDS, ModelConfig, stored_fields
+from ..config import ARCHS, ModelConfig, field_names, stored_fields
 from ..errors import InputError
 from ..model.cache import DecodeCache
 from ..model.decoder import Decoder
@@ -46,18 +46,18 @@ class LinearScalingConfig(PretrainedConfig):
         own = stored_fields(kwargs)
         kwargs = {name: value for name, value in kwargs.items() if name not in own}
         # the library builds a default configuration to compare with when it prints one
-        shape: dict[str, Any] = {"arch": "llama", "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
+        shape: dict[str, Any] = {"arch": ARCHS[0], "d_model": 128, "n_layers": 2, "n_heads": 1, "d_ffn": 344}
         require(str((shape | own)["arch"]), kwargs.get("plugin"), "config.json")
         config = ModelConfig.from_dict(shape | own)
         if plugin := plugin_of(config.arch):
             kwargs["plugin"] = plugin
-        for name in FIELDS:
-            setattr(self, name, getattr(config, name))
+        for name, value in config.to_dict().items():
+            setattr(self, name, value)
         kwargs["tie_word_embeddings"] = config.tie_embeddings
         super().__init__(**kwargs)
 
     def model_config(self) -> ModelConfig:
-        return ModelConfig.from_dict({name: getattr(self, name) for name in FIELDS})
+        return ModelConfig.from_dict({name: getattr(self, name) for name in field_names() if hasattr(self, name)})
 
 
 @dataclass

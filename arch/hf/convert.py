@@ -17,10 +17,10 @@ from torch import Tensor
 from ..config import ModelConfig
 from ..errors import InputError, nearest
 from ..model.lm import LanguageModel
-from .families import FAMILIES, Family
+from ..registry import architecture
+from .families import Family, families
 
 EXACT = (torch.float32, torch.bfloat16, torch.float16)  # dtypes that fp32 holds exactly
-MAMBA_CONTEXT = 2048  # tokens; what the published Mambas were trained on, which their configurations do not say
 
 
 def from_hf(source: Any) -> LanguageModel:
@@ -39,12 +39,12 @@ def from_hf(source: Any) -> LanguageModel:
         where, config, weights = str(source), _read_config(Path(source)), _Folder(Path(source))
     else:
         where, config, weights = type(source).__name__, source.config.to_dict(), source.state_dict()
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise InputError(f"{where}: model_type={kind!r} has no counterpart here{nearest(str(kind), list(FAMILIES))}")
-    fields = _Fields(FAMILIES[kind], config, where)
+    kind, known = config.get("model_type"), families()
+    if kind not in known:
+        raise InputError(f"{where}: model_type={kind!r} has no counterpart here{nearest(str(kind), list(known))}")
+    fields = _Fields(known[kind], config, where)
     model = LanguageModel(fields.model_config())
-    _fill(model, weights, FAMILIES[kind], fields.kv_heads, where)
+    _fill(model, weights, known[kind], fields.kv_heads, where)
     return model
 
 
@@ -57,9 +57,10 @@ def to_hf(model: LanguageModel) -> Any:
     import transformers
 
     config = model.model_config
-    family = next((family for family in FAMILIES.values() if family.arch == config.arch), None)
-    if family is None:
+    found = architecture(config.arch).hugging_face
+    if found is None:
         raise InputError(f"transformers has no class for {config.arch}: export it with its own code instead")
+    family = found()
     if config.norm != "rms":
         raise InputError(f"transformers' {family.classes[1]} has RMSNorm only, not norm={config.norm!r}")
     theirs = getattr(transformers, family.classes[1])(
@@ -68,7 +69,7 @@ def to_hf(model: LanguageModel) -> Any:
     weights = {}
     for name, weight in model.state_dict().items():
         _check_exact(name, weight, config.arch)
-        weights[family.theirs(name)] = weight[:, None] if name.endswith("conv.weight") else weight
+        weights[family.their_name(name)] = weight[:, None] if name.endswith("conv.weight") else weight
     theirs.load_state_dict(weights)
     return theirs.eval()
 
@@ -110,61 +111,11 @@ class _Fields:
             "init_std": self["initializer_range"],
             "tie_embeddings": bool(self["tie_word_embeddings"]),
         }
-        fields |= self._llama() if self.family.arch == "llama" else self._mamba()
+        fields |= self.family.ours(self)
         try:
             return ModelConfig.from_dict(fields)
         except InputError as error:
             raise InputError(f"{self.where}: {error}") from None
-
-    def _llama(self) -> dict[str, Any]:
-        width, heads = self["hidden_size"], self["num_attention_heads"]
-        if width % heads:
-            self.refuse("num_attention_heads", f"only a divisor of hidden_size={width}")
-        if self["head_dim"] not in (None, width // heads):
-            self.refuse("head_dim", f"only hidden_size / num_attention_heads = {width // heads}")
-        self.kv_heads = heads if self["num_key_value_heads"] is None else self["num_key_value_heads"]
-        if type(self.kv_heads) is not int or self.kv_heads < 1 or heads % self.kv_heads:
-            self.refuse("num_key_value_heads", f"only a divisor of num_attention_heads={heads}")
-        # transformers 4 has rope_theta at the top and scaling in rope_scaling, transformers 5 both in rope_parameters
-        rope = self.config.get("rope_scaling") or self["rope_parameters"] or {}
-        name = "rope_scaling" if self.config.get("rope_scaling") else "rope_parameters"
-        nested = not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values())
-        if nested or rope.get("rope_type", rope.get("type", "default")) != "default":
-            self.refuse(name, "only one rope_type 'default'")
-        if self.config.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1)) not in (None, 1):
-            self.refuse("partial_rotary_factor" if "partial_rotary_factor" in self.config else name, "only whole heads")
-        return {
-            "n_heads": heads,
-            "d_ffn": self["intermediate_size"],
-            "context_length": self["max_position_embeddings"],
-            "norm_eps": self["rms_norm_eps"],
-            "rope_base": rope.get("rope_theta", self.config.get("rope_theta", 10_000.0)),
-        }
-
-    def _mamba(self) -> dict[str, Any]:
-        width, expand = self["hidden_size"], self["expand"]
-        fields = {
-            "n_heads": 1,
-            "d_ffn": expand * width,  # there is no MLP
-            "context_length": self.config.get("max_position_embeddings", MAMBA_CONTEXT),
-            "norm_eps": self["layer_norm_epsilon"],
-            "expand": expand,
-            "conv_width": self["conv_kernel"],
-            "ssm_state": self["state_size"],
-            "residual_dtype": "fp32" if self["residual_in_fp32"] else "auto",
-        }
-        if self.family.arch == "mamba1":
-            rank = self["time_step_rank"]
-            if rank != "auto" and not (type(rank) is int and rank > 0):
-                self.refuse("time_step_rank", "only a positive integer or 'auto'")
-            return fields | {"dt_rank": None if rank == "auto" else rank}
-        heads, chunk = self["num_heads"], self["chunk_size"]
-        if width % heads:
-            self.refuse("num_heads", f"only a divisor of hidden_size={width}")
-        if self["head_dim"] * heads != expand * width:
-            self.refuse("head_dim", f"only expand * hidden_size / num_heads = {expand * width // heads}")
-        # the size of chunks does not change the function; ours are powers of two
-        return fields | {"n_heads": heads} | ({} if chunk & (chunk - 1) else {"chunk_size": chunk})
 
 
 def _their_config(config: ModelConfig, family: Family) -> dict[str, Any]:
@@ -179,32 +130,15 @@ def _their_config(config: ModelConfig, family: Family) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
-    if config.arch == "llama":
-        return fields | {
-            "intermediate_size": config.d_ffn,
-            "num_attention_heads": config.n_heads,
-            "rms_norm_eps": config.norm_eps,
-            "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_base},
-        }
-    fields |= {
-        "layer_norm_epsilon": config.norm_eps,
-        "expand": config.expand,
-        "conv_kernel": config.conv_width,
-        "state_size": config.ssm_state,
-        "residual_in_fp32": config.residual_dtype == "fp32",
-    }
-    if config.arch == "mamba1":
-        return fields | {"time_step_rank": config.dt_rank}
-    heads = {"num_heads": config.n_heads, "head_dim": config.inner_dim // config.n_heads}
-    return fields | heads | {"n_groups": 1, "chunk_size": config.chunk_size}
+    return fields | family.theirs(config)
 
 
 def _fill(
     model: LanguageModel, weights: Mapping[str, Tensor], family: Family, kv_heads: int | None, where: str
 ) -> None:
     """Copy every parameter; a name that is left over on either side, or another shape, is an InputError."""
-    parameters = {family.theirs(name): (name, parameter) for name, parameter in model.named_parameters()}
-    embedding, head = (family.theirs(name) for name in ("decoder.embedding.weight", "lm_head.weight"))
+    parameters = {family.their_name(name): (name, parameter) for name, parameter in model.named_parameters()}
+    embedding, head = (family.their_name(name) for name in ("decoder.embedding.weight", "lm_head.weight"))
     # rotary frequencies are a function of the configuration, a tied head is the embedding again
     extra = {name for name in weights if name not in parameters and not name.endswith("rotary_emb.inv_freq")}
     if head in extra and embedding in weights:

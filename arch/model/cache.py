@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ..config import ModelConfig
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..config import ModelConfig
 
 LayerCache = dict[str, Tensor]  # of one module, by name; axis 0 of every tensor is the batch
 

@@ -1,4 +1,4 @@
-"""The decoder all architectures share: embedding -> [Tpe] -> layers of token mixers and gated MLPs -> norm."""
+"""The decoder all architectures share: embedding -> [position encoding] -> layers -> norm."""
 
 from __future__ import annotations
 
@@ -8,57 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..architectures.common.forget_gates import lower_bounds, reset_gamma
-from ..architectures.cosformer2.mixer import Tpe
-from ..architectures.mixers import mixer_of
 from ..config import ModelConfig
-from ..ops.fused.linear import fused_gated_linear, fused_linear
+from ..registry import architecture
 from .cache import DecodeCache, LayerCache
+from .layers import Layer
 from .layout import check_ids, lay_out
-from .mixer import Mixer, Stream
+from .mixer import Mixer, Stream, mixer_of
 from .norms import Norm
-
-
-class GatedMLP(nn.Module):
-    """W_down((x W_u) * act(x W_v)): silu in LLaMA (eq. 6), no activation in the linear models (eq. 10, 14, 18)."""
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.silu = config.arch == "llama"
-        self.up = nn.Linear(config.d_model, config.d_ffn, bias=False)
-        self.gate = nn.Linear(config.d_model, config.d_ffn, bias=False)
-        self.down = nn.Linear(config.d_ffn, config.d_model, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return fused_linear(fused_gated_linear(x, self.up, self.gate, "silu" if self.silu else ""), self.down)[0]
-
-
-class Layer(nn.Module):
-    """x += TokenMixer(Norm(x)); x += GatedMLP(Norm(x)), the latter where the token mixer has `has_mlp`.
-
-    The output of the last branch is returned beside x and not yet added to it: the next norm, of the next layer or of
-    the model, adds and normalises in one kernel.
-    """
-
-    def __init__(self, config: ModelConfig, index: int) -> None:
-        super().__init__()
-        assert config.norm is not None
-        self.mixer_norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.mixer = mixer_of(config.arch)(config, index)
-        if self.mixer.has_mlp:  # `channel` and `channel_norm` are names of stored parameters, which stay
-            self.channel_norm = Norm(config.norm, config.d_model, config.norm_eps)
-            self.channel = GatedMLP(config)
-
-    def forward(
-        self, x: Tensor, branch: Tensor | None, stream: Stream, layer_cache: LayerCache
-    ) -> tuple[Tensor, Tensor, LayerCache]:
-        """x and the branch that is to be added to it, [B, T, d] each (None: nothing to add), and the new cache."""
-        x, normed = (x, self.mixer_norm(x)) if branch is None else self.mixer_norm.add(x, branch)
-        branch, cache = self.mixer(normed, stream, layer_cache)
-        if self.mixer.has_mlp:
-            x, normed = self.channel_norm.add(x, branch)
-            branch = self.channel(normed)
-        return x, branch, cache
 
 
 class Decoder(nn.Module):
@@ -70,12 +26,11 @@ class Decoder(nn.Module):
         self.config = config
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        self.tpe = Tpe(config) if config.arch == "cosformer2" else None
         mixer = mixer_of(config.arch)
-        self.has_kv_cache = mixer.has_kv_cache
-        # gamma of `lower_bounds`
-        bounded = mixer.has_lower_bounds and config.lower_bound != "off"
-        self.gamma = nn.Parameter(torch.empty(config.n_layers, config.bound_dim)) if bounded else None
+        self.tpe = mixer.position_encoding(config)  # the name that stored weights have
+        self.has_kv_cache = not architecture(config.arch).constant_state
+        shape = mixer.gamma_shape(config)
+        self.gamma = None if shape is None else nn.Parameter(torch.empty(shape))
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.n_layers))
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
@@ -96,8 +51,9 @@ class Decoder(nn.Module):
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        bounds = None if self.gamma is None else lower_bounds(self.gamma, self.config.lower_bound)
-        rotary = mixer_of(self.config.arch).rotary(self.config, layout.positions, x)
+        mixer = mixer_of(self.config.arch)
+        bounds = None if self.gamma is None else mixer.bounds(self.config, self.gamma)
+        rotary = mixer.rotary(self.config, layout.positions, x)
         stream = Stream(
             layout.positions,
             layout.padding_mask,
@@ -135,8 +91,8 @@ class Decoder(nn.Module):
         their number (2 L, or L without MLPs). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
         parameters as their modules say. The rule is ours: the papers state none.
         """
-        std = self.config.init_std
-        writers = self.config.n_layers * (2 if mixer_of(self.config.arch).has_mlp else 1)
+        std, mixer = self.config.init_std, mixer_of(self.config.arch)
+        writers = self.config.n_layers * (2 if mixer.has_mlp else 1)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
             with torch.no_grad():
@@ -149,7 +105,7 @@ class Decoder(nn.Module):
                 else:
                     parameter.fill_(1.0)
         if self.gamma is not None:
-            reset_gamma(self.gamma, self.config.lower_bound, generator)
+            mixer.reset_gamma(self.config, self.gamma, generator)
         if self.tpe is not None:
             self.tpe.reset_own_parameters(generator)
         for module in self.modules():

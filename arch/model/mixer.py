@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..config import ModelConfig
+from ..errors import InputError
+from ..registry import architecture
 from .cache import LayerCache
+
+if TYPE_CHECKING:
+    from ..config import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,16 @@ class Stream:
         return self.bounds[layer].clamp(min=0.0, max=1 - torch.finfo(torch.float32).eps)
 
 
+class PositionEncoding(nn.Module):
+    """A module between the embedding and the first layer, called as a mixer is and with a state of its own."""
+
+    def reset_own_parameters(self, generator: torch.Generator) -> None:
+        """Initialise what the model's general rule does not fit, after it has run."""
+
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        raise TypeError(f"{type(self).__name__} must define forward")
+
+
 class Mixer(nn.Module):
     """Projections of x, an output projection, and heads of config.head_dim channels.
 
@@ -45,8 +59,7 @@ class Mixer(nn.Module):
     """
 
     has_mlp: ClassVar[bool] = True  # a layer puts an MLP behind this token mixer
-    has_kv_cache: ClassVar[bool] = False  # keeps every token instead of a state, and reads Stream.attention_mask
-    has_lower_bounds: ClassVar[bool] = False  # reads Stream.bounds
+    mlp_activation: ClassVar[str] = ""  # of that MLP's gate: "silu", or none
     time_scales: ClassVar[tuple[str, ...]] = ()  # parameters, vectors aside, that weight decay must leave alone
 
     def __init__(
@@ -62,6 +75,25 @@ class Mixer(nn.Module):
     def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor] | None:
         """Stream.rotary, for hidden states like x."""
         return None
+
+    @staticmethod
+    def position_encoding(config: ModelConfig) -> PositionEncoding | None:
+        """What stands between the embedding and the first layer."""
+        return None
+
+    @classmethod
+    def gamma_shape(cls, config: ModelConfig) -> tuple[int, int] | None:
+        """Of gamma, a parameter [layers, channels] that all layers' bounds are made of; None: there is none."""
+        return None
+
+    @classmethod
+    def bounds(cls, config: ModelConfig, gamma: Tensor) -> Tensor:
+        """Stream.bounds [layers, channels] from gamma."""
+        raise TypeError(f"{cls.__name__} must define bounds")
+
+    @classmethod
+    def reset_gamma(cls, config: ModelConfig, gamma: Tensor, generator: torch.Generator) -> None:
+        """Initialise gamma in place, which is 0."""
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         """Initialise what the model's general rule (Decoder.reset_parameters) does not fit, after it has run."""
@@ -107,3 +139,14 @@ class LowRankGate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.up(self.down(x))
+
+
+def mixer_of(arch: str) -> type[Mixer]:
+    """The token mixer of a known architecture, imported now. Raises InputError where it is none."""
+    try:
+        found = architecture(arch).mixer()
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"architecture {arch!r}: its mixer cannot be imported: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Mixer)):
+        raise InputError(f"architecture {arch!r}: its mixer {found!r} is no subclass of arch.model.mixer.Mixer")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import types
@@ -13,13 +14,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from arch.config import KNOWN
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
+from arch.registry import KNOWN, load_plugins
 
 from . import earlier
 from .jobs_schema import KINDS
-from .schema import ModelChanges, StudyFile, Training
+from .schema import ModelSection, StudyFile, Training, model_changes
 from .types import as_integer
 
 PACKAGED = Path(__file__).parents[1] / "studies"
@@ -93,6 +94,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
+    _import_plugins(raw)
     for change in sets:
         keys, value = _parse_set(change)
         if keys[0] in changes:
@@ -115,9 +117,17 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
         "file_archs": tuple(known["archs"]),
         "sets": tuple(sets),
         "set_results": results,
-        "set_model": validate(ModelChanges, changes["model"], "--set", sets, "model."),
+        "set_model": validate(model_changes(), changes["model"], "--set", sets, "model."),
         "set_training": validate(Training, changes["training"], "--set", sets, "training."),
     }
+
+
+def _import_plugins(raw: dict[str, Any]) -> None:
+    """Import a file's plugins, so that --set may name their options; what is wrong with them is told where the file is
+    judged."""
+    named = raw.get("plugins")
+    with contextlib.suppress(InputError):
+        load_plugins([named] if isinstance(named, str) else [one for one in named or [] if isinstance(one, str)])
 
 
 def _keep_range(raw: dict[str, Any], stated: Any, changes: dict[str, Any]) -> None:
@@ -223,7 +233,12 @@ def _keys_at(schema: Any, loc: list[int | str]) -> list[str]:
         else:
             schema = typing.get_args(schema)[-1]
         schema = _model_in(schema)
-    return list(schema.model_fields) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+    return _keys_of(schema) if isinstance(schema, type) and issubclass(schema, BaseModel) else []
+
+
+def _keys_of(section: type[BaseModel]) -> list[str]:
+    """The keys of a section; of a model's, those that its architectures and plugins give it by now."""
+    return list((model_changes() if issubclass(section, ModelSection) else section).model_fields)
 
 
 def _model_in(schema: Any) -> Any:
@@ -246,12 +261,12 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
         raise InputError(f"--set {change}: unknown section {keys[0]!r}{nearest(keys[0], list(SETTABLE))}")
     section = StudyFile.model_fields[keys[0]].annotation
     assert isinstance(section, type) and issubclass(section, BaseModel)
-    if len(keys) < 2 or keys[1] not in section.model_fields:
+    if len(keys) < 2 or keys[1] not in _keys_of(section):
         name = keys[1] if len(keys) > 1 else ""
         told = {"model": instead_of, "training": earlier.instead_of}.get(keys[0], lambda name: None)(name)
         if told:
             raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
-        raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, list(section.model_fields))}")
+        raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")

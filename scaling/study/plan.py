@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arch.architectures.tnl.decays import drift
+from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table
 
@@ -44,8 +44,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
     """A line for each reason why a law of these runs would be one of more than size and tokens."""
-    told = drift((run.size, run.config) for run in runs)
-    return [told] if told else []
+    return warnings_of((run.size, run.config) for run in runs)
 
 
 def plan_row(run: RunSpec) -> dict[str, Any]:

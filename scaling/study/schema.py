@@ -5,13 +5,13 @@ The text below a field is its meaning in docs/study-file.md.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, PlainValidator, create_model, model_validator
 
-from arch.config import CHOICES, ModelConfig
+from arch.config import field_choices, field_types
 from arch.errors import InputError
 from data.settings import CorpusSettings
 
@@ -188,7 +188,7 @@ class Fit(Section):
     """Number of compute values at which the envelope of the curves is read."""
 
 
-_MODEL_TYPES: dict[str, Any] = {
+_MODEL_TYPES: dict[str, Any] = {  # by the type as ModelConfig and Options write it
     "int": Count,
     "float": Positive,
     "bool": bool,
@@ -196,23 +196,39 @@ _MODEL_TYPES: dict[str, Any] = {
     "str | None": str | None,
     "int | None": Count | None,
 }
-# The fields of ModelConfig, each optional; ModelConfig itself judges their values.
-ModelChanges: Any = create_model(  # type: ignore[call-overload]
-    "ModelChanges",
-    __base__=Section,
-    **{
-        f.name: (Choice if "off" in CHOICES.get(f.name, ()) else _MODEL_TYPES[str(f.type)], None)
-        for f in dataclasses.fields(ModelConfig)
-        if f.name != "arch"
-    },
-)
+
+
+class ModelSection(Section):
+    """Changes of a model's fields; `model_changes` gives the class with the fields there are."""
+
+
+def model_changes() -> type[ModelSection]:
+    """The fields of ModelConfig, each optional, with the options of all architectures that are registered by now;
+    ModelConfig itself judges their values."""
+    return _model_changes(tuple(field_types().items()))
+
+
+@lru_cache
+def _model_changes(fields: tuple[tuple[str, str], ...]) -> type[ModelSection]:
+    choices = field_choices()
+    typed = {name: Choice if "off" in choices.get(name, ()) else _MODEL_TYPES[kind] for name, kind in fields}
+    given: Any = {name: (kind, None) for name, kind in typed.items() if name != "arch"}
+    return create_model("ModelChanges", __base__=ModelSection, **given)
+
+
+def _as_changes(value: Any) -> ModelSection:
+    return value if isinstance(value, ModelSection) else model_changes().model_validate(value)
+
+
+# Judged when a file is read, after its plugins are imported, whose architectures may have options of their own.
+ModelChanges = Annotated[ModelSection, PlainValidator(_as_changes)]
 
 
 class Override(Training):
     """What some of the runs have otherwise: the keys of `training`, of which it changes only those that it names, and a
     `model` of its own."""
 
-    model: ModelChanges = ModelChanges()
+    model: ModelChanges = ModelSection()
     """Fields of the model that these runs have otherwise."""
 
 
@@ -244,7 +260,7 @@ class StudyFile(Section):
     """The text and its tokens."""
     grid: Grid
     """The runs: architectures x sizes x seeds."""
-    model: ModelChanges = ModelChanges()
+    model: ModelChanges = ModelSection()
     """Changes of the presets, for every architecture of the grid that a field means something to."""
     training: Training = Training()
     """How runs are trained."""

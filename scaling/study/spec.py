@@ -16,15 +16,15 @@ from typing import Any
 
 from pydantic import field_validator
 
-from arch.config import ONLY_FOR, ModelConfig, reads
+from arch.config import ModelConfig, reads
 from arch.errors import InputError, nearest
 from arch.presets import preset
-from arch.registry import plugin_of
+from arch.registry import archs_with, plugin_of
 
 from .batch import BatchSplit, split_batch
 from .earlier import training_as_hashed, training_of_today
 from .file import find_study, read_study, suffix_of
-from .schema import VOCABULARY, Cell, Corpus, ModelChanges, StudyFile, Training
+from .schema import VOCABULARY, Cell, Corpus, ModelChanges, ModelSection, StudyFile, Training
 from .types import Arch, Plugins, Section, Seed, Size
 
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
@@ -162,7 +162,7 @@ class StudySpec(StudyFile):
     file_archs: tuple[str, ...] = ()  # the grid's, and those that --set took out of it
     sets: tuple[str, ...] = ()
     set_results: dict[str, Any] = {}  # noqa: RUF012 (of fit and grid: what results follow from)
-    set_model: ModelChanges = ModelChanges()
+    set_model: ModelChanges = ModelSection()
     set_training: Training = Training()
 
     @property
@@ -212,7 +212,7 @@ class StudySpec(StudyFile):
                 if not any(reads(arch, field) for arch in archs):
                     raise InputError(
                         f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
-                        f"{', '.join(ONLY_FOR[field])}: leave it out"
+                        f"{', '.join(archs_with(field))}: leave it out"
                     )
         return [self._run(*cell) for cell in cells]
 
@@ -280,9 +280,10 @@ def _given(section: Section) -> dict[str, Any]:
 
 def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
     """The changes to fields that two sections or configurations do not agree on; all where there is no other."""
-    return {
-        field: value for field, value in changes.items() if not other or getattr(one, field) != getattr(other, field)
-    }
+    if other is None:
+        return changes
+    first, second = (each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (one, other))
+    return {field: value for field, value in changes.items() if first[field] != second[field]}
 
 
 def _config(arch: str, size: str, changes: dict[str, Any]) -> ModelConfig | None:

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from arch.config import KNOWN
 from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES
-from arch.registry import load_plugins
+from arch.registry import KNOWN, load_plugins
 
 LONGEST_NAME = 100  # of a study
 

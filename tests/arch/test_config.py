@@ -4,16 +4,27 @@ import dataclasses
 
 import pytest
 
-from arch.config import ABLATIONS, ARCHS, CHOICES, ONLY_FOR, ModelConfig, reads
+from arch.config import ARCHS, ModelConfig, field_choices, reads
 from arch.errors import InputError
 from arch.presets import preset
+from arch.registry import ARCHITECTURES, archs_with
 
+CHOICES = field_choices()
+OPTIONS = sorted({name for arch in ARCHS for name in ARCHITECTURES[arch].options.names()})
 OTHER = {"value_activation": True, "theta_learned": False, "tpe_learned_decay": True, "output_gate": False}
 OTHER |= {"data_dependent_theta": True, "expand_ratio": 3, "expand": 3, "conv_width": 3}
-OTHER |= {"ssm_state": 5, "dt_rank": 3, "tpe_context": 7} | {name: valid[1] for name, valid in CHOICES.items()}
+OTHER |= {
+    "ssm_state": 5,
+    "dt_rank": 3,
+    "tpe_context": 7,
+    "gate_rank": 3,
+    "tpe_dim": 3,
+    "tpe_residual": False,
+    "rope_base": 5.0,
+} | {name: valid[1] for name, valid in CHOICES.items()}
 
 
-@pytest.mark.parametrize("field", sorted(ONLY_FOR))
+@pytest.mark.parametrize("field", OPTIONS)
 def test_a_field_is_refused_where_it_means_nothing(field):
     for arch in ARCHS:
         if reads(arch, field):
@@ -21,10 +32,10 @@ def test_a_field_is_refused_where_it_means_nothing(field):
         with pytest.raises(InputError) as error:
             preset(arch, "14k", **{field: OTHER[field]})
         told = str(error.value)
-        assert told == f"model.{field} means nothing to {arch}, only to {', '.join(ONLY_FOR[field])}: leave it out"
-        default = next(f.default for f in dataclasses.fields(ModelConfig) if f.name == field)
+        assert told == f"model.{field} means nothing to {arch}, only to {', '.join(archs_with(field))}: leave it out"
+        default = default_of(archs_with(field)[0], field)
         assert field not in preset(arch, "14k", **{field: default}).to_dict()  # saying the default is no mistake
-    assert all(field in preset(arch, "14k").to_dict() for arch in ONLY_FOR[field])
+    assert all(field in preset(arch, "14k").to_dict() for arch in archs_with(field))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +88,7 @@ def test_an_architecture_that_is_no_name():
 def test_each_choice_is_a_valid_configuration():
     more = {"expansion": {"hgrn1_state": "narrow", "expand_ratio": 4, "d_ffn": 64}}
     for field, valid in CHOICES.items():
-        for arch in ONLY_FOR.get(field, ARCHS):
+        for arch in archs_with(field) or ARCHS:
             for choice in valid:
                 config = preset(arch, "14k", **{field: choice}, **(more.get(field, {}) if choice != "none" else {}))
                 assert config.to_dict()[field] == choice
@@ -85,10 +96,23 @@ def test_each_choice_is_a_valid_configuration():
 
 def test_an_ablation_at_its_default_is_no_part_of_a_runs_identity():
     """So that runs keep their hashes when another ablation is added; a changed one is part of it."""
-    defaults = {field.name: field.default for field in dataclasses.fields(ModelConfig)}
-    for field in ABLATIONS:
-        for arch in ONLY_FOR[field]:
+    for arch in ARCHS:
+        for field, default in ARCHITECTURES[arch].options.ablations().items():
             more = {"hgrn1_state": "narrow", "expansion": "lr", "expand_ratio": 3} if "expan" in field else {}
-            plain = preset(arch, "14k", **{field: defaults[field]})
+            plain = preset(arch, "14k", **{field: default})
             changed = preset(arch, "14k", **({field: OTHER[field]} | more))
             assert field not in plain.identity() and changed.identity()[field] == changed.to_dict()[field]
+
+
+def default_of(arch, option):
+    return next(field.default for field in dataclasses.fields(ARCHITECTURES[arch].options) if field.name == option)
+
+
+def test_a_configuration_of_an_earlier_version_opens():
+    """Options of single architectures were fields of all: config.json and run.json hold them whatever the model."""
+    for arch in ARCHS:
+        config = preset(arch, "14k")
+        before = {"rope_base": 10_000.0, "gate_rank": 12, "tpe_dim": 12, "tpe_residual": True} | config.to_dict()
+        assert ModelConfig.from_dict(before) == config and before.keys() <= {*config.identity(), *config.to_dict()}
+    with pytest.raises(InputError, match="gate_rank means nothing to llama, only to tnl, cosformer2: leave it out"):
+        preset("llama", "14k", gate_rank=3)

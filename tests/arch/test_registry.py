@@ -3,30 +3,57 @@
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from arch import registry
-from arch.architectures.mixers import mixer_of
 from arch.architectures.tnl.mixer import TNLMixer
-from arch.config import ARCHS, DEFAULT_NORM, KNOWN, ONLY_FOR, ModelConfig
+from arch.config import ARCHS, ModelConfig, reads
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
-from arch.presets import RULES, SIZES, preset
-from arch.registry import load_plugins, plugin_of, register, require
+from arch.model.mixer import mixer_of
+from arch.options import Options, option
+from arch.presets import SIZES, preset
+from arch.registry import ARCHITECTURES, KNOWN, load_plugins, plugin_of, register, require
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLES = (DEFAULT_NORM, ONLY_FOR, RULES, registry.REGISTERED)
+
+
+@dataclass(frozen=True)
+class EighthOptions(Options):
+    gate_rank: int | None = option(None)
+    taps: int = option(4)
+    gate: str = option("sigmoid", choices=("sigmoid", "none"))
+
+    def derived(self, config):
+        return {"gate_rank": config.head_dim}
+
+    def check(self, config):
+        if self.taps > config.context_length:
+            raise InputError(f"model.taps={self.taps} is more than the context")
+
+
+def mixer():
+    return EighthMixer
+
+
+class EighthMixer(TNLMixer):
+    def __init__(self, config, layer):
+        tnl = preset("tnl", "14k").options
+        super().__init__(config.__class__(**{**vars(config), "arch": "tnl", "options": tnl}), layer)
+
+
+def eighth(**changes):
+    register("eighth", **{"mixer": mixer, "options": EighthOptions} | changes)
 
 
 @pytest.fixture(autouse=True)
 def tables_as_they_were():
-    before = [dict(table) for table in TABLES]
+    before = dict(ARCHITECTURES)
     yield
-    for table, content in zip(TABLES, before, strict=True):
-        table.clear()
-        table.update(content)
+    ARCHITECTURES.clear()
+    ARCHITECTURES.update(before)
 
 
 @pytest.fixture
@@ -47,45 +74,87 @@ def plugin(tmp_path, monkeypatch):
 
 
 def test_a_registered_architecture_is_one_like_the_others():
-    register("eighth", TNLMixer, norm="rms", fields=("conv_width",))
+    eighth(norm="rms")
     assert "eighth" in KNOWN and "eighth" not in ARCHS
-    for size in SIZES:  # the shared shapes
-        config, shared = preset("eighth", size, conv_width=3), preset("llama", size)
-        assert config.replace(arch="llama", conv_width=4) == shared
-    assert config.norm == "rms" and config.to_dict()["conv_width"] == 3
+    shared = ("d_model", "n_layers", "n_heads", "d_ffn", "vocab_size", "context_length", "chunk_size")
+    for size in SIZES:
+        config, other = preset("eighth", size, taps=3), preset("llama", size)
+        assert [getattr(config, name) for name in shared] == [getattr(other, name) for name in shared]
+    assert config.norm == "rms" and config.to_dict()["taps"] == 3
     assert "ssm_state" not in config.to_dict() and ModelConfig.from_dict(config.to_dict()) == config
     with pytest.raises(InputError, match="ssm_state means nothing to eighth"):
         preset("eighth", "14k", ssm_state=4)
-    with pytest.raises(InputError, match="conv_width means nothing to tnl, only to mamba2, mamba1, eighth"):
-        preset("tnl", "14k", conv_width=3)
+    with pytest.raises(InputError, match="taps means nothing to tnl, only to eighth"):
+        preset("tnl", "14k", taps=3)
     with pytest.raises(InputError, match=r"unknown architecture 'eigth' \(did you mean 'eighth'\?\)"):
         preset("eigth", "14k")
     assert isinstance(build_model(preset("eighth", "14k")).decoder.layers[0].mixer, TNLMixer)
 
 
+def test_options_of_its_own():
+    """They follow from other fields, are judged, are part of the hash where they are not the default, and no other
+    architecture's hash knows of them."""
+    others = {arch: preset(arch, "14k").identity() for arch in ARCHS}
+    eighth()
+    assert reads("eighth", "taps") and not reads("tnl", "taps")
+    config = preset("eighth", "14k")
+    assert config.options == EighthOptions(gate_rank=config.head_dim, taps=4, gate="sigmoid")
+    assert config.replace(n_heads=1).options.gate_rank == 24 and config.replace(gate_rank=5).options.gate_rank == 5
+    assert "taps" not in config.identity() and config.replace(taps=2).identity()["taps"] == 2
+    for changes, told in (
+        ({"taps": 0}, "model.taps must be a positive integer, not 0"),
+        ({"taps": 300}, "model.taps=300 is more than the context"),
+        ({"gate": "relu"}, "model.gate must be one of sigmoid, none, not 'relu'"),
+        ({"tapps": 3}, "unknown model key 'tapps' (did you mean 'taps'?)"),
+    ):
+        with pytest.raises(InputError) as error:
+            preset("eighth", "14k", **changes)
+        assert told in str(error.value)
+    assert others == {arch: preset(arch, "14k").identity() for arch in ARCHS}
+
+
 def test_its_own_shape():
-    register("eighth", TNLMixer, preset=lambda size, shared: {"d_ffn": shared["d_model"], "chunk_size": 16})
+    eighth(preset=lambda size, shared, changes: {"d_ffn": shared["d_model"], "chunk_size": 16})
     config = preset("eighth", "14k")
     assert (config.d_ffn, config.chunk_size, config.n_layers, config.norm) == (24, 16, 2, "srms")
     assert preset("eighth", "14k", chunk_size=8).chunk_size == 8
 
 
-def test_a_mixer_by_name_is_imported_when_a_model_is_built(plugin):
-    plugin("late", "from arch.architectures.tnl.mixer import TNLMixer\nclass Mixer8(TNLMixer): pass\nnumber = 3")
-    register("eighth", "late:Mixer8")
+def test_a_mixer_is_imported_when_a_model_is_built(plugin):
+    plugin("late", "from tests.arch.test_registry import EighthMixer\nclass Mixer8(EighthMixer): pass\nnumber = 3")
+
+    def importing(module, name):
+        return lambda: getattr(__import__(module), name)
+
+    eighth(mixer=importing("late", "Mixer8"))
     preset("eighth", "14k")
     assert "late" not in sys.modules
     assert mixer_of("eighth").__name__ == "Mixer8" and "late" in sys.modules
-    for mixer, told in (
-        ("nowhere:Mixer", "its mixer nowhere:Mixer cannot be imported: No module named 'nowhere'"),
-        ("late:Mixer9", "its mixer late:Mixer9 cannot be imported: module 'late' has no attribute 'Mixer9'"),
-        ("late:number", "its mixer late:number is no subclass of arch.model.mixer.Mixer"),
-        (dict, "is no subclass of arch.model.mixer.Mixer"),
+    for found, told in (
+        (importing("nowhere", "Mixer"), "its mixer cannot be imported: No module named 'nowhere'"),
+        (importing("late", "Mixer9"), "its mixer cannot be imported: module 'late' has no attribute 'Mixer9'"),
+        (importing("late", "number"), "its mixer 3 is no subclass of arch.model.mixer.Mixer"),
+        (lambda: dict, "is no subclass of arch.model.mixer.Mixer"),
     ):
-        register("eighth", mixer)
+        eighth(mixer=found)
         with pytest.raises(InputError) as error:
             build_model(preset("eighth", "14k"))
         assert told in str(error.value)
+
+
+@dataclass(frozen=True)
+class CommonName(Options):
+    d_model: int = option(3)
+
+
+@dataclass(frozen=True)
+class OtherType(Options):
+    expand: bool = option(True)
+
+
+@dataclass(frozen=True)
+class NoChoices(Options):
+    gate: str = option("sigmoid")
 
 
 @pytest.mark.parametrize(
@@ -94,19 +163,34 @@ def test_a_mixer_by_name_is_imported_when_a_model_is_built(plugin):
         ({"name": "hgrn2"}, "architecture 'hgrn2' of tests.arch.test_registry is already one of linear-scaling"),
         ({"name": "My-Net"}, "a name is small letters, digits and _"),
         ({"name": "8th"}, "begins with a letter"),
-        ({"mixer": "late.Mixer8"}, "is no class and not written as module:Class"),
+        ({"mixer": "late:Mixer8"}, "mixer must be a function that imports and returns the mixer's class, not 'late:Mi"),
+        ({"mixer": TNLMixer}, "mixer must be a function that imports and returns the mixer's class"),
         ({"norm": "srmss"}, "unknown norm 'srmss' (did you mean 'srms'?)"),
-        ({"fields": ["conv_widt"]}, "no optional field 'conv_widt' (did you mean 'conv_width'?)"),
+        ({"preset": lambda size, shared: {}}, "preset must take three arguments: size, shape, changes"),
+        ({"color": "red"}, "color 'red' is not written as #rrggbb"),
+        ({"options": dict}, "options must be a subclass of arch.options.Options"),
+        ({"options": CommonName}, "option 'd_model' is a common field of every model: rename it"),
+        (
+            {"options": OtherType},
+            "option 'expand' is bool, but int in mamba2, and a study file has one type",
+        ),
+        ({"options": NoChoices}, "option 'gate' must be made by arch.options.option, of type int"),
     ],
 )
 def test_a_wrong_registration_changes_nothing(arguments, told):
-    before = [dict(table) for table in TABLES]
+    before = dict(ARCHITECTURES)
     with pytest.raises(InputError) as error:
-        register(**{"name": "eighth", "mixer": "late:Mixer8"} | arguments)
-    assert told in str(error.value) and [dict(table) for table in TABLES] == before
+        register(**{"name": "eighth", "mixer": mixer} | arguments)
+    assert told in str(error.value) and before == ARCHITECTURES
 
 
-REGISTER = "from arch.registry import register\nregister('eighth', 'late:Mixer8', fields=('expand',))\n"
+REGISTER = """
+from arch.registry import register
+def mixer():
+    from late import Mixer8
+    return Mixer8
+register("eighth", mixer=mixer)
+"""
 
 
 @pytest.mark.parametrize(
@@ -121,13 +205,13 @@ REGISTER = "from arch.registry import register\nregister('eighth', 'late:Mixer8'
     ],
 )
 def test_a_plugin_that_does_not_work_is_told_in_one_line_and_leaves_nothing(plugin, source, told):
-    before = [dict(table) for table in TABLES]
+    before = dict(ARCHITECTURES)
     if source is not None:
         plugin("mine", source)
     with pytest.raises(InputError) as error:
         load_plugins(["mine"])
     assert told in str(error.value) and "\n" not in str(error.value)
-    assert [dict(table) for table in TABLES] == before
+    assert before == ARCHITECTURES
 
 
 def test_two_plugins_may_not_share_a_name(plugin):
@@ -173,10 +257,10 @@ def test_an_unknown_architecture_names_the_plugin_it_came_from():
 
 
 def test_a_checkpoint_names_its_plugin(plugin, tmp_path):
-    plugin("late", "from arch.architectures.tnl.mixer import TNLMixer\nclass Mixer8(TNLMixer): pass")
+    plugin("late", "from tests.arch.test_registry import EighthMixer as Mixer8")
     load_plugins([plugin("mine", REGISTER)])
     build_model(preset("eighth", "14k")).save_pretrained(tmp_path / "model")
     assert load_model(tmp_path / "model").model_config.arch == "eighth"
-    registry._forget("eighth")
+    del ARCHITECTURES["eighth"]
     with pytest.raises(InputError, match=r"config.json: architecture 'eighth' comes from the plugin 'mine': import it"):
         load_model(tmp_path / "model")

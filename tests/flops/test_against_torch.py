@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from arch.config import ABLATIONS, ARCHS, CHOICES, NORMS, ONLY_FOR, ModelConfig
+from arch.config import ARCHS, NORMS, ModelConfig, field_choices
 from arch.errors import InputError
 from arch.model.lm import LanguageModel, build_model
 from arch.presets import preset, sizes_of
+from arch.registry import ARCHITECTURES, has_option
 from flops import (
     CONVENTIONS,
     by_module,
@@ -52,6 +53,7 @@ def executed(cfg: ModelConfig, sequences: int, context: int) -> tuple[float, flo
     return forward, backward
 
 
+TPE = {"cosformer2": {"tpe_dim": 10}}
 EVERY_PRESET = [(arch, size) for arch in ARCHS for size in sizes_of(arch)]
 
 
@@ -80,6 +82,7 @@ def test_parameters_of_published_models(arch, size):
     assert count_params(preset(arch, size)).total == PUBLISHED[arch, size]
 
 
+CHOICES = field_choices()
 # what an architecture may have beside the common fields, and values that contradict nothing
 OWN = {
     "hgrn1_state": st.sampled_from(CHOICES["hgrn1_state"]),
@@ -97,6 +100,9 @@ OWN = {
     "conv_width": st.integers(1, 5),
     "ssm_state": st.one_of(st.none(), st.integers(1, 40)),
     "dt_rank": st.one_of(st.none(), st.integers(1, 20)),
+    "gate_rank": st.one_of(st.none(), st.integers(1, 40)),
+    "tpe_dim": st.one_of(st.none(), st.integers(1, 40)),
+    "tpe_residual": st.booleans(),
 }
 
 
@@ -104,7 +110,7 @@ OWN = {
 def configurations(draw):
     heads = draw(st.integers(1, 4))
     arch = draw(st.sampled_from(ARCHS))
-    own = {name: draw(values) for name, values in OWN.items() if arch in ONLY_FOR[name]}
+    own = {name: draw(values) for name, values in OWN.items() if has_option(arch, name)}
     d_model = heads * 2 * draw(st.integers(1, 12))
     if arch == "hgrn1":
         own["hgrn1_state"] = own["hgrn1_state"] if own["expansion"] == "none" else "narrow"
@@ -113,22 +119,19 @@ def configurations(draw):
         own["expand_ratio"] = math.gcd(ratio, d_model) if own["expansion"] in ("glt", "glti") else ratio
     if own.get("lower_bound") == "only" and own["input_gate"] == "none":
         own["input_gate"] = "own"
-    return ModelConfig(
-        arch=arch,
-        d_model=d_model,
-        n_layers=draw(st.integers(1, 4)),
-        n_heads=heads,
-        d_ffn=draw(st.integers(1, 90)),
-        vocab_size=draw(st.integers(1, 300)),
-        context_length=draw(st.integers(1, 200)),
-        tie_embeddings=draw(st.booleans()),
-        norm=draw(st.sampled_from([None, *NORMS])),
-        chunk_size=2 ** draw(st.integers(0, 6)),
-        gate_rank=draw(st.one_of(st.none(), st.integers(1, 40))),
-        tpe_dim=draw(st.one_of(st.none(), st.integers(1, 40))),
-        tpe_residual=draw(st.booleans()),
-        **own,
-    )
+    common = {
+        "arch": arch,
+        "d_model": d_model,
+        "n_layers": draw(st.integers(1, 4)),
+        "n_heads": heads,
+        "d_ffn": draw(st.integers(1, 90)),
+        "vocab_size": draw(st.integers(1, 300)),
+        "context_length": draw(st.integers(1, 200)),
+        "tie_embeddings": draw(st.booleans()),
+        "norm": draw(st.sampled_from([None, *NORMS])),
+        "chunk_size": 2 ** draw(st.integers(0, 6)),
+    }
+    return ModelConfig.from_dict(common | own)
 
 
 ABLATED = [
@@ -161,7 +164,8 @@ def test_ablations(arch, changes):
 @every_ablation
 def test_ablations_of_the_paper_are_under_its_convention_where_they_cost_the_same(arch, changes):
     cfg = preset(arch, "55k", **changes)
-    plain = preset(arch, "55k", **{k: v for k, v in changes.items() if k not in ABLATIONS})
+    ablations = ARCHITECTURES[arch].options.ablations()
+    plain = preset(arch, "55k", **{k: v for k, v in changes.items() if k not in ablations})
     same = arch != "hgrn1" and forward_products(cfg) == forward_products(plain)
     assert conventions_of(cfg) == (CONVENTIONS if same else CONVENTIONS[2:])
     assert tuple(cost_table(cfg)["flops_per_token_train"]) == (("paper",) if same else ()) + ("exact", "6nd")
@@ -235,7 +239,7 @@ NOT_IN_EXACT = {
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("context", [256, 77, 20])
 def test_exact_is_what_the_counter_sees_less_the_named_lines(arch, context):
-    cfg = preset(arch, "55k", tpe_dim=10)
+    cfg = preset(arch, "55k", **TPE.get(arch, {}))
     seen = sum(counted(cfg, 1, context)) / context
     lines, exact = by_module(cfg, "executed", context), by_module(cfg, "exact", context)
     named = {name: flop for name, flop in lines.items() if name not in exact}
@@ -247,7 +251,7 @@ def test_exact_is_what_the_counter_sees_less_the_named_lines(arch, context):
 def test_the_named_lines_by_hand():
     """Each is written out: one token's share, d 48, 2 heads of 24, 2 layers, chunks of 32, at 20 and 256 tokens."""
     d, p, layers = 48, 24, 2
-    line = {arch: by_module(preset(arch, "55k", tpe_dim=10), "executed", 20) for arch in ARCHS}
+    line = {arch: by_module(preset(arch, "55k", **TPE.get(arch, {})), "executed", 20) for arch in ARCHS}
     # one chunk: no gradient of the state before it, nor the two of its update
     assert line["tnl"]["mixer.state.unread"] == pytest.approx(-layers * 3 * 2 * d * p)
     assert line["hgrn2"]["mixer.state.unread"] == pytest.approx(-layers * 3 * 2 * d * p * 32 / 20)  # 20 rows fill 32
@@ -259,4 +263,4 @@ def test_the_named_lines_by_hand():
     assert by_module(cfg, "executed", 256)["mixer.softmax.masked"] == pytest.approx(3 * layers * 2 * 256 * d)
     cfg = preset("mamba1", "55k")
     scan = by_module(cfg, "executed", 256)["mixer.state.inputs"]
-    assert scan == pytest.approx(cfg.n_layers * 2 * 2 * d * cfg.ssm_state)  # a third product beside the two
+    assert scan == pytest.approx(cfg.n_layers * 2 * 2 * d * cfg.options.ssm_state)  # a third product beside the two

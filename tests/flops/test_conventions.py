@@ -17,7 +17,7 @@ from flops import (
     hardware_flops_per_token,
     train_flops_per_token,
 )
-from flops.mixers import ENTRIES
+from flops.registry import ENTRIES
 from tests.flops.test_against_torch import NOT_IN_EXACT, every_ablation
 
 EVERY = [(arch, size) for arch in ARCHS for size in ("55k", "410m")]

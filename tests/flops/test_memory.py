@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from arch.architectures.hgrn1.shape import forget_gates
 from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
@@ -39,8 +40,10 @@ def test_activations_are_those_that_autograd_keeps(arch, changes, precision):
     expected = cfg.n_layers * layer + sum(outer_activations(cfg, CONTEXT, ROWS, a, kernels=False).values())
     expected += 4 * ROWS * CONTEXT * cfg.vocab_size  # log-probabilities
     expected += 2 * matrix_weights(cfg) if precision == "bf16" else 0
-    if arch in ("hgrn1", "hgrn2") and cfg.lower_bound != "only":  # a second tensor of logsigmoid, which CUDA has not
-        expected += 4 * ROWS * CONTEXT * cfg.n_layers * cfg.forget_dim
+    if (
+        arch in ("hgrn1", "hgrn2") and cfg.options.lower_bound != "only"
+    ):  # a second tensor of logsigmoid, which CUDA has not
+        expected += 4 * ROWS * CONTEXT * cfg.n_layers * (forget_gates(cfg) if arch == "hgrn1" else cfg.d_model)
     tokens = torch.randint(0, cfg.vocab_size, (ROWS, CONTEXT + 1))
     model = build_model(cfg, seed=0)
     kept = kept_bytes(model, lambda: model(input_ids=tokens[:, :-1], targets=tokens[:, 1:]).loss, precision)

@@ -10,7 +10,7 @@ from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from flops import decode_state
-from flops.mixers import ENTRIES
+from flops.registry import ENTRIES
 from tests.flops.test_against_torch import ABLATED, name_of
 
 CASES = [

@@ -11,7 +11,7 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.mixer import Stream
 from flops import register
-from flops.mixers import ENTRIES
+from flops.registry import _OWNERS, ENTRIES
 from scaling.check import CHECKS, main, moved_model
 
 from .eighth import page_files
@@ -28,8 +28,9 @@ def page(tmp_path_factory):
     yield
     sys.path.remove(str(folder))
     for name in ("gla", "broken"):
-        registry._forget(name)
+        registry.ARCHITECTURES.pop(name, None)
         ENTRIES.pop(name, None)
+        _OWNERS.pop(name, None)
     for name in ("gla", "gla_mixer"):
         del sys.modules[name]
 
@@ -61,6 +62,8 @@ def test_the_pages_mixer_computes_its_equations():
 AFTER = '"value"))\n'  # the end of the line that makes queries, keys and values
 MASKS = "stream.mask(key),  # padding brings nothing in\n            stream.mask(value),"
 
+POWER = "/ self.config.options.gate_temperature"
+
 # The check that must see it, what the page's mixer says, and what one with a mistake says instead.
 MISTAKES = [
     ("parameters", "bias=False)", "bias=True)"),
@@ -76,8 +79,8 @@ MISTAKES = [
     ("packing", AFTER, AFTER + "        key = key * key.new_ones(key.shape[:2]).cumsum(1)[..., None, None]\n"),
     ("padding", MASKS, "key,\n            value,"),
     ("backends", AFTER, AFTER + "        value = value + 0.01 * (stream.backend == 'naive')\n"),
-    ("autocast", "/ 16", "/ (16 if x.dtype.itemsize > 2 else 0)"),
-    ("file", "/ 16", "/ self.__dict__.setdefault('tau', 16 + nn.Linear(1, 1).weight.item())"),
+    ("autocast", POWER, "/ (16 if x.dtype.itemsize > 2 else 0)"),
+    ("file", POWER, "/ self.__dict__.setdefault('tau', 16 + nn.Linear(1, 1).weight.item())"),
 ]
 
 
@@ -87,7 +90,8 @@ def test_each_check_sees_a_mistake(check, right, wrong):
     assert source.count(right) == 1
     scope: dict[str, type] = {}
     exec(source.replace(right, wrong), scope)
-    registry.register("broken", scope["GLAMixer"], preset=registry.RULES["gla"])
+    page = registry.ARCHITECTURES["gla"]
+    registry.register("broken", mixer=lambda: scope["GLAMixer"], options=page.options, preset=page.preset)
     ENTRIES["broken"] = ENTRIES["gla"]
     with pytest.raises(AssertionError):
         CHECKS[check]("broken")
@@ -111,9 +115,10 @@ def test_the_command(capsys):
 
 
 def test_an_architecture_without_costs_is_told_so():
-    registry.register("broken", "gla_mixer:GLAMixer")
+    page = registry.ARCHITECTURES["gla"]
+    registry.register("broken", mixer=page.mixer, options=page.options)
     ENTRIES.pop("broken", None)
     with pytest.raises(InputError, match=r"architecture .broken. has no costs: call flops\.register"):
         CHECKS["parameters"]("broken")
-    with pytest.raises(InputError, match="the costs of 'tnl' are those of this package"):
+    with pytest.raises(InputError, match=r"the costs of 'tnl' are those of flops\.architectures\.tnl"):
         register("tnl", ENTRIES["gla"])

@@ -24,7 +24,7 @@ Source: Hierarchically Gated Recurrent Neural Network (Qin et al. 2023).
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -32,6 +32,9 @@ from torch import Tensor
 from ...model.mixer import Mixer, Stream
 from ...ops.common import accumulator, full_precision
 from ...ops.forget_gate import forget_gate
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
 
 Forget = Tensor | tuple[Tensor, Tensor]  # log f, or the logits and the bound of f = b + (1 - b) sigmoid(logits)
 
@@ -70,16 +73,38 @@ def opened(gate: Tensor, bound: Tensor | None = None) -> tuple[Tensor, Tensor]:
 
 
 class HGRNMixer(Mixer):
-    has_lower_bounds: ClassVar[bool] = True
+    @classmethod
+    def bound_width(cls, config: ModelConfig) -> int:
+        """Lower bounds of a layer's forget gates."""
+        return config.d_model
+
+    @classmethod
+    def states_a_bound(cls, config: ModelConfig) -> int:
+        """Forget gates that have the same lower bound; a layer has bound_width times so many."""
+        return 1
+
+    @classmethod
+    def gamma_shape(cls, config: ModelConfig) -> tuple[int, int] | None:
+        return None if config.options.lower_bound == "off" else (config.n_layers, cls.bound_width(config))
+
+    @classmethod
+    def bounds(cls, config: ModelConfig, gamma: Tensor) -> Tensor:
+        return lower_bounds(gamma, config.options.lower_bound)
+
+    @classmethod
+    def reset_gamma(cls, config: ModelConfig, gamma: Tensor, generator: torch.Generator) -> None:
+        reset_gamma(gamma, config.options.lower_bound, generator)
 
     def forget(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Forget:
         """log f [B, T, D], or its logits [B, T, D] (x W_f, unless they are given) and bound [D], D the layer's forget
         gates. A padded token's gate is 1: log f = 0 and 1 - f = 0."""
-        copies = self.config.expand_ratio
-        unbounded = self.config.lower_bound == "off"
-        bound = x.new_zeros(self.config.bound_dim, dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
+        copies = self.states_a_bound(self.config)
+        unbounded = self.config.options.lower_bound == "off"
+        bound = (
+            x.new_zeros(self.bound_width(self.config), dtype=accumulator(x)) if unbounded else stream.bound(self.layer)
+        )
         bound = bound if copies == 1 else bound.repeat(copies)  # the n states of a channel have the same bound
-        if self.config.lower_bound == "only":
+        if self.config.options.lower_bound == "only":
             log_f = bound.clamp(min=torch.finfo(bound.dtype).tiny).log()
             return stream.mask(log_f.expand(*x.shape[:2], -1))
         logits = self.project["forget"](x) if logits is None else logits
@@ -87,10 +112,12 @@ class HGRNMixer(Mixer):
 
     def input_gate(self, x: Tensor, stream: Stream, logits: Tensor | None = None) -> Tensor | None:
         """[B, T, D], 0 at padded tokens; None where it is tied: 1 - f. logits: x W_ig, where it is there already."""
-        if self.config.input_gate == "tied":
+        if self.config.options.input_gate == "tied":
             return None
-        if self.config.input_gate == "none":
-            return stream.mask(x.new_ones(*x.shape[:2], self.config.forget_dim))
+        if self.config.options.input_gate == "none":
+            return stream.mask(
+                x.new_ones(*x.shape[:2], self.bound_width(self.config) * self.states_a_bound(self.config))
+            )
         logits = self.project["input_gate"](x) if logits is None else logits
         return stream.mask(torch.sigmoid(logits))
 

@@ -14,19 +14,21 @@ carry no weights (the paper's parameter counts hint at three LayerNorms a layer,
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
-from ...model.mixer import LowRankGate, Mixer, Stream
+from ...model.mixer import LowRankGate, Mixer, PositionEncoding, Stream
 from ...model.norms import Norm
 from ...model.positions import cosine_pairs, rotation
 from ...ops import causal_filter, decay_attention
 from ...ops.fused.linear import fused_linear
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
 
 TPE_GAIN = 0.5  # of the filter over its input, at initialisation
 
@@ -34,10 +36,10 @@ TPE_GAIN = 0.5  # of the filter over its input, at initialisation
 def initial_angles(config: ModelConfig) -> Tensor:
     """theta where it starts, fp32: 10000^(-2c/d) over all d channels [H, p] (lrpe="full"), or 10000^(-2c/p), c < p / 2,
     [p / 2] for every head (lrpe="half", the authors' later code)."""
-    width = config.d_model if config.lrpe == "full" else config.head_dim
-    channels = torch.arange(width if config.lrpe == "full" else width // 2, dtype=torch.float64, device="cpu")
+    width = config.d_model if config.options.lrpe == "full" else config.head_dim
+    channels = torch.arange(width if config.options.lrpe == "full" else width // 2, dtype=torch.float64, device="cpu")
     theta = (10_000.0 ** (-2 * channels / width)).float()
-    return theta.reshape(config.n_heads, config.head_dim) if config.lrpe == "full" else theta
+    return theta.reshape(config.n_heads, config.head_dim) if config.options.lrpe == "full" else theta
 
 
 class CosFormer2Mixer(Mixer):
@@ -45,10 +47,14 @@ class CosFormer2Mixer(Mixer):
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
-        assert config.gate_rank is not None and config.norm is not None
-        self.gate = LowRankGate(config.d_model, config.gate_rank)
+        assert config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.options.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
-        self.theta = nn.Parameter(torch.empty_like(initial_angles(config))) if config.theta_learned else None
+        self.theta = nn.Parameter(torch.empty_like(initial_angles(config))) if config.options.theta_learned else None
+
+    @staticmethod
+    def position_encoding(config: ModelConfig) -> PositionEncoding:
+        return Tpe(config)
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         if self.theta is not None:
@@ -62,7 +68,7 @@ class CosFormer2Mixer(Mixer):
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
         value = self.heads(value)
-        value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
+        value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, cache)
         out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
         return fused_linear(out, self.out)[0], {"state": state}
@@ -100,16 +106,15 @@ class CosFormer2Mixer(Mixer):
         return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)
 
 
-class Tpe(nn.Module):
+class Tpe(PositionEncoding):
     """x + causal_filter(x) (or the filter alone), once after the embedding; d x e parameters."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        assert config.tpe_dim is not None and config.tpe_context is not None
-        self.config, self.slowest = config, float(config.tpe_context)
-        self.mix = nn.Parameter(torch.empty(config.d_model, config.tpe_dim))
+        self.config, self.slowest = config, float(config.options.tpe_context)
+        self.mix = nn.Parameter(torch.empty(config.d_model, config.options.tpe_dim))
         # log(1 / tau_j): any real number is a decay
-        self.log_rate = nn.Parameter(torch.empty(config.tpe_dim)) if config.tpe_learned_decay else None
+        self.log_rate = nn.Parameter(torch.empty(config.options.tpe_dim)) if config.options.tpe_learned_decay else None
 
     def log_decays(self, device: torch.device | None = None) -> Tensor:
         """log lam_j = -1 / tau_j [e], tau_j from 1 token to `tpe_context` (the context trained at), evenly in log (at
@@ -141,4 +146,4 @@ class Tpe(nn.Module):
             backend=stream.backend,
             document_starts=stream.document_starts,
         )
-        return x + filtered if self.config.tpe_residual else filtered, {"state": state}
+        return x + filtered if self.config.options.tpe_residual else filtered, {"state": state}

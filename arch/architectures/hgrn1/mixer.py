@@ -27,13 +27,12 @@ silu on the output gate. The state is n d numbers.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...model.norms import Norm
@@ -43,7 +42,10 @@ from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import gated_product
 from ..common.forget_gates import Forget, HGRNMixer, opened
 from .expansions import EXPANSIONS, Expansion
-from .shape import inner_width, numbers_a_gate, projections
+from .shape import inner_width, lower_bounds, numbers_a_gate, projections
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
 
 MIXING_CHANNELS = 16  # at a time in `token_mixing`, which takes T^2 numbers for each
 
@@ -51,16 +53,24 @@ MIXING_CHANNELS = 16  # at a time in `token_mixing`, which takes T^2 numbers for
 class HGRN1Mixer(HGRNMixer):
     time_scales: ClassVar[tuple[str, ...]] = ("theta",)
 
+    @classmethod
+    def bound_width(cls, config: ModelConfig) -> int:
+        return lower_bounds(config)
+
+    @classmethod
+    def states_a_bound(cls, config: ModelConfig) -> int:
+        return int(config.options.expand_ratio)
+
     def __init__(self, config: ModelConfig, layer: int) -> None:
         d, widths = config.d_model, projections(config)
-        cheap = config.expansion in EXPANSIONS
+        cheap = config.options.expansion in EXPANSIONS
         super().__init__(config, layer, {} if cheap else widths, inner_width(config))
         if cheap:
-            expand = EXPANSIONS[config.expansion]
-            self.project.update({name: expand(d, config.expand_ratio) for name in widths})
+            expand = EXPANSIONS[config.options.expansion]
+            self.project.update({name: expand(d, config.options.expand_ratio) for name in widths})
         assert config.norm is not None
         self.norm = Norm(config.norm, inner_width(config), config.norm_eps)
-        self.theta = nn.Parameter(torch.empty(d)) if config.hgrn1_state == "complex" else None
+        self.theta = nn.Parameter(torch.empty(d)) if config.options.hgrn1_state == "complex" else None
         self.pairs = numbers_a_gate(config) == 2
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
@@ -78,7 +88,7 @@ class HGRN1Mixer(HGRNMixer):
         if self.theta is None:
             return None
         theta: Tensor = self.theta
-        if self.config.data_dependent_theta:
+        if self.config.options.data_dependent_theta:
             theta = theta + (self.project["angle"](x) if projected is None else projected)
         return theta if stream.padding_mask is None else stream.mask(theta.expand(*x.shape[:2], -1))
 
@@ -96,7 +106,7 @@ class HGRN1Mixer(HGRNMixer):
         projected = dict(zip(self.project, fused_linear(x, *self.project.values()), strict=True))
         value = nnf.silu(projected["input"])
         forget: Forget = self.forget(x, stream, projected.get("forget"))
-        if self.config.input_gate == "tied" and isinstance(forget, tuple):
+        if self.config.options.input_gate == "tied" and isinstance(forget, tuple):
             theta = self.angles(x, stream, projected.get("angle"))
             value = value.unflatten(-1, (-1, 2)) if self.pairs else value
         else:
@@ -112,10 +122,10 @@ class HGRN1Mixer(HGRNMixer):
             document_starts=stream.document_starts,
         )
         mixed = (mixed.flatten(2) if self.pairs else mixed).to(x.dtype)
-        if self.config.output_gate:
+        if self.config.options.output_gate:
             mixed = gated_product(mixed, projected["gate"], "sigmoid")
-        if self.config.expansion != "none":
-            mixed = mixed.unflatten(-1, (self.config.expand_ratio, -1)).sum(-2)
+        if self.config.options.expansion != "none":
+            mixed = mixed.unflatten(-1, (self.config.options.expand_ratio, -1)).sum(-2)
         return self.out(self.norm(mixed)), {"state": state}
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:

@@ -13,50 +13,70 @@ before W_o. `complex` and `real` are the rows of 46.25 M and 46.24 M in HGRN2's 
 
 from __future__ import annotations
 
-from ...config import ModelConfig
+from typing import Any, Protocol
 
 
-def numbers_a_gate(cfg: ModelConfig) -> int:
+class Sized(Protocol):
+    """A ModelConfig of this architecture, or as much of one."""
+
+    @property
+    def d_model(self) -> int: ...
+
+    @property
+    def options(self) -> Any: ...
+
+
+def lower_bounds(cfg: Sized) -> int:
+    """Lower bounds of a layer's forget gates."""
+    return cfg.d_model * (2 if cfg.options.hgrn1_state == "real_2d" else 1)
+
+
+def forget_gates(cfg: Sized) -> int:
+    """Forget gates of a layer; the n states that an expansion makes of a channel have one bound."""
+    return lower_bounds(cfg) * cfg.options.expand_ratio
+
+
+def numbers_a_gate(cfg: Sized) -> int:
     """Real numbers of the state that one forget gate keeps."""
-    return 2 if cfg.hgrn1_state in ("complex", "real") else 1
+    return 2 if cfg.options.hgrn1_state in ("complex", "real") else 1
 
 
-def state_size(cfg: ModelConfig) -> int:
+def state_size(cfg: Sized) -> int:
     """Real numbers of one layer's state."""
-    return numbers_a_gate(cfg) * cfg.forget_dim
+    return numbers_a_gate(cfg) * forget_gates(cfg)
 
 
-def inner_width(cfg: ModelConfig) -> int:
+def inner_width(cfg: Sized) -> int:
     """Width of the norm and of what W_o reads."""
-    return state_size(cfg) // cfg.expand_ratio
+    return state_size(cfg) // cfg.options.expand_ratio
 
 
-def projections(cfg: ModelConfig) -> dict[str, int]:
+def projections(cfg: Sized) -> dict[str, int]:
     """Output widths of the projections of x [.., d] that there are, by the names that the mixer gives them."""
     widths = {
         "input": state_size(cfg),
-        "forget": 0 if cfg.lower_bound == "only" else cfg.forget_dim,
-        "gate": state_size(cfg) if cfg.output_gate else 0,
-        "input_gate": cfg.forget_dim if cfg.input_gate == "own" else 0,
-        "angle": cfg.d_model if cfg.data_dependent_theta else 0,
+        "forget": 0 if cfg.options.lower_bound == "only" else forget_gates(cfg),
+        "gate": state_size(cfg) if cfg.options.output_gate else 0,
+        "input_gate": forget_gates(cfg) if cfg.options.input_gate == "own" else 0,
+        "angle": cfg.d_model if cfg.options.data_dependent_theta else 0,
     }
     return {name: width for name, width in widths.items() if width}
 
 
-def matrix_size(cfg: ModelConfig, width: int) -> int:
+def matrix_size(cfg: Sized, width: int) -> int:
     """Entries of the matrices of a projection from d to `width`: d x width, or HGRN2's table 2."""
-    d, n = cfg.d_model, cfg.expand_ratio
+    d, n = cfg.d_model, cfg.options.expand_ratio
     cheap = {"lr": d * max(1, round(d / (n + 1))) * (n + 1), "glt": d * d, "glti": d * d, "krp": 0, "kp": d * d}
-    return cheap.get(cfg.expansion, d * width)
+    return cheap.get(cfg.options.expansion, d * width)
 
 
-def factors(cfg: ModelConfig) -> int:
+def factors(cfg: Sized) -> int:
     """What a projection of an expansion has beside matrices of 2 FLOP an entry: GLTI's n^2, KRP's n d, KP's n."""
-    d, n = cfg.d_model, cfg.expand_ratio
-    return {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.expansion, 0)
+    d, n = cfg.d_model, cfg.options.expand_ratio
+    return {"glti": n * n, "krp": n * d, "kp": n}.get(cfg.options.expansion, 0)
 
 
-def mixer_size(cfg: ModelConfig) -> int:
+def mixer_size(cfg: Sized) -> int:
     """Parameters of one layer's projections and W_o: 7 d^2 (complex, real), 8 d^2 (real_2d), 4 d^2 (narrow) with all
     gates and no expansion."""
     sizes = (matrix_size(cfg, width) + factors(cfg) for width in projections(cfg).values())

@@ -1,0 +1,24 @@
+"""HGRN2: a gated linear RNN with a matrix state. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...registry import register
+from ..common.hgrn_options import HGRNOptions
+
+if TYPE_CHECKING:
+    from ...model.mixer import Mixer
+
+
+class HGRN2Options(HGRNOptions):
+    """Those that the HGRN models share."""
+
+
+def mixer() -> type[Mixer]:
+    from .mixer import HGRN2Mixer
+
+    return HGRN2Mixer
+
+
+register("hgrn2", mixer=mixer, options=HGRN2Options, label="HGRN2", color="#009e73")

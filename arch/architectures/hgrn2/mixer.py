@@ -17,10 +17,11 @@ at its own pace; `output_gate` off: q = 1, o is the sum of S over its expanded d
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...model.norms import Norm
@@ -29,24 +30,27 @@ from ...ops.common import accumulator
 from ...ops.fused.linear import fused_linear
 from ..common.forget_gates import Forget, HGRNMixer
 
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
 
 class HGRN2Mixer(HGRNMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         used = {
-            "query": config.output_gate,
-            "forget": config.lower_bound != "only",
+            "query": config.options.output_gate,
+            "forget": config.options.lower_bound != "only",
             "value": True,
-            "input_gate": config.input_gate == "own",
+            "input_gate": config.options.input_gate == "own",
         }
         super().__init__(config, layer, tuple(name for name, is_used in used.items() if is_used))
         assert config.norm is not None
-        self.activation = "silu" if config.output_gate else ""
+        self.activation = "silu" if config.options.output_gate else ""
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
     def operands(self, x: Tensor, stream: Stream) -> tuple[Tensor, Tensor | None, Tensor, Forget]:
         """q before its silu, k, v and the forget gates, as gated_attention takes them."""
         projected = dict(zip(self.project, fused_linear(x, *self.project.values()), strict=True))
-        query = projected["query"] if self.config.output_gate else torch.ones_like(x)
+        query = projected["query"] if self.config.options.output_gate else torch.ones_like(x)
         key = self.input_gate(x, stream, projected.get("input_gate"))
         gate = self.forget(x, stream, projected.get("forget"))
         return (

@@ -9,26 +9,28 @@ parameter counts hold two weight-and-bias norms a layer, which norm="layer" give
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...model.positions import rotate_pairs, rotation
 from ...ops.common import accumulator
 from ...ops.fused.linear import fused_linear
 
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
 # cuDNN's attention plans anew for every length of the cache: 27 instead of 130 tokens/s on an H200
 DECODING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class LlamaMixer(Mixer):
-    has_kv_cache: ClassVar[bool] = True
+    mlp_activation: ClassVar[str] = "silu"  # eq. 6
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
@@ -48,7 +50,7 @@ class LlamaMixer(Mixer):
     def rotary(config: ModelConfig, positions: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines [T, p/2] or [B, T, p/2] of the rotary angles."""
         pairs = torch.arange(0, config.head_dim, 2, dtype=accumulator(x), device=x.device)
-        return rotation(config.rope_base ** (-pairs / config.head_dim), positions)
+        return rotation(config.options.rope_base ** (-pairs / config.head_dim), positions)
 
     def _rotated(self, query: Tensor, key: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
         rotary = stream.rotary or self.rotary(self.config, stream.positions, query)

@@ -15,18 +15,21 @@ Deviations: W_in, W_x and W_out start normal(0, init_std), where that code leave
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...ops import selective_scan
 from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import skip_gated, softplus
+from ..common.mamba_options import inner_width
 from ..common.ssm import CausalConv, reset_dt_bias
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
 
 
 class Mamba1Mixer(Mixer):
@@ -34,15 +37,14 @@ class Mamba1Mixer(Mixer):
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        assert config.dt_rank is not None and config.ssm_state is not None
-        inner = config.inner_dim
+        inner = inner_width(config)
         super().__init__(config, layer, {"input": 2 * inner}, inner)
-        self.widths = [config.dt_rank, config.ssm_state, config.ssm_state]
-        self.conv = CausalConv(inner, config.conv_width)
+        self.widths = [config.options.dt_rank, config.options.ssm_state, config.options.ssm_state]
+        self.conv = CausalConv(inner, config.options.conv_width)
         self.select = nn.Linear(inner, sum(self.widths), bias=False)
-        self.step = nn.Linear(config.dt_rank, inner, bias=False)
+        self.step = nn.Linear(config.options.dt_rank, inner, bias=False)
         self.dt_bias, self.D = (nn.Parameter(torch.empty(inner)) for _ in range(2))
-        self.A_log = nn.Parameter(torch.empty(inner, config.ssm_state))
+        self.A_log = nn.Parameter(torch.empty(inner, config.options.ssm_state))
 
     def reset_own_parameters(self, generator: torch.Generator) -> None:
         self.conv.reset_parameters(generator)

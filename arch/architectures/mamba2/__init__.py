@@ -1,0 +1,55 @@
+"""Mamba2: linear attention with a decay per head and step, behind a short convolution. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...options import option
+from ...registry import register
+from ..common.mamba_options import MambaOptions, mamba_preset
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+    from ...hf.families import Family
+    from ...model.mixer import Mixer
+
+
+@dataclass(frozen=True)
+class Mamba2Options(MambaOptions):
+    """The options of Mamba2."""
+
+    ssm_state: int | None = option(None)
+    """Width N of the state; null: 16 a channel (Mamba1), 128 a head (Mamba2)."""
+
+    def derived(self, config: ModelConfig) -> dict[str, int]:
+        return {"ssm_state": 128}
+
+
+def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A tiny model's state is as wide as the other architectures' head dimension."""
+    return mamba_preset(size, shape, share=2)
+
+
+def mixer() -> type[Mixer]:
+    from .mixer import Mamba2Mixer
+
+    return Mamba2Mixer
+
+
+def family() -> Family:
+    from .hugging_face import FAMILY
+
+    return FAMILY
+
+
+register(
+    "mamba2",
+    mixer=mixer,
+    norm="rms",
+    options=Mamba2Options,
+    preset=preset,
+    label="Mamba2",
+    color="#7f6d00",
+    hugging_face=family,
+)

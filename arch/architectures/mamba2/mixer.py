@@ -16,19 +16,22 @@ Deviations: the projections start normal(0, init_std), where that code leaves Py
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import Mixer, Stream
 from ...model.norms import Norm
 from ...ops import decay_attention
 from ...ops.fused.linear import fused_linear
 from ...ops.fused.pointwise import scaled, skip_gated, softplus
+from ..common.mamba_options import inner_width
 from ..common.ssm import CausalConv, reset_dt_bias
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
 
 A_RANGE = (1.0, 16.0)
 
@@ -38,11 +41,11 @@ class Mamba2Mixer(Mixer):
     time_scales: ClassVar[tuple[str, ...]] = ("A_log", "D", "dt_bias")
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        assert config.norm is not None and config.ssm_state is not None
-        inner, state, heads = config.inner_dim, config.ssm_state, config.n_heads
+        assert config.norm is not None
+        inner, state, heads = inner_width(config), config.options.ssm_state, config.n_heads
         self.widths = [inner, inner + 2 * state, heads]
         super().__init__(config, layer, {"input": sum(self.widths)}, inner)
-        self.conv = CausalConv(inner + 2 * state, config.conv_width)
+        self.conv = CausalConv(inner + 2 * state, config.options.conv_width)
         self.A_log, self.D, self.dt_bias = (nn.Parameter(torch.empty(heads)) for _ in range(3))
         self.norm = Norm(config.norm, inner, config.norm_eps)
 
@@ -62,7 +65,7 @@ class Mamba2Mixer(Mixer):
 
     def _operands(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, ...]:
         """z [B, T, 2d], v [B, T, H, p], B and C [B, T, N], dt [B, T, H], and the convolution's state."""
-        inner, width = self.config.inner_dim, self.config.ssm_state
+        inner, width = inner_width(self.config), self.config.options.ssm_state
         gate, mixed, step = fused_linear(x, self.project["input"])[0].split(self.widths, -1)
         mixed, window = self.conv(mixed, stream, cache.get("conv"))
         value, key, query = mixed.split([inner, width, width], -1)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ...config import ModelConfig
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
 
 # `fixed` slopes are 2^-e, with e in even steps over the heads from the first of these towards the second, which itself
 # none has: at equal ends two heads had one that forgets at once and one that never does, and lost 0.02 nats to this.
@@ -29,7 +32,7 @@ def fixed_slopes(n_heads: int) -> list[float]:
     return [2.0 ** -(FASTEST_EXPONENT + step * i) for i in range(n_heads)]
 
 
-SLOPES = {"paper": paper_slopes, "fixed": fixed_slopes}  # ModelConfig.decay_slopes
+SLOPES = {"paper": paper_slopes, "fixed": fixed_slopes}  # TNLOptions.decay_slopes
 
 
 def log_decays(layer: int, n_layers: int, n_heads: int, slopes: str = "paper") -> list[float]:
@@ -40,19 +43,18 @@ def log_decays(layer: int, n_layers: int, n_heads: int, slopes: str = "paper") -
 
 def fastest_half_life(config: ModelConfig) -> float:
     """Tokens after which the fastest head of TNL's first layer has forgotten half: ln 2 / its slope."""
-    return math.log(2) / -min(log_decays(0, config.n_layers, config.n_heads, config.decay_slopes))
+    return math.log(2) / -min(log_decays(0, config.n_layers, config.n_heads, config.options.decay_slopes))
 
 
-def drift(models: Iterable[tuple[str, ModelConfig]]) -> str | None:
+def drift(models: Sequence[tuple[str, ModelConfig]]) -> str | None:
     """One sentence where TNL's fastest decay differs between sizes because `paper` slopes follow from the number of
     heads, for then its law is not one of size alone; None where it does not.
 
-    models: (name of the size, configuration) of all models of a study, of every architecture.
+    models: (name of the size, configuration) of all models of a study of this architecture.
     """
-    found = [(name, config) for name, config in models if config.arch == "tnl"]
-    if all(config.decay_slopes != "paper" for _, config in found):
+    if all(config.options.decay_slopes != "paper" for _, config in models):
         return None
-    lives = {name: fastest_half_life(config) for name, config in found}
+    lives = {name: fastest_half_life(config) for name, config in models}
     slow, fast = max(lives, key=lambda name: lives[name]), min(reversed(lives), key=lambda name: lives[name])
     if math.isclose(lives[slow], lives[fast], rel_tol=1e-6):
         return None

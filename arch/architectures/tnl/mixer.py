@@ -16,13 +16,12 @@ of heads, or `fixed` for ones of which the fastest is the same at every size (de
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from ...config import ModelConfig
 from ...model.cache import LayerCache
 from ...model.mixer import LowRankGate, Mixer, Stream
 from ...model.norms import Norm
@@ -30,15 +29,18 @@ from ...ops import decay_attention
 from ...ops.fused.linear import fused_linear
 from .decays import log_decays
 
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
 
 class TNLMixer(Mixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__(config, layer, ("query", "key", "value"))
-        assert config.gate_rank is not None and config.norm is not None
-        self.gate = LowRankGate(config.d_model, config.gate_rank)
+        assert config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.options.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
         # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
-        decays = log_decays(layer, config.n_layers, config.n_heads, config.decay_slopes)
+        decays = log_decays(layer, config.n_layers, config.n_heads, config.options.decay_slopes)
         self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -51,7 +53,7 @@ class TNLMixer(Mixer):
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
         query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
         value = self.heads(value)
-        value = stream.mask(nnf.silu(value) if self.config.value_activation else value)
+        value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
         mixed, state = self._mix(query, key, value, stream, cache)
         out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
         return fused_linear(out, self.out)[0], {"state": state}

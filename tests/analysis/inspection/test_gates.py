@@ -10,6 +10,7 @@ import torch.nn.functional as nnf
 
 from analysis.inspection.gates import Counter, Inspection, gate_statistics, mixing_matrices, read_rows
 from analysis.inspection.page import NO_GATE, SOFTMAX, figures, gates_table, page, write_inspection
+from arch.architectures.common.mamba_options import inner_width
 from arch.architectures.tnl.decays import fixed_slopes
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -100,7 +101,7 @@ def test_token_mixing_times_values_is_the_output(arch):
     with torch.no_grad():
         weights = mixer.token_mixing(seen["x"], seen["stream"])
     if arch == "mamba2":
-        inner = model.model_config.inner_dim
+        inner = inner_width(model.model_config)
         value = seen["conv"][1][0][..., :inner]
         expected = seen["norm"][0][0] / nnf.silu(seen["project.input"][1][..., :inner])
     else:

@@ -48,6 +48,11 @@ CASES = [
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 
+def option_of(config, name, otherwise=None):
+    """An option that HGRN1 alone has."""
+    return getattr(config.options, name, otherwise)
+
+
 def name_of(case):
     return case if isinstance(case, str) else ",".join(f"{name}={value}" for name, value in case.items())
 
@@ -57,7 +62,7 @@ every_case = pytest.mark.parametrize("arch, changes", CASES, ids=name_of)
 
 def scattered(arch, changes):
     """A model in fp64 away from its start, where gates of all tokens are much alike."""
-    model = build_model(ModelConfig(arch=arch, **SIZE, **changes, init_std=0.3), seed=1).double()
+    model = build_model(ModelConfig.from_dict({"arch": arch, **SIZE, **changes, "init_std": 0.3}), seed=1).double()
     with torch.no_grad():
         for index, parameter in enumerate(model.parameters()):
             parameter += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)).double()
@@ -103,24 +108,28 @@ def reference_bounds(gamma: Tensor, kind: str, layer: int) -> Tensor:
 def reference(model, layer: int, x: Tensor) -> Tensor:
     """One mixer's output for x [T, d], token by token."""
     config, mixer = model.model_config, model.decoder.layers[layer].mixer
-    d, n, p = config.d_model, config.expand_ratio, config.head_dim
+    d, n, p = config.d_model, option_of(config, "expand_ratio", 1), config.head_dim
     weights = {name: value.detach() for name, value in mixer.named_parameters()}
 
     def project(name):
         own = {k.removeprefix(f"project.{name}."): v for k, v in weights.items() if k.startswith(f"project.{name}.")}
-        return x @ dense(own, config.expansion, d, n)
+        return x @ dense(own, config.options.expansion, d, n)
 
-    form = config.hgrn1_state if config.arch == "hgrn1" else ""
+    form = config.options.hgrn1_state if config.arch == "hgrn1" else ""
     bound = torch.zeros(2 * d if form == "real_2d" else d, dtype=x.dtype)
-    if config.lower_bound != "off":
-        bound = reference_bounds(model.decoder.gamma.detach(), config.lower_bound, layer)
+    if config.options.lower_bound != "off":
+        bound = reference_bounds(model.decoder.gamma.detach(), config.options.lower_bound, layer)
     bound = torch.cat([bound] * n)
-    f = bound.expand(len(x), -1) if config.lower_bound == "only" else bound + (1 - bound) * sigmoid(project("forget"))
+    f = (
+        bound.expand(len(x), -1)
+        if config.options.lower_bound == "only"
+        else bound + (1 - bound) * sigmoid(project("forget"))
+    )
     i = {"tied": lambda: 1 - f, "own": lambda: sigmoid(project("input_gate")), "none": lambda: torch.ones_like(f)}
-    i = i[config.input_gate]()
+    i = i[config.options.input_gate]()
     rows = []
     if config.arch == "hgrn2":
-        q = silu(project("query")) if config.output_gate else torch.ones_like(x)
+        q = silu(project("query")) if config.options.output_gate else torch.ones_like(x)
         v = project("value")
         for head in range(config.n_heads):
             part, state, out = slice(head * p, head * p + p), torch.zeros(p, p, dtype=x.dtype), []
@@ -134,20 +143,20 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
         if form in ("complex", "real"):  # two numbers side by side have one gate
             c, angle = torch.complex(c[:, 0::2], c[:, 1::2]), torch.zeros(d, dtype=x.dtype)
             if form == "complex":
-                angle = weights["theta"] + (project("angle") if config.data_dependent_theta else 0)
+                angle = weights["theta"] + (project("angle") if option_of(config, "data_dependent_theta") else 0)
             rotation = torch.exp(1j * angle).expand(len(x), -1)
         state = torch.zeros_like(c[0])
         for t in range(len(x)):
             state = f[t] * rotation[t] * state + i[t] * c[t]
             rows.append(torch.view_as_real(state).flatten() if form in ("complex", "real") else state)
         o = torch.stack(rows)
-        o = o * sigmoid(project("gate")) if config.output_gate else o
+        o = o * sigmoid(project("gate")) if config.options.output_gate else o
         o = o.reshape(len(x), n, -1).sum(1)
     return o / torch.sqrt((o**2).mean(-1, keepdim=True) + 1e-6) @ weights["out.weight"].T
 
 
 def stream_of(model, length, **more):
-    kind = model.model_config.lower_bound
+    kind = model.model_config.options.lower_bound
     bounds = None if kind == "off" else lower_bounds(model.decoder.gamma.detach(), kind)
     return Stream(torch.arange(length), bounds=bounds, **more)
 
@@ -194,7 +203,9 @@ def test_padding_packing_and_decoding_change_nothing(arch, changes):
     packed[0, 1:12] = (packed[0, 1:12] + 1) % SIZE["vocab_size"]
     other = model(input_ids=packed, documents=documents).logits[0]
     assert not (other[1:12] == together[1:12]).any()
-    if model.model_config.data_dependent_theta:  # the scan sums angles over the row: its frame differs, no result does
+    if option_of(
+        model.model_config, "data_dependent_theta"
+    ):  # the scan sums angles over the row: its frame differs, no result does
         torch.testing.assert_close(other[12:], together[12:], rtol=1e-12, atol=1e-12)
     else:
         assert torch.equal(other[12:], together[12:])
@@ -224,7 +235,7 @@ def test_padding_after_a_state_leaves_it(arch, changes):
 @every_case
 def test_every_parameter_trains(arch, changes):
     """From the start in fp32: a gradient in every row of gamma and in all else, and a batch learned by heart."""
-    model = build_model(ModelConfig(arch=arch, **SIZE, **changes), seed=0)
+    model = build_model(ModelConfig.from_dict({"arch": arch, **SIZE, **changes}), seed=0)
     ids = tokens(4, 32)
     optimizer, losses = torch.optim.AdamW(model.parameters(), lr=0.02), []
     for step in range(25):
@@ -243,7 +254,7 @@ def test_every_parameter_trains(arch, changes):
 @every_case
 @torch.no_grad()
 def test_bf16_autocast_is_near_fp32(arch, changes):
-    model = build_model(ModelConfig(arch=arch, **SIZE, **changes, init_std=0.1), seed=0)
+    model = build_model(ModelConfig.from_dict({"arch": arch, **SIZE, **changes, "init_std": 0.1}), seed=0)
     ids = tokens(2, 40)
     exact = model(input_ids=ids, targets=ids.roll(-1, 1)).loss
     with torch.autocast("cpu", torch.bfloat16):
@@ -264,17 +275,17 @@ def test_forget_gates_and_token_mixing(arch, changes):
     document_starts[0, 9] = True
     stream = stream_of(model, 17, padding_mask=~keep, document_starts=document_starts)
     f, mixing = mixer.forget_gates(x, stream), mixer.token_mixing(x, stream)
-    gates_a_channel = 2 if config.hgrn1_state == "real_2d" else config.expand_ratio
+    gates_a_channel = 2 if option_of(config, "hgrn1_state") == "real_2d" else option_of(config, "expand_ratio", 1)
     assert f.shape == (2, 17, 12 * gates_a_channel) and f.min() >= 0 and f.max() <= 1
     assert (f[1, :4] == 1).all() and mixing.shape == (2, 3 if arch == "hgrn2" else 1, 17, 17)
-    if config.lower_bound != "off":
-        bound = stream.bounds[1].repeat(config.expand_ratio)
+    if config.options.lower_bound != "off":
+        bound = stream.bounds[1].repeat(option_of(config, "expand_ratio", 1))
         assert (f >= bound * (1 - 1e-12)).all()
         same = torch.allclose(f[0], bound.expand(17, -1), rtol=1e-12)
-        assert same == (config.lower_bound == "only")
+        assert same == (config.options.lower_bound == "only")
     if arch == "hgrn2":
         query, key, _, _ = mixer.operands(x, stream)
-        query = silu(query) if config.output_gate else query
+        query = silu(query) if config.options.output_gate else query
         key = (1 - f if key is None else key.flatten(2)) * keep[..., None]
         query, key, gates = query.flatten(2), key, f.to(torch.complex128)
     else:
@@ -330,9 +341,9 @@ def test_default_models_have_the_parameters_they_had():
 
 @every_case
 def test_weight_decay_takes_projections_and_leaves_time_scales(arch, changes):
-    model = build_model(ModelConfig(arch=arch, **SIZE, **changes), seed=0)
+    model = build_model(ModelConfig.from_dict({"arch": arch, **SIZE, **changes}), seed=0)
     excluded = {name.removeprefix("decoder.") for name in model.no_weight_decay()}
     expected = set() if model.decoder.gamma is None else {"gamma"}
-    if model.model_config.arch == "hgrn1" and model.model_config.hgrn1_state == "complex":
+    if model.model_config.arch == "hgrn1" and model.model_config.options.hgrn1_state == "complex":
         expected |= {f"layers.{layer}.mixer.theta" for layer in range(3)}
     assert excluded == expected

@@ -10,13 +10,15 @@ from typer.testing import CliRunner
 
 from arch.architectures.tnl import decays
 from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes, log_decays, paper_slopes
-from arch.config import CHOICES, ModelConfig
+from arch.config import ModelConfig, field_choices
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.presets import PAPER, SIZES, TINY, preset
 from flops import count_params, train_flops_per_token
 from flops.cli import app
 from flops.shapes import free_shape
+
+CHOICES = field_choices()
 
 # ln 2 over the fastest slope of ALiBi for 4, 6, 8, 12, 20 and 32 heads, in tokens
 PAPERS_HALF_LIVES = {"70m": 2.8, "160m": 1.4, "410m": 1.4, "1b": 1.0, "3b": 0.8, "7b": 0.8}
@@ -62,8 +64,8 @@ def test_layers_scale_the_slopes(slopes):
 
 def test_tiny_presets_are_fixed_and_the_papers_keep_the_papers():
     for size in SIZES:
-        assert preset("tnl", size).decay_slopes == ("fixed" if size in TINY else "paper")
-        assert preset("tnl", size, decay_slopes="paper").decay_slopes == "paper"
+        assert preset("tnl", size).options.decay_slopes == ("fixed" if size in TINY else "paper")
+        assert preset("tnl", size, decay_slopes="paper").options.decay_slopes == "paper"
     lives = {round(fastest_half_life(preset("tnl", size, n_heads=heads)), 9) for size in TINY for heads in (1, 2, 4)}
     assert lives == {round(math.log(2) / 2**-0.5 / (1 + 1e-5), 9)}
 
@@ -72,10 +74,11 @@ def test_free_shapes_follow_the_same_rule():
     """From the parameters of the paper's smallest model on the paper's slopes, below it fixed ones."""
     n_layers, d_model, d_ffn = PAPER["70m"]
     same = free_shape("tnl", d_model, n_layers)
-    assert (same.d_ffn, same.decay_slopes) == (d_ffn, "paper")
-    assert free_shape("tnl", d_model, n_layers - 1).decay_slopes == "fixed"
-    assert free_shape("tnl", 128, 4).decay_slopes == "fixed" and free_shape("tnl", 4096, 32).decay_slopes == "paper"
-    assert free_shape("tnl", 128, 4, decay_slopes="paper").decay_slopes == "paper"
+    assert (same.d_ffn, same.options.decay_slopes) == (d_ffn, "paper")
+    assert free_shape("tnl", d_model, n_layers - 1).options.decay_slopes == "fixed"
+    assert free_shape("tnl", 128, 4).options.decay_slopes == "fixed"
+    assert free_shape("tnl", 4096, 32).options.decay_slopes == "paper"
+    assert free_shape("tnl", 128, 4, decay_slopes="paper").options.decay_slopes == "paper"
     assert free_shape("cosformer2", 128, 4).arch == "cosformer2"  # whose rule says nothing of slopes
 
 

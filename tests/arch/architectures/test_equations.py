@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from arch.config import ARCHS, CHOICES, ModelConfig
+from arch.config import ARCHS, ModelConfig, field_choices
 from arch.model.lm import build_model
+
+CHOICES = field_choices()
 
 CONFIG = {"d_model": 24, "n_layers": 3, "n_heads": 3, "d_ffn": 40, "vocab_size": 61, "context_length": 37}
 SLOPES = {
@@ -83,7 +85,7 @@ class Reference:
     def tnl(self, x: Tensor, layer: int, at: str) -> Tensor:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
-        for slope, (q, k, v) in zip(SLOPES[self.config.decay_slopes], parts, strict=True):
+        for slope, (q, k, v) in zip(SLOPES[self.config.options.decay_slopes], parts, strict=True):
             decay = math.exp(-slope * (1 - layer / (self.config.n_layers - 1) + 1e-5))
             rows = []
             for t in range(len(x)):
@@ -111,7 +113,7 @@ class Reference:
         shares = torch.exp(self.w["decoder.gamma"]) / torch.exp(self.w["decoder.gamma"]).sum(0)
         bound = sum((shares[i] for i in range(1, layer + 1)), torch.zeros_like(shares[0]))
         w = {name: self.w[f"{at}project.{name}.weight"].T for name in ("input", "forget", "gate")}
-        form = self.config.hgrn1_state
+        form = self.config.options.hgrn1_state
         rotation = torch.exp(1j * self.w[at + "theta"]) if form == "complex" else 1
         pairs = form in ("complex", "real")
         state, rows = torch.zeros_like(bound, dtype=torch.complex128), []
@@ -132,7 +134,7 @@ class Reference:
         return torch.stack(rows)
 
     def mamba2(self, x: Tensor, layer: int, at: str) -> Tensor:
-        d, heads, n = 2 * self.config.d_model, self.config.n_heads, self.config.ssm_state
+        d, heads, n = 2 * self.config.d_model, self.config.n_heads, self.config.options.ssm_state
         z, u, step = (x @ self.w[at + "project.input.weight"].T).split([d, d + 2 * n, heads], 1)
         v, key, query = self.conv(u, at).split([d, n, n], 1)
         dt = torch.log(1 + torch.exp(step + self.w[at + "dt_bias"]))
@@ -147,7 +149,7 @@ class Reference:
         return norm(torch.cat(columns, 1) * silu(z), self.w[at + "norm.weight"]) @ self.w[at + "out.weight"].T
 
     def mamba1(self, x: Tensor, layer: int, at: str) -> Tensor:
-        n, rank = self.config.ssm_state, self.config.dt_rank
+        n, rank = self.config.options.ssm_state, self.config.options.dt_rank
         u, z = (x @ self.w[at + "project.input.weight"].T).chunk(2, 1)
         v = self.conv(u, at)
         low, key, query = (v @ self.w[at + "select.weight"].T).split([rank, n, n], 1)
@@ -190,7 +192,7 @@ class Reference:
     ],
 )
 def test_logits_equal_the_equations(arch, changes):
-    config = ModelConfig(arch=arch, **CONFIG, **changes, chunk_size=8, init_std=0.3)
+    config = ModelConfig.from_dict({"arch": arch, **CONFIG, **changes, "chunk_size": 8, "init_std": 0.3})
     model = build_model(config, seed=5)
     with torch.no_grad():  # away from values that hide a mistake: equal bounds, weights of one
         for index, parameter in enumerate(p for p in model.parameters() if p.dim() == 1 or p is model.decoder.gamma):

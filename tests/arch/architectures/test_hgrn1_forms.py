@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from arch.architectures.hgrn1.shape import inner_width, mixer_size, projections, state_size
-from arch.config import CHOICES, ModelConfig
+from arch.config import ModelConfig, field_choices
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.ops.common import WITH_TRITON
@@ -17,6 +17,8 @@ from arch.presets import PAPER, SIZES, preset
 from flops import count_params
 from flops.cli import app
 from flops.shapes import free_shape
+
+CHOICES = field_choices()
 
 FORMS = CHOICES["hgrn1_state"]
 D, LAYERS = 512, 6  # of HGRN's WikiText-103 models; the MLP is 2 d wide

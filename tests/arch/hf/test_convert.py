@@ -11,11 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from arch.errors import InputError
 from arch.hf.convert import from_hf, to_hf
-from arch.hf.families import FAMILIES
+from arch.hf.families import families
 from arch.model.lm import build_model
 from arch.presets import preset
 from tests.arch.bench.test_peers import ARCHS, same_logits, scattered
 
+FAMILIES = families()
 TYPES = {family.arch: kind for kind, family in FAMILIES.items()}
 
 
@@ -115,11 +116,11 @@ def test_an_empty_configuration_is_the_librarys_default(kind, tmp_path):
 def test_the_older_place_of_rope_theta(saved, tmp_path):
     path, _ = saved["llama"]
     old = copied(path, tmp_path / "old", rope_parameters=None, rope_theta=500.0, rope_scaling=None)
-    assert from_hf(old).model_config.rope_base == 500.0
+    assert from_hf(old).model_config.options.rope_base == 500.0
     new = copied(path, tmp_path / "new", rope_parameters={"rope_type": "default", "rope_theta": 700.0})
-    assert from_hf(new).model_config.rope_base == 700.0
+    assert from_hf(new).model_config.options.rope_base == 700.0
     neither = copied(path, tmp_path / "neither", rope_parameters=None)
-    assert from_hf(neither).model_config.rope_base == 10_000.0
+    assert from_hf(neither).model_config.options.rope_base == 10_000.0
 
 
 REFUSED = [

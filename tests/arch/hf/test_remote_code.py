@@ -67,10 +67,12 @@ def test_the_flat_folder_computes_the_same(code, tmp_path):
     script = f"""
 import sys, torch
 sys.path.insert(0, ".")
-from copied import model_lm as lm, presets
+from copied import config, model_lm as lm
 assert "arch" not in sys.modules and "transformers" not in sys.modules
 ids = torch.arange(20)[None]
-logits = {{arch: lm.build_model(presets.preset(arch, "14k"), 0)(ids).logits.detach() for arch in {ARCHS!r}}}
+models = {{ {", ".join(f"{arch!r}: {preset(arch, '14k').to_dict()}" for arch in ARCHS)} }}
+models = {{arch: lm.build_model(config.ModelConfig.from_dict(fields), 0) for arch, fields in models.items()}}
+logits = {{arch: model(ids).logits.detach() for arch, model in models.items()}}
 torch.save(logits, "logits.pt")
 """
     subprocess.run([sys.executable, "-P", "-c", script], cwd=tmp_path, check=True)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from arch.architectures.common.forget_gates import lower_bounds
-from arch.config import ARCHS, KNOWN, ModelConfig
+from arch.architectures.common.mamba_options import inner_width
+from arch.config import ARCHS, ModelConfig
 from arch.errors import InputError
 from arch.model.cache import DecodeCache
 from arch.model.lm import LanguageModel, build_model, load_model
@@ -118,7 +119,7 @@ def test_same_seed_same_bits(arch):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("arch", KNOWN)
+@pytest.mark.parametrize("arch", ARCHS)
 def test_what_modules_fill_themselves_with_is_nowhere(arch, tied):
     """It is left out where a model is built: after it, and without it, initialisation by the seed gives the same."""
     config = preset(arch, "14k", tie_embeddings=tied)
@@ -216,12 +217,13 @@ def test_every_preset_can_be_built():
                 model = LanguageModel(preset(arch, size))
             if size in PAPER:
                 config = model.model_config
-                assert config.head_dim == 128 or (arch.startswith("mamba") and config.inner_dim // config.n_heads == 64)
+                mamba = arch.startswith("mamba")
+                assert inner_width(config) // config.n_heads == 64 if mamba else config.head_dim == 128
 
 
 def test_what_follows_from_the_width_follows_a_changed_width():
     config = preset("mamba1", "25k")
-    assert (config.dt_rank, config.replace(d_model=64).dt_rank) == (2, 4)
+    assert (config.options.dt_rank, config.replace(d_model=64).options.dt_rank) == (2, 4)
     assert config.replace(dt_rank=3).replace(d_model=64).dt_rank == 3
 
 

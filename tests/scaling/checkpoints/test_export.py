@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file
 
 from arch.architectures.tnl.mixer import TNLMixer
-from arch.config import ARCHS, CHOICES
+from arch.config import ARCHS, field_choices
 from arch.errors import InputError
 from arch.hf.remote_code import AUTO_MAP, remote_code
 from arch.model.lm import build_model, load_model
@@ -30,6 +30,8 @@ from data.files import read_manifest
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
 from scaling.rundir.checkpoint_writer import probe_rows, write_checkpoint
+
+CHOICES = field_choices()
 
 CONTEXT = 64
 TEXT = "Hello, <|endoftext|> wörld\n"
@@ -305,7 +307,7 @@ class OutsideMixer(TNLMixer):
 
 
 def test_code_from_outside_cannot_travel(tmp_path: Path) -> None:
-    register("outside", OutsideMixer)
+    register("outside", mixer=lambda: OutsideMixer)
     try:
         path = made_checkpoint(tmp_path / "checkpoint", "outside")
         with pytest.raises(

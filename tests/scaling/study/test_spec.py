@@ -9,12 +9,14 @@ import pytest
 import yaml
 
 from analysis.fits.settings import FitSettings
-from arch.config import CHOICES
+from arch.config import field_choices
 from arch.errors import InputError
 from arch.presets import TINY
 from data.settings import CorpusSettings
 from scaling.study.schema import Corpus, Fit
 from scaling.study.spec import RunSpec, load_study
+
+CHOICES = field_choices()
 
 STUDIES = Path(__file__).resolve().parents[3] / "scaling" / "studies"
 MINIMAL = {
@@ -554,7 +556,7 @@ def test_runs_of_an_earlier_version_keep_their_hash(load, stored, spec_hash):
     fields = {name: value for name, value in run.model.items() if name != "hgrn1_state"}
     earlier = run.model_copy(update={"model": fields | stored})
     assert earlier.earlier_hash == spec_hash and spec_hash in earlier.hashes
-    assert earlier.config.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
+    assert earlier.config.options.hgrn1_state == ("complex" if stored["hgrn1_complex"] else "narrow")
     if stored == {"hgrn1_complex": True}:
         assert run.earlier_hash == spec_hash and run.spec_hash == earlier.spec_hash
 

@@ -1,0 +1,93 @@
+"""The costs of HGRN2: gated linear attention, keys tied to the forget gates. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+
+from arch.config import ModelConfig
+from arch.kernel_config import WIDEST_HEAD
+
+from .. import by_kernels as kernels
+from ..activations import F, norm, unread_rows
+from ..appendix import linear_attention, projections
+from ..cores import chunks, gated_core, gated_excess, power_of_two
+from ..entry import Entry, Lines, Memory, Times, norm_size, square
+from ..hgrn_gates import forget, lower_bound
+from ..registry import register
+
+
+def matrices(cfg: ModelConfig) -> dict[str, int]:
+    used = {"q": cfg.options.output_gate, "f": cfg.options.lower_bound != "only", "k": cfg.options.input_gate == "own"}
+    return square(cfg, *(name for name, is_used in used.items() if is_used), "v", "o")
+
+
+def appendix(cfg: ModelConfig, n: int) -> Lines:
+    """8nd^2 + 4nd^2/h + nd^2/(Bh) + 4nBd + nBh + 5nd, over n."""
+    return projections(cfg, "q", "f", "v", "o") | linear_attention(cfg, 1) | {"mixer.forget": 4.0 * cfg.d_model}
+
+
+def appendix_once(cfg: ModelConfig, n: int, sequences: int) -> Lines:
+    """The softmax over layers is done once a step, whatever the batch: 12dl in training, without b and n."""
+    return {"lower_bound.softmax": 4.0 * cfg.d_model * cfg.n_layers / (n * sequences)}
+
+
+def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
+    """q before silu; the gates; q, k, the gates from and to the chunk's ends, both decayed, v; of each of the log2(C)
+    levels the two decayed halves and their decays; scores, and states twice, as their decays are learned."""
+    d, h, p = cfg.d_model, cfg.n_heads, cfg.head_dim
+    parts = [(power_of_two(rows), count) for rows, count in chunks(T, cfg.chunk_size)]
+    rows = sum(r * count for r, count in parts)
+    levels = sum(r * count * math.log2(r) for r, count in parts)
+    own = a * T * d if cfg.options.input_gate == "own" else 0.0
+    return {
+        "mixer.norm": T * norm(cfg, d),
+        "mixer.projections": 2 * a * T * d + own,
+        "mixer.activation": a * T * d if cfg.options.output_gate else 0.0,
+        "mixer.gates": T * forget(cfg, d, cfg.options.input_gate == "tied"),
+        "mixer.core": F * (rows * 7 - unread_rows(parts)) * d,
+        "mixer.levels": 2 * F * levels * d,
+        "mixer.scores": F * sum(r * r * count for r, count in parts) * h,
+        "mixer.states": F * (2 * sum(count for _, count in parts) - 1) * p * d,
+    }
+
+
+def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
+    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; links, states and scores
+    of the chunks; o and Norm(o)."""
+    d, h, p = cfg.d_model, cfg.n_heads, kernels.padded(cfg.head_dim)
+    lines = {"mixer.norm": T * kernels.norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
+    if p > WIDEST_HEAD:
+        return activations(cfg, T, a) | {"mixer.norm": lines["mixer.norm"]}
+    own, filled = cfg.options.input_gate == "own", p != cfg.head_dim
+    # what replaces q or k by ones has the stream's dtype, and all operands the widest one
+    wide = F if kernels.stream(cfg, a) == F and (not cfg.options.output_gate or cfg.options.input_gate == "none") else a
+    rows, count = kernels.chunks_of(T, int(wide))
+    lines["mixer.projections"] += a * T * d if own and (filled or wide > a) else 0.0  # its sigmoid
+    constant = cfg.options.lower_bound == "only"  # log f of one token, copied to all only where heads are filled up
+    gates = (F if constant else a) * T * h * p if filled or not constant else 0.0
+    return lines | {
+        "mixer.gates": gates,
+        "mixer.core": wide * T * h * p * (4 + (cfg.options.input_gate != "tied")),
+        "mixer.links": 3 * F * h * count * p,
+        "mixer.states": wide * h * count * p * p,
+        "mixer.scores": wide * h * count * rows * rows,
+    }
+
+
+register(
+    "hgrn2",
+    Entry(
+        matrices=matrices,
+        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
+        core=gated_core,
+        excess=gated_excess,
+        once=lambda cfg: lower_bound(cfg, cfg.d_model),
+        once_fp32=lambda cfg: sum(lower_bound(cfg, cfg.d_model).values()),
+        paper=lambda cfg, n: 1 + 1 / (3 * cfg.n_heads) + 29 / (72 * cfg.d_model),
+        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+        appendix=appendix,
+        appendix_once=appendix_once,
+        memory=Memory(activations, by_kernels),
+        times=Times(host_ms=(9.0, 4.56), core=(0.0, 3.7, 4.6, 0.52)),
+    ),
+)

@@ -1,0 +1,52 @@
+"""The costs of TNL: linear attention with constant decays. Imports no torch."""
+
+from __future__ import annotations
+
+from arch.config import ModelConfig
+from arch.kernel_config import WIDEST_HEAD
+
+from .. import activations as plain
+from .. import by_kernels as kernels
+from ..appendix import linear_attention, low_rank_gate_lines, projections
+from ..cores import decay_core, decay_excess
+from ..entry import Entry, Lines, Memory, Times, low_rank_gate, norm_size, square
+from ..registry import register
+
+
+def appendix(cfg: ModelConfig, n: int) -> Lines:
+    """8nd^2 + 4nd^2/h + nd^2/(Bh) + 4nBd + nBh + 4ntd + 2nd, over n."""
+    return projections(cfg, "q", "k", "v", "o") | linear_attention(cfg, 1) | low_rank_gate_lines(cfg)
+
+
+def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
+    """q, k (and v with value_activation) before their silu; the chunk form; the output gate."""
+    d, before = cfg.d_model, 3 if cfg.options.value_activation else 2
+    return plain.chunked(cfg, T, d, d, False) | plain.gated_output(cfg, T, a) | {"mixer.activation": a * T * before * d}
+
+
+def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
+    """q, k (and v with value_activation) before their silu, and behind it as operands; the output gate. Kernels take
+    q and k before it, with their heads filled up."""
+    p = kernels.padded(cfg.head_dim)
+    if p > WIDEST_HEAD:
+        return activations(cfg, T, a) | kernels.gated_output(cfg, T, a)
+    return kernels.decay(cfg, T, a, B, p, p, True) | kernels.gated_output(cfg, T, a) | {
+        "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.options.value_activation else 0)),
+        "mixer.core": 3 * a * T * cfg.n_heads * p,
+    }  # fmt: skip
+
+
+register(
+    "tnl",
+    Entry(
+        matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
+        vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
+        core=lambda cfg, n: decay_core(cfg, n, cfg.head_dim),
+        excess=lambda cfg, n: decay_excess(cfg, n, cfg.head_dim),
+        paper=lambda cfg, n: 1 + 1 / (2 * cfg.n_heads) + 5 / (18 * cfg.d_model),
+        state=lambda cfg, n: {"state": cfg.head_dim * cfg.d_model},
+        appendix=appendix,
+        memory=Memory(activations, by_kernels),
+        times=Times(host_ms=(8.1, 5.16), core=(4.7, 0.8, 1.9, 0.65)),
+    ),
+)
