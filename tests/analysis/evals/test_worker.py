@@ -105,7 +105,7 @@ def test_which_checkpoints(tmp_path: Path) -> None:
     study = write_study(tmp_path, steps=3)
     assert {p.checkpoint.path.name for p in matrix_of(study, which="last").pairs} == {"00000003"}
     assert {p.checkpoint.path.name for p in matrix_of(study, which="1,2").pairs} == {"00000001", "00000002"}
-    with pytest.raises(InputError, match="no run has a checkpoint of such a step"):
+    with pytest.raises(InputError, match="no run has a checkpoint of step"):
         matrix_of(study, which="7")
     with pytest.raises(InputError, match="write all, last, or steps"):
         matrix_of(study, which="latest")
@@ -188,7 +188,7 @@ def test_names_presets_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         make_tasks(["perplexty"], context)
     with pytest.raises(InputError, match="cannot be made"):
         make_tasks(["no.such.module:task"], context)
-    with pytest.raises(InputError, match="name 'validation' is taken"):
+    with pytest.raises(InputError, match="another task has the name 'validation'"):
         make_tasks([f"{HERE}:validation"], context)
     with pytest.raises(InputError, match=r"unknown task 'extrapolat'.*did you mean 'extrapolate'"):
         make_tasks(["validation"], TaskContext(Path("corpus"), None, {"extrapolat": {}}))

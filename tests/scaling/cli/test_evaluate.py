@@ -201,7 +201,7 @@ def test_failures_are_told_counted_and_do_not_stop_the_others(folder: Path) -> N
     [
         (["--tasks", "validation,perplexty"], "did you mean 'perplexity'?"),
         (["--checkpoints", "latest"], "write all, last, or steps"),
-        (["--checkpoints", "77"], "no run has a checkpoint of such a step"),
+        (["--checkpoints", "77"], "no run has a checkpoint of step"),
         (["--set", "evaluation.tasks=[extrapolat]"], "did you mean 'extrapolate'?"),
         (
             ["--tasks", "extrapolate", "--set", "evaluation.settings={extrapolate: {lenghts: [3]}}"],
