@@ -148,11 +148,17 @@ def validate(schema: Any, raw: Any, where: str, sets: list[str], prefix: str = "
     try:
         return schema.model_validate(raw)
     except ValidationError as error:
-        # a misspelt key first: it is why another is missing
-        found = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        # a plugin first, whose architectures and options are unknown without it, then a misspelt key: it is why another
+        # is missing
+        found = sorted(error.errors(include_url=False), key=_first_told)
+        told = len(found) > 1 and found[0]["loc"][:1] != ("plugins",)  # beside a plugin, what only it can know
+        more = f" (and {len(found) - 1} more)" if told else ""
         key = ".".join(str(part) for part in _location(found[0]["loc"]))
         raise InputError(f"{_origin(prefix + key, where, sets)}: {_tell(schema, found[0], prefix)}{more}") from None
+
+
+def _first_told(one: Any) -> tuple[bool, bool]:
+    return one["loc"][:1] != ("plugins",), one["type"] != "extra_forbidden"
 
 
 def _origin(key: str, where: str, sets: list[str]) -> str:

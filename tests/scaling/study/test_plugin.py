@@ -89,6 +89,19 @@ def test_the_plan_counts_it(studied, page):
     assert "gla" in page.must("flops table --plugin gla")
 
 
+def test_its_option_is_one_like_the_others(studied, page):
+    """Flat in the file and by --set, part of the run's name and hash, and no part of another architecture's run."""
+    rows = {row["run_id"]: row for row in json.loads(studied["plan"])["runs"]}
+    told = json.loads(page.must("scaling plan gla.yaml --set model.gate_temperature=4 --json"))["runs"]
+    assert [row["run_id"] for row in told if row["arch"] == "tnl"] == [one for one in rows if one.startswith("tnl")]
+    changed = [row for row in told if row["arch"] == "gla"]
+    assert all(row["run_id"].endswith("-gate_temperature4") for row in changed) and len(changed) == 5
+    assert not {row["spec_hash"] for row in changed} & {row["spec_hash"] for row in rows.values()}
+    assert RunDir(page.home / "runs" / f"gla-{SIZES[0]}-c128-s0").record()["spec"]["model"]["gate_temperature"] == 8
+    result = page.run("scaling plan gla.yaml --set model.gate_temprature=4")
+    assert result.returncode == 2 and "did you mean 'gate_temperature'?" in result.stderr
+
+
 def test_it_trains(studied, page):
     for size in SIZES:
         rundir = RunDir(page.home / "runs" / f"gla-{size}-c128-s0")
@@ -114,7 +127,8 @@ def test_its_law_and_the_report(studied, page):
 def test_runs_of_other_architectures_keep_their_hashes(studied, page):
     """Without the plugin, and without its architecture, the study's other runs are the same."""
     text = (page.folder / "gla.yaml").read_text()
-    (page.folder / "plain.yaml").write_text(text.replace("plugins: [gla]", "").replace("[tnl, gla]", "[tnl]"))
+    plain = text.replace("plugins: [gla]", "").replace("[tnl, gla]", "[tnl]")
+    (page.folder / "plain.yaml").write_text(plain.replace(", gate_temperature: 8", ""))
     plain = {run.run_id: run.spec_hash for run in load_study(page.folder / "plain.yaml").runs()}
     rows = {row["run_id"]: row["spec_hash"] for row in json.loads(studied["plan"])["runs"]}
     assert plain == {run_id: found for run_id, found in rows.items() if run_id.startswith("tnl")} and len(plain) == 5
