@@ -15,6 +15,7 @@ from arch.errors import FULL, InputError
 
 # Of an OSError: a path that was asked for cannot be used.
 OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS)
+INTERRUPTED = 128 + signal.SIGINT
 LONGEST_WORD = 1000  # of a message; paths are shorter
 HELP_BY = {"help_option_names": ["-h", "--help"]}  # context settings of an app; its commands inherit them
 
@@ -49,11 +50,12 @@ def _one_line(message: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(words))
 
 
-def run_app(app: typer.Typer) -> None:
-    """Run `app` as a console script. Ctrl-C is exit status 130."""
+def run_app(app: typer.Typer, interrupted: str = "interrupted") -> None:
+    """Run `app` as a console script. Ctrl-C prints the line `interrupted` and is exit status 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown escaped
             stream.reconfigure(errors="backslashreplace")
+    status, message = None, None
     try:
         status = app(standalone_mode=False)
         print(end="", flush=True)  # an error of writing shows here, not when the interpreter ends
@@ -64,7 +66,7 @@ def run_app(app: typer.Typer) -> None:
         if message == "Missing command.":
             message = "no command was given; --help lists them"
     except (typer.Abort, KeyboardInterrupt):
-        raise SystemExit(130) from None
+        status = INTERRUPTED
     except OSError as error:
         if error.errno not in (*FULL, *OF_PATHS, errno.EPIPE):
             raise
@@ -74,7 +76,9 @@ def run_app(app: typer.Typer) -> None:
             raise SystemExit(128 + signal.SIGPIPE) from None
         remedy = "give another path" if error.errno in OF_PATHS else "free some space and run it again"
         message = f"{error.filename or 'standard output'}: {error.strerror}; {remedy}"
-    else:
+    if message is None:
+        if status == INTERRUPTED:  # typer makes it of Ctrl-C
+            print(interrupted, file=sys.stderr)
         raise SystemExit(status or 0)
     print(f"error: {_one_line(message)}", file=sys.stderr)
     raise SystemExit(2)

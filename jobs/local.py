@@ -169,7 +169,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
         process.terminate()
     try:
         if left := _wait(left, SILENT_S):
-            told = f"waiting for {len(left)} process(es) to save what they have; Ctrl-C ends them at once"
+            told = f"waiting for {len(left)} process(es) to save their state; Ctrl-C again ends them at once"
             print(told, file=sys.stderr, flush=True)
         left = _wait(left, PATIENCE_S)
     finally:

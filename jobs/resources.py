@@ -87,7 +87,7 @@ class ResourceEstimator:
             memory, why = self._gpu_share(1), "its GPU's share of the node's memory"
         elif memory is None:
             needed = _modelled(run, micro_batch_tokens=batch, zero_stage=0, precision="fp32")
-            memory, why = _gib((needed or 0.0) + 2 * PROCESS_BYTES), "training's memory on the same rows bounds it"
+            memory, why = _gib((needed or 0.0) + 2 * PROCESS_BYTES), "at most what training needs for the same rows"
         cpus = self._cpus(run, 1, asked)
         reasons = {"nodes": "a checkpoint is evaluated by one process", "memory_mb": why}
         reasons["cpus_per_task"] = self._why_cpus(run, cpus, asked)
@@ -99,7 +99,7 @@ class ResourceEstimator:
     def single(self, kind: str, asked: Asked) -> Resources:
         """Corpus and finish: one process, without a GPU."""
         longest = int(self.profile.max_hours * 60)
-        why = {"minutes": "the partition's longest: a corpus is read once", "nodes": "one process"}
+        why = {"minutes": "the partition's limit: the corpus is read only once", "nodes": "one process"}
         if kind == "finish":
             longest, why["minutes"] = min(60, longest), "fits and report take minutes"
         if asked.minutes:
@@ -107,7 +107,7 @@ class ResourceEstimator:
         memory = _asked_mib(asked)
         why["memory_mb"] = "the partition's default: jobs.resources names none" if memory is None else ASKED
         cpus = asked.cpus_per_task or min(2, self.profile.cpus_per_node)
-        why["cpus_per_task"] = ASKED if asked.cpus_per_task else "at most two: it reads, compresses and draws"
+        why["cpus_per_task"] = ASKED if asked.cpus_per_task else "at most two: it reads text and draws figures"
         resources = Resources(1, 1, 0, cpus, memory, asked.minutes or longest, 0, why)
         return self._checked(kind, ResourceEstimate(resources, 0.0)).resources
 
@@ -124,7 +124,7 @@ class ResourceEstimator:
         again = max(0, math.ceil(estimate.seconds * profile.time_factor / usable) - 1) if wanted > limit * 60 else 0
         reasons = dict(estimate.resources.reasons) | {"minutes": estimate.why if minutes is None else ASKED}
         if again:
-            reasons["minutes"] += f"; queued again about {again} time(s), from its saved state"
+            reasons["minutes"] += f"; about {again} requeue(s), each from the last saved state"
         resources = replace(estimate.resources, minutes=limit, expected_requeues=again, reasons=reasons)
         return replace(estimate, resources=resources, fixed=minutes is not None)
 
@@ -167,7 +167,8 @@ class ResourceEstimator:
         if best is None:
             self._refuse_memory(run, most)
         assert best is not None
-        return *best, f"no number of {device.unit}s finishes in {self.profile.target_hours:g} h: the most of use"
+        hours = f"{self.profile.target_hours:g} h"
+        return *best, f"no number of {device.unit}s finishes in {hours}: the most that split the batch and hold it"
 
     def _needed(self, run: RunSpec, world: int) -> float | None:
         """Bytes of each of `world` processes; GPUs, all of which the flops package knows, take the Triton kernels."""
@@ -273,7 +274,7 @@ def _tasks(told: Mapping[str, float], tokens: Mapping[str, float | None]) -> str
     named = [f"{short(told[task])} tokens of {task}" for task in ordered[:NAMED_TASKS]]
     if rest := ordered[NAMED_TASKS:]:
         named.append(f"{short(sum(told[task] for task in rest))} of {len(rest)} more tasks")
-    named += [f"{task}, which cannot tell" for task in tokens if task not in told]
+    named += [f"{task}, of unknown length" for task in tokens if task not in told]
     return ", ".join(named)
 
 

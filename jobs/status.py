@@ -99,7 +99,7 @@ def _row(row: dict[str, Any], entry: QueueEntry | None, states: Mapping[str, str
         return row
     ahead = [run for run in items(entry) if states.get(run, "done") not in ENDED]
     if ahead[0] != row["run_id"]:
-        row["state"], row["reason"] = "queued", f"after {ahead[0]} in the same job"
+        row["state"], row["reason"] = "queued", f"waits for {ahead[0]} in the same job"
     else:
         row["state"], row["node"] = "running", element.nodes or row["node"]
     return row

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("python -m jobs.task", "Train one prepared run under srun.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--submission", type=int, default=0, help="number of the submission; a later one takes over")
-    parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
+    parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
     options = parser.parse_args(arguments)
     stop = StopRequest()
     stop.listen()  # importing PyTorch can take longer than a preemption waits

@@ -51,12 +51,16 @@ def submit(
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME_OR_FILE", help="Cluster profile; default: the study's jobs.cluster.")
     ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Work through the jobs on this machine.")] = False,
-    new: Annotated[bool, typer.Option("--new", help="Although the study changed since it was last submitted.")] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="The runs too that failed: their loss was no number.")
+    local: Annotated[bool, typer.Option("--local", help="Run the jobs on this machine.")] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="Submit although the study changed since the last submission.")
     ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Tell why each request is what it is.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Also submit runs that failed: their loss became infinite or NaN.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the reason for everything that a job requests.")
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     example_profile: Annotated[
@@ -64,7 +68,7 @@ def submit(
         typer.Option("--example-profile", is_eager=True, callback=_show_example, help="Print a cluster profile."),
     ] = False,
 ) -> None:
-    """Submit what is missing of a study to SLURM: corpus, training, evaluations, fits and report."""
+    """Submit everything that a study still lacks to SLURM: corpus, training, evaluations, fits and report."""
     from jobs import records, slurm
     from jobs.profile import load_profile
     from jobs.submit import check, prepare, script_context, send, settle
@@ -119,10 +123,8 @@ def status(
     only: Only = None,
     sets: Sets = None,
     out: Out = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again and again, until nothing waits or runs.")
-    ] = False,
-    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two looks of --watch.")] = 10.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until no job is queued or running.")] = False,
+    every: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds between two updates of --watch.")] = 10.0,
     as_json: AsJson = False,
 ) -> None:
     """How far each run is, here or on a cluster: state, steps, tokens, loss, speed, and why it stopped."""
@@ -148,7 +150,7 @@ def status(
 
 
 def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = False) -> None:
-    """Cancel what waits or runs of a study on the cluster. What is saved stays: submit again to continue."""
+    """Cancel a study's jobs on the cluster, queued or running. Saved states stay: submit again to continue."""
     from jobs import records, slurm
     from jobs.submit import settle
 
@@ -162,7 +164,7 @@ def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = F
         cancelled = cancel_jobs(request)
     if as_json:
         return print_json({"cancelled": cancelled})
-    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "nothing waits or runs")
+    print(f"cancelled: {', '.join(cancelled)}" if cancelled else "no job is queued or running")
 
 
 def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
@@ -241,7 +243,7 @@ def _dry_run(made: Draft, context: ScriptContext, explain: bool, as_json: bool, 
         if made.profile.max_array_size is None and unjudged != LOCAL:
             validated += f"; arrays of at most {MAX_ARRAY_SIZE:,} elements, SLURM's default"
         if records.job_ids(made.progress.found):
-            validated += "; what waits or runs on the cluster counts as missing"
+            validated += "; jobs that are queued or running count as missing"
     print(f"{validated} (dry run: nothing was written or submitted)")
 
 
@@ -276,7 +278,17 @@ def _describe(made: Draft, explain: bool) -> str:
         expected = duration(job.longest_s) if job.longest_s else "-"
         rows.append((job.name, elements, items, size, str(asked.cpus_per_task), memory, expected, limit, waits))
     if rows:
-        heads = ("job", "elements", "runs", "nodes x tasks", "cores", "memory", "expected", "limit", "after")
+        heads = (
+            "job",
+            "elements",
+            "runs or checkpoints",
+            "nodes x tasks",
+            "cores",
+            "memory",
+            "expected",
+            "limit",
+            "after",
+        )
         lines.append(text_table(heads, rows))
         lines.append(_expected(made))
     else:
@@ -295,7 +307,8 @@ def _expected(made: Draft) -> str:
         if jobs:
             told.append(f"{what} {hours:,.3g} {'GPU' if on_gpus else 'core'}-hours")
     return (
-        f"expected, above of an array's longest element: {', '.join(told) or 'minutes'} in all; --explain says by what"
+        f"expected in all: {', '.join(told) or 'minutes'} (the column is the time of an array's longest element; "
+        f"--explain prints what it follows from)"
     )
 
 

@@ -291,7 +291,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def main() -> None:
     """Console script."""
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
-    run_app(app)
+    run_app(app, "interrupted: give the same command again to continue")
 
 
 if __name__ == "__main__":

@@ -227,8 +227,8 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
 
 def _other(rundir: RunDir, there: str, here: str) -> InputError:
     return InputError(
-        f"{rundir.path}: was written with {there}, this study asks for {here}: give the study another name, make the "
-        f"change by --set, which lies beside it, or remove the directory"
+        f"{rundir.path}: was written with {there}, this study asks for {here}: rename the study, make the change "
+        f"with --set (its runs have directories of their own), or remove this directory"
     )
 
 

@@ -96,13 +96,13 @@ def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
     lines = list[str]()
     for run in request.runs:
         shape = (run.n_tokens, wanted.epochs, run.context_length, run.training.batch_tokens // run.context_length)
-        asked = f"{run.run_id} plans {run.n_tokens:,} tokens of {wanted.epochs:g} epochs"
+        asked = f"{run.run_id} plans to train on {run.n_tokens:,} tokens in at most {wanted.epochs:g} epochs"
         remedy = "give more text, plan fewer tokens, or raise corpus.epochs"
         if missing_windows(size.most, *shape)[0] > 0:
             shown = ", ".join(wanted.source)
-            raise InputError(f"corpus.source: {asked}, {shown} holds at most {size.most:,}: {remedy}")
+            raise InputError(f"corpus.source: {asked}, but {shown} holds at most {size.most:,}: {remedy}")
         if missing_windows(likely, *shape)[0] > 0 and not lines:
-            lines.append(f"corpus.source: {asked}, about {likely:,} are expected to be there to train on: {remedy}")
+            lines.append(f"corpus.source: {asked}, but the text probably has about {likely:,}: {remedy}")
     return lines
 
 
@@ -132,8 +132,5 @@ def describe_corpus(corpus: Corpus) -> str:
 def _few_documents(n_held_out: int) -> str:
     if n_held_out >= FEW_DOCUMENTS:
         return ""
-    one = n_held_out == 1
-    told = (
-        "1 document: its loss is that of one text" if one else f"{n_held_out} documents: its loss is that of few texts"
-    )
-    return f"; held-out text is {told}"
+    few = "1 document" if n_held_out == 1 else f"{n_held_out} documents"
+    return f"; only {few} held out, so the held-out loss says little about other text"

@@ -237,11 +237,12 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
     cost = {name: sum(r[name] for r in done) for name in ("seconds", "setup_seconds", "forward_seconds")}
     cost["forward_tokens"] = sum(r["forward_tokens"] for r in done)
     if done:
+        in_all = cost["seconds"] + cost["setup_seconds"]
         request.say(
             f"eval: {len(done)} done, {cost['forward_tokens']:,} tokens read; {cost['seconds']:.1f} s of evaluation, "
-            f"{cost['forward_seconds']:.1f} s of them forward passes, {cost['setup_seconds']:.1f} s to open models and "
-            f"prepare: {(cost['seconds'] + cost['setup_seconds']) / max(cost['forward_seconds'], 1e-9):.2f} times the "
-            f"forward passes in all"
+            f"of which forward passes took {cost['forward_seconds']:.1f} s, and {cost['setup_seconds']:.1f} s to open "
+            f"models and prepare data; in all {in_all / max(cost['forward_seconds'], 1e-9):.2f} times the forward "
+            f"passes"
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}

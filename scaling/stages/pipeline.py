@@ -84,7 +84,7 @@ class Request:
                     raise
                 raise InputError(
                     f"{error.filename or self.study.directory}: {error.strerror}: {remedy} and run it again "
-                    f"(what was whole is kept, the write that failed left nothing)"
+                    f"(complete files are kept, the write that failed left nothing)"
                 ) from None
 
     def check_runs(self) -> None:
@@ -108,7 +108,7 @@ def run_study(request: Request) -> dict[str, Any]:
         trained, failed = train_stage(request, corpus)
         result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}
         if request.study.is_variant:
-            request.say("fit, report: left alone (they are of the study's own runs, not of --set variants)")
+            request.say("fit, report: skipped (they use the study's own runs, not variants made with --set)")
             return result | {"fits": None, "report": None}
         fits = fit_stage(request)
         return result | {"fits": fits, "report": str(report_stage(request))}
@@ -133,8 +133,8 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
 
-    A run that fails does not stop the others. One that failed before (its loss is no number) is not tried again: the
-    same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
+    A run that fails does not stop the others. One that failed before (its loss became infinite or NaN) is not tried
+    again: the same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
     """
     from jobs.local import at_once, describe_use, run_tasks
 
@@ -145,7 +145,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
         status = rundir.status()
         if status["state"] == "failed":
-            failed[run.run_id] = f"{status['reason']} (earlier; remove {rundir.path} to try again)"
+            failed[run.run_id] = f"{status['reason']} (in an earlier start; remove {rundir.path} to try again)"
         elif not is_trained(run, rundir):
             todo.append(Watched(run, rundir, expected_work(run)))
     done = len(request.runs) - len(todo) - len(failed)
@@ -187,8 +187,8 @@ def _refuse_queued(request: Request) -> None:
     if queued:
         jobs = ", ".join(active_jobs(found, elements, "train"))
         raise InputError(
-            f"{request.study.directory}: {len(queued)} of these runs wait or train on the cluster (jobs {jobs}): "
-            f"`scaling cancel` them first, or choose others with --only"
+            f"{request.study.directory}: {len(queued)} of these runs are queued or training on the cluster (jobs "
+            f"{jobs}): `scaling cancel` them first, or choose others with --only"
         )
 
 
@@ -234,15 +234,15 @@ def _beside(request: Request, directory: Path) -> str:
     """Where results of a changed fit or grid go; "" for the study's own."""
     if not request.study.set_results:
         return ""
-    return f" (--set changes it: in {directory}/, beside the study's own)"
+    return f" (changed by --set, so it is in {directory}/ beside the study's own)"
 
 
 def check_results(request: Request) -> None:
     """Raise InputError where fit and report are not of the runs asked for, or no run of the study has trained."""
     if request.study.is_variant:
         raise InputError(
-            f"{request.study.origin}: fit and report are of the study's own runs, not of variants: leave out --set of "
-            f"training and model, or write a study file of its own name"
+            f"{request.study.origin}: fit and report use the study's own runs, not variants: leave out --set of "
+            f"training and model, or write a study file with another name"
         )
     for run in request.study.runs():
         rundir = request.rundir(run)

@@ -75,7 +75,7 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     text = (
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
         f"{n_checkpoints:,} checkpoints, {workers} worker(s) (pace {'; '.join(told)})"
-        + (f"; without {', '.join(unknown)}, which cannot tell" if unknown else "")
+        + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     )
     result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "unknown": unknown}
     return result | {"basis": basis, "text": text}

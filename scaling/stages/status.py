@@ -11,12 +11,14 @@ from arch.errors import InputError
 from arch.tables import text_table, wrapped
 from flops.tables import duration
 
-from ..rundir.directory import RunDir
+from ..rundir.directory import RunDir, check_run
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
 from ..study.plan import short
 from ..study.spec import RunSpec, StudySpec
 
+OTHER_SETTINGS = "other settings"  # a state beside those of status.json
+ENDED = ("done", "failed", OTHER_SETTINGS)
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
 CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
 
@@ -28,7 +30,8 @@ def status_rows(
     told: `to_evaluate`, the pairs of a planned checkpoint and a task, is None then, and `evaluated` counts what there
     is of any task.
 
-    A run that says it is running while no process trains it was interrupted; it resumes when it is run again.
+    A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
+    directory that was written with other settings than the study's is told as such, whatever state it is in.
     `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
     looked at, because the study is large.
     """
@@ -37,6 +40,8 @@ def status_rows(
     for run in runs:
         rundir = RunDir(study.run_directory(run))
         status, last = rundir.status(), rundir.last_row() or {}
+        if other := _other_settings(rundir, run):
+            status = status | {"state": OTHER_SETTINGS, "reason": other}
         to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
             {
@@ -52,7 +57,9 @@ def status_rows(
                 "checkpoints": len(rundir.checkpoints(verify=False)),
                 "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
                 "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
-                "seconds_left": _seconds_left(run, last) if status["state"] not in ("done", "failed") else None,
+                "seconds_left": _seconds_left(run, last)
+                if status["state"] not in ("done", "failed", OTHER_SETTINGS)
+                else None,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": last_host(rundir.path),
                 "reason": status.get("reason"),
@@ -60,6 +67,15 @@ def status_rows(
             }
         )
     return rows
+
+
+def _other_settings(rundir: RunDir, run: RunSpec) -> str | None:
+    """Why `scaling run` would refuse this directory: the run there has other settings, or run.json is damaged."""
+    try:
+        check_run(rundir, run)
+    except InputError as error:
+        return str(error).removeprefix(f"{rundir.path}: ")
+    return None
 
 
 def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
@@ -110,7 +126,7 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
         lines.append([*line, row["reason"] or ""])
     told = [f"{row['run_id']}: rows left out: {row['rows_left_out']}" for row in rows if row["rows_left_out"]]
     if unread := sum(row["rows_left_out"] is None for row in rows):
-        told.append(f"the rows of {unread} runs were not looked at, they are many: `scaling fit` checks them")
+        told.append(f"the rows of {unread} runs were not checked, since there are many: `scaling fit` checks them")
     return "\n".join([text_table([*heads, "reason"], lines), *wrapped(told)])
 
 

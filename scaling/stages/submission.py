@@ -111,7 +111,7 @@ def look(request: Request, found: list[records.Submission], elements: list[Eleme
             else:
                 progress.skip("evaluations in the queue" if run.run_id in evaluating else "done")
         elif rundir.status()["state"] == "failed" and not retry:
-            progress.skip("failed before (--retry-failed tries again)")
+            progress.skip("failed before (--retry-failed submits them again)")
         else:
             progress.needs.append(Need(run, True))
             progress.unprepared = progress.unprepared or not check_run(rundir, run)
@@ -186,7 +186,7 @@ def seen(request: Request, rows: Sequence[dict[str, Any]]) -> Seen:
     try:
         elements = status.look(found)
     except InputError as error:
-        return Seen(status.merge(rows, [], []), [], f"{error}; shown is what the run directories say")
+        return Seen(status.merge(rows, [], []), [], f"{error}; the table shows what the run directories say")
     return Seen(status.merge(rows, found, elements), status.job_rows(found, elements))
 
 

@@ -1,8 +1,8 @@
 """The process that trains one run: `python -m scaling.trainer.process RUN_DIR`, alone or under torchrun.
 
-Exit codes: 0 done, 2 bad input (one line on stderr), 3 the run failed (its loss or gradient is no number), 75 stopped
-by a signal after saving its state, 76 a newer process has taken the run over. A finished run is recognised before
-anything heavy is imported.
+Exit codes: 0 done, 2 bad input (one line on stderr), 3 the run failed (its loss or gradient became infinite or NaN), 75
+stopped by a signal after saving its state, 76 a newer process has taken the run over. A finished run is recognised
+before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None, attempt: Attempt | None = None, sto
     parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--retry", action="store_true", help="train on although the run has failed before")
+    parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
     options = parser.parse_args(arguments)
     try:
         return _train(RunDir(options.run_dir), options.device, options.retry, attempt, stop or StopRequest())

@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import typer
+
 from arch.errors import nearest, shown
+from flops.console import run_app
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,3 +38,17 @@ def test_what_is_large_is_shown_by_its_ends():
         laughs = [laughs] * 10
     assert len(shown(laughs)) < 3000 and len(shown("x" * 10**6)) < 200 and shown({"a": 1}) == "{'a': 1}"
     assert nearest("x" * 10**6, ["one", "two"]) == " (valid: one, two)"
+
+
+def test_ctrl_c_is_one_line(capsys):
+    app = typer.Typer()
+
+    @app.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["wait"])
+        run_app(app, "interrupted: give the same command again to continue")
+    assert end.value.code == 130
+    assert capsys.readouterr().err.strip() == "interrupted: give the same command again to continue"

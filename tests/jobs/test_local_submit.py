@@ -72,6 +72,6 @@ def test_runs_that_fail_are_told_and_tried_again_on_request(tmp_path):
     done = scaling("submit", file, "--local", "--only", "arch=llama", code=1)
     assert "failed: llama-6k-c64-s0: " in done.stderr
     again = json.loads(scaling("submit", file, "--local", "--only", "arch=llama", "--json").stdout)
-    assert again["skipped"] == {"failed before (--retry-failed tries again)": 1} and again["submission"] is None
+    assert again["skipped"] == {"failed before (--retry-failed submits them again)": 1} and again["submission"] is None
     retried = scaling("submit", file, "--local", "--only", "arch=llama", "--retry-failed", code=1)
     assert "training: 1 task(s)" in retried.stdout

@@ -116,7 +116,7 @@ def test_the_queue_and_the_directories_together(tmp_path):
     told = {one["run_id"]: one for one in merge(rows, found, elements)}
     assert {run: (one["state"], one["reason"]) for run, one in told.items()} == {
         "a": ("running", None),
-        "b": ("queued", "after a in the same job"),
+        "b": ("queued", "waits for a in the same job"),
         "c": ("queued", "Resources"),
         "d": ("requeued", "BeginTime"),
         "e": ("interrupted", "job TIMEOUT (TimeLimit)"),

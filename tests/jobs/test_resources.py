@@ -222,7 +222,7 @@ def test_reasons_say_what_is_so(tmp_path):
         assert estimator.single(kind, Asked(memory_gb=7)).reasons["memory_mb"] == "asked for in jobs.resources"
     both = estimator.evaluate(run, tokens, 16, NOTHING)
     told = both.resources.reasons["minutes"]
-    assert "2.000M tokens of niah, 65.54k tokens of validation, mine, which cannot tell" in told
+    assert "2.000M tokens of niah, 65.54k tokens of validation, mine, of unknown length" in told
     alone = estimator.evaluate(run, {"validation": 65_536}, 16, NOTHING)
     assert math.isclose(both.seconds - alone.seconds, alone.seconds * 2_000_000 / 65_536, rel_tol=0.01)
     gpu = ResourceEstimator(gpus()).train(paper("70m"), NOTHING).resources

@@ -247,6 +247,19 @@ def test_status(tmp_path):
     assert read_json(rundir.run_json)["run_id"] == runs[0].run_id
 
 
+def test_status_tells_a_run_of_other_settings(tmp_path):
+    """Whatever state it is in: `scaling run` would refuse the directory, and nothing there is of this study."""
+    study = load_study("quickstart", out=tmp_path)
+    (run,) = study.runs("arch=tnl,seed=0,size=6k")
+    rundir = prepare(study.directory / "runs", run)
+    rundir.status_json.write_text(json.dumps({"state": "done", "reason": None}))
+    assert status_rows(study, [run])[0]["state"] == "done"
+    changed = run.model_copy(update={"training": run.training.model_copy(update={"lr": 0.5})})
+    (row,) = status_rows(study, [changed])
+    assert row["state"] == "other settings" and "training.lr" in row["reason"] and row["seconds_left"] is None
+    assert "other settings" in show_status([row])
+
+
 def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatch):
     study = load_study("quickstart", out=tmp_path)
     (run,) = study.runs("arch=tnl,seed=0,size=6k")
@@ -258,7 +271,7 @@ def test_status_tells_rows_that_the_run_cannot_have_written(tmp_path, monkeypatc
         assert row["rows_left_out"].startswith("1 ")
         assert show_status([row]).splitlines()[-1] == f"{run.run_id}: rows left out: {row['rows_left_out']}"
     monkeypatch.setattr("scaling.stages.status.CHECKED_BYTES", 10)
-    assert "the rows of 1 runs were not looked at" in show_status(status_rows(study, [run]))
+    assert "the rows of 1 runs were not checked" in show_status(status_rows(study, [run]))
 
 
 def test_the_commit_is_that_of_the_source_tree():
