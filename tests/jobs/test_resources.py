@@ -85,7 +85,7 @@ def test_a_run_longer_than_the_partition_allows_is_queued_again():
     assert asked.resources.minutes == 720
     times = asked.seconds * profile.time_factor / (12 * 3600 - START_S - profile.signal_s)
     assert asked.resources.expected_requeues == math.ceil(times) - 1 > 5
-    assert "queued again" in asked.resources.reasons["minutes"]
+    assert "requeue" in asked.resources.reasons["minutes"]
 
 
 def test_what_a_study_asks_for_is_what_it_gets(tmp_path):

@@ -302,7 +302,7 @@ def test_runs_that_wait_on_the_cluster_are_not_trained_here(slurm, scaling, tmp_
     study = study_file(tmp_path, ["6k", "14k"], jobs={"cluster": CPUS | {"pack_minutes": 0}})
     ids = submitted(scaling, study, "--only", "size=6k")["jobs"]
     told = scaling("train", study, code=2)
-    assert f"wait or train on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in told
+    assert f"are queued or training on the cluster (jobs {ids['train-0']}): `scaling cancel` them first" in told
     scaling("cancel", study)
     assert "commands" in json.loads(scaling("train", study, "--prepare", "--json"))
 

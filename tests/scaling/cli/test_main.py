@@ -161,7 +161,7 @@ def test_a_validation_split_too_short_to_evaluate_is_told_before_anything_is_tra
 @pytest.mark.parametrize("command", ["fit", "report"])
 def test_fit_and_report_leave_variants_alone(study, tmp_path, command):
     result = scaling(command, study, "--out", tmp_path / "out", "--set", "training.lr=1e-2")
-    assert result.returncode == 2 and "not of variants" in result.stderr and result.stderr.count("\n") == 1
+    assert result.returncode == 2 and "not variants" in result.stderr and result.stderr.count("\n") == 1
     assert not (tmp_path / "out/tiny/results").exists()
 
 
