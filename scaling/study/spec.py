@@ -275,7 +275,7 @@ class StudySpec(StudyFile):
 
 def _given(section: Section) -> dict[str, Any]:
     """What a section says, without its defaults."""
-    return section.model_dump(exclude_unset=True)
+    return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
 
 
 def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
