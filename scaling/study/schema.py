@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, PlainValidator, create_model, model_validator
+from pydantic import Field, PlainValidator, SerializeAsAny, create_model, model_validator
 
 from arch.config import field_choices, field_types
 from arch.errors import InputError
@@ -221,7 +221,7 @@ def _as_changes(value: Any) -> ModelSection:
 
 
 # Judged when a file is read, after its plugins are imported, whose architectures may have options of their own.
-ModelChanges = Annotated[ModelSection, PlainValidator(_as_changes)]
+ModelChanges = Annotated[SerializeAsAny[ModelSection], PlainValidator(_as_changes)]
 
 
 class Override(Training):

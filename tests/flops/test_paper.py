@@ -135,8 +135,9 @@ def of_the_text(arch, n, d, h, t, B):
 @pytest.mark.parametrize("arch", ARCHS.values())
 def test_appendix_is_the_sum_of_the_texts_operations(arch):
     n, d, h, g, v, t, e, layers = 96, 48, 3, 130, 301, 7, 5, 4
-    shape = {"d_model": d, "n_layers": layers, "n_heads": h, "d_ffn": g, "vocab_size": v, "gate_rank": t, "tpe_dim": e}
-    cfg = ModelConfig(arch=arch, context_length=n, **shape)
+    shape = {"d_model": d, "n_layers": layers, "n_heads": h, "d_ffn": g, "vocab_size": v, "context_length": n}
+    options = {"tnl": {"gate_rank": t}, "cosformer2": {"gate_rank": t, "tpe_dim": e}}.get(arch, {})
+    cfg = ModelConfig.from_dict({"arch": arch} | shape | options)
     forward = layers * (of_the_text(arch, n, d, h, t, d / h) + 6 * n * d * g + n * g) + 4 * n * d * v
     forward += {"hgrn2": 4 * d * layers, "cosformer2": 4 * n * d * e}.get(arch, 0)
     assert train_flops_per_token(cfg, "appendix") * n == pytest.approx(3 * forward, rel=1e-13)
