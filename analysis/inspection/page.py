@@ -49,7 +49,8 @@ def gates_rows(gates: list[GateStatistics | None]) -> list[list[str]]:
 
 def no_gate(arch: str) -> str:
     """Why there is no table."""
-    return NO_GATE if ARCHITECTURES[arch].constant_state else SOFTMAX
+    known = ARCHITECTURES.get(arch)
+    return NO_GATE if known is None or known.constant_state else SOFTMAX
 
 
 def gates_table(found: Inspection) -> str:

@@ -242,7 +242,7 @@ def test_bad_input_is_one_line(tmp_path, model):
     for content, told in (
         ("", "has no rows"),
         ("nonsense\n", "line 1 is not JSON"),
-        ("[1]\n", "line 1 is no record"),
+        ("[1]\n", "line 1 is not a JSON object"),
         ('{"goal": "a"}\n', "line 1: column 'sol1' is missing: it must be a text"),
     ):
         path.write_text(content)

@@ -113,7 +113,7 @@ def reference(model, layer: int, x: Tensor) -> Tensor:
 
     def project(name):
         own = {k.removeprefix(f"project.{name}."): v for k, v in weights.items() if k.startswith(f"project.{name}.")}
-        return x @ dense(own, config.options.expansion, d, n)
+        return x @ dense(own, option_of(config, "expansion", "none"), d, n)
 
     form = config.options.hgrn1_state if config.arch == "hgrn1" else ""
     bound = torch.zeros(2 * d if form == "real_2d" else d, dtype=x.dtype)

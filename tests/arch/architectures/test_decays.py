@@ -14,6 +14,7 @@ from arch.config import ModelConfig, field_choices
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.presets import PAPER, SIZES, TINY, preset
+from arch.registry import warnings_of
 from flops import count_params, train_flops_per_token
 from flops.cli import app
 from flops.shapes import free_shape
@@ -125,10 +126,10 @@ def test_flops_count_takes_the_field():
 def test_drift_is_told_in_one_sentence():
     sizes = [(size, preset("tnl", size)) for size in PAPER]
     others = [(size, preset("hgrn2", size)) for size in PAPER]
-    assert drift([*others, *sizes]) == (
+    assert warnings_of([*others, *sizes]) == [
         "tnl: decay slopes `paper` follow from the number of heads: the fastest half-life is 2.8 tokens at 70m and 0.8 "
         "at 7b, which confounds TNL's law; model.decay_slopes: fixed avoids it"
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_drift_is_told_in_one_sentence():
     ],
 )
 def test_no_drift_no_sentence(models):
-    assert drift(models) is None
+    assert warnings_of(models) == []
 
 
 def test_slopes_of_both_kinds_in_one_study_drift_too():

@@ -224,7 +224,7 @@ def test_every_preset_can_be_built():
 def test_what_follows_from_the_width_follows_a_changed_width():
     config = preset("mamba1", "25k")
     assert (config.options.dt_rank, config.replace(d_model=64).options.dt_rank) == (2, 4)
-    assert config.replace(dt_rank=3).replace(d_model=64).dt_rank == 3
+    assert config.replace(dt_rank=3).replace(d_model=64).options.dt_rank == 3
 
 
 def test_a_field_of_one_architecture_is_no_data_of_another():
@@ -255,7 +255,7 @@ def test_sizes_are_roughly_what_their_names_say(size):
         ({"arch": "hgrn3"}, "did you mean 'hgrn2'"),
         ({"chunk_size": 48}, "power of two"),
         ({"d_mdel": 96}, "did you mean 'd_model'"),
-        ({"gate_rank": 0}, "gate_rank must be a positive integer"),
+        ({"arch": "tnl", "gate_rank": 0}, "gate_rank must be a positive integer"),
         ({"arch": "mamba2", "ssm_state": 0}, "ssm_state must be a positive integer"),
         ({"arch": "mamba1", "dt_rank": -1}, "dt_rank must be a positive integer"),
         ({"arch": "mamba1", "conv_width": 0}, "conv_width must be a positive integer"),

@@ -25,7 +25,7 @@ from arch.errors import InputError
 from arch.hf.remote_code import AUTO_MAP, remote_code
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
-from arch.registry import _forget, register
+from arch.registry import ARCHITECTURES, register
 from data.files import read_manifest
 from data.tokenizer import get_tokenizer
 from scaling.checkpoints.export import export_hf
@@ -307,7 +307,7 @@ class OutsideMixer(TNLMixer):
 
 
 def test_code_from_outside_cannot_travel(tmp_path: Path) -> None:
-    register("outside", mixer=lambda: OutsideMixer)
+    register("outside", mixer=lambda: OutsideMixer, options=ARCHITECTURES["tnl"].options)
     try:
         path = made_checkpoint(tmp_path / "checkpoint", "outside")
         with pytest.raises(
@@ -315,5 +315,5 @@ def test_code_from_outside_cannot_travel(tmp_path: Path) -> None:
         ):
             export_hf(path, tmp_path / "out")
     finally:
-        _forget("outside")
+        del ARCHITECTURES["outside"]
     assert not (tmp_path / "out").exists()
