@@ -105,6 +105,6 @@ def _train(sweep: str, out: Path, workers: int, chosen: Any, directory: Path, st
                 done = sum(outcome is not None for outcome in states.values())
                 rest = ""
                 if done > before:
-                    rest = f", {duration((now - begun) * (len(states) - done) / (done - before))} left"
+                    rest = f", {duration(round((now - begun) * (len(states) - done) / (done - before)))} left"
                 end = "\r" if stream.isatty() else "\n"
                 print(f"recall: {done}/{len(states)} units{rest}", end=end, file=stream, flush=True)

@@ -53,7 +53,7 @@ class EvalProgress:
         text += f", {len(self.failed)} failed" if self.failed else ""
         left = self.left_s(shares)
         so_far = time.monotonic() - self._begun
-        text += f", {duration(left)} left" if left is not None else f", {duration(so_far)} so far"
+        text += f", {duration(round(left))} left" if left is not None else f", {duration(round(so_far))} so far"
         at = [f"{pair.name} {share:.0%}" for pair, share in list(shares.items())[:NAMED]]
         return f"{text}; {'; '.join(at)}" if at else text
 

@@ -101,7 +101,7 @@ class Progress:
             self._say("; ".join([self._overall(), *(f"{item.run.run_id} {_figures(item)}" for item in active)]))
 
     def _say(self, text: str) -> None:
-        print(f"[{duration(time.monotonic() - self._begun)}] {text}", file=self._stream, flush=True)
+        print(f"[{duration(round(time.monotonic() - self._begun))}] {text}", file=self._stream, flush=True)
 
     def _work(self) -> float:
         return sum(
@@ -120,7 +120,7 @@ class Progress:
         failed = sum(item.state == "failed" for item in ended)
         left = self.left_s() if len(ended) < len(self.watched) else None
         text = f"{len(ended)}/{len(self.watched)} runs" + (f" ({failed} failed)" if failed else "")
-        return f"{text}, {duration(left)} left" if left is not None else text
+        return f"{text}, {duration(round(left))} left" if left is not None else text
 
     def _picture(self) -> Any:
         from rich.console import Group
@@ -134,7 +134,7 @@ class Progress:
             if item.state == "running":
                 bar = ProgressBar(total=1.0, completed=item.done, width=20)
                 table.add_row(Text(item.run.run_id), bar, Text(_figures(item)))
-        elapsed = duration(time.monotonic() - self._begun)
+        elapsed = duration(round(time.monotonic() - self._begun))
         whole = ProgressBar(total=total or 1.0, completed=self._work(), width=40)
         head = Table.grid(padding=(0, 2))
         head.add_row(whole, Text(f"{self._overall()}, {elapsed} so far"))
@@ -148,4 +148,4 @@ def _figures(item: Watched) -> str:
     loss, speed, left = item.row.get("loss"), item.row.get("tokens_per_s"), item.left_s()
     text += f", loss {loss:.3f}" if loss is not None else ""
     text += f", {short(speed)} tokens/s" if speed else ""
-    return text + (f", {duration(left)} left" if left and item.state == "running" else "")
+    return text + (f", {duration(round(left))} left" if left and item.state == "running" else "")
