@@ -1,3 +1,3 @@
-"""The models. What is registered from outside meets the architectures of this package, which are always there."""
+"""The models. Importing this package registers its own architectures, so that no plugin can take their names."""
 
 from . import architectures as architectures

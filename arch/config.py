@@ -30,17 +30,25 @@ def field_names() -> tuple[str, ...]:
 
 
 def field_types() -> dict[str, str]:
-    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None."""
-    common = {one.name: kind_of(one) for one in dataclasses.fields(ModelConfig) if one.name in COMMON}
-    options = [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
-    return common | {one.name: kind_of(one) for one in options}
+    """{name: type as written} of `field_names`: int, int | None, float, bool, str, str | None. Of options that several
+    architectures have, the type that admits null where one does."""
+    found = {one.name: kind_of(one) for one in dataclasses.fields(ModelConfig) if one.name in COMMON}
+    for one in _all_options():
+        found[one.name] = max(found.get(one.name, ""), kind_of(one), key=len)
+    return found
 
 
 def field_choices() -> dict[str, tuple[str, ...]]:
-    """{name: what it may be} of the fields that are one of a few words."""
-    options = [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
-    named = {one.name: one.metadata["choices"] for one in options if one.metadata["choices"]}
-    return {"norm": NORMS, "residual_dtype": RESIDUAL_DTYPES} | named
+    """{name: what it may be} of the fields that are one of a few words, in any architecture that has it."""
+    found = {"norm": NORMS, "residual_dtype": RESIDUAL_DTYPES}
+    for one in _all_options():
+        if one.metadata["choices"]:
+            found[one.name] = tuple(dict.fromkeys((*found.get(one.name, ()), *one.metadata["choices"])))
+    return found
+
+
+def _all_options() -> list[dataclasses.Field[Any]]:
+    return [one for arch in ARCHITECTURES.values() for one in dataclasses.fields(arch.options)]
 
 
 @dataclass(frozen=True)
@@ -108,6 +116,9 @@ class ModelConfig:
         options.check(self)
         missing = {name: value for name, value in options.derived(self).items() if getattr(options, name) is None}
         fill(self, "options", dataclasses.replace(options, **missing))
+        for name, value in dataclasses.asdict(self.options).items():
+            if value is None:
+                raise InputError(f"model.{name}: {found.options.__name__}.derived must give its value")
 
     @property
     def head_dim(self) -> int:
@@ -128,6 +139,7 @@ class ModelConfig:
     def replace(self, **changes: Any) -> ModelConfig:
         """A copy with `changes`, of common fields and options alike; options that followed from other fields follow
         from them again unless given."""
+        refuse_strangers(changes.get("arch", self.arch), changes)
         derived = self.options.derived(self)
         fields = self.to_dict()
         unsaid = {name: None for name, value in derived.items() if fields[name] == value}
@@ -136,7 +148,8 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
         """From plain data, also that of earlier versions. Raises InputError for an unknown key, with the nearest valid
-        one, and for an option of other architectures that has another value than their default."""
+        one, and for an option of other architectures that has another value than their default; those that earlier
+        versions stored for every architecture (earlier.INERT) are left out whatever their value."""
         fields = of_today(dict(fields))
         missing = [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]
         if missing := [name for name in missing if name not in fields]:
@@ -158,9 +171,11 @@ def refuse_strangers(arch: str, changes: Mapping[str, Any]) -> None:
 def _refuse_others_options(arch: str, fields: Mapping[str, Any]) -> None:
     for name in [name for name in fields if not reads(arch, name)]:
         others = archs_with(name)
+        if name == "options":
+            raise InputError("model.options: give an architecture's options flat, beside the other fields")
         if not others:
             raise InputError(f"unknown model key {name!r}{nearest(name, list(field_names()))}")
-        if fields[name] != _default(others[0], name):
+        if any(fields[name] != _default(other, name) for other in others):
             raise InputError(f"model.{name} means nothing to {arch}, only to {', '.join(others)}: leave it out")
 
 

@@ -23,6 +23,7 @@ EVERYWHERE: dict[str, Any] = {"rope_base": 10_000.0, "tpe_residual": True}
 ALWAYS = frozenset(
     ("rope_base", "tpe_residual", "gate_rank", "tpe_dim", "hgrn1_state", "expand", "conv_width", "ssm_state", "dt_rank")
 )
+INERT = frozenset((*EVERYWHERE, "gate_rank", "tpe_dim"))  # stored files may say them of any architecture
 UNSET = object()
 
 
@@ -57,7 +58,7 @@ def as_hashed(fields: dict[str, Any], defaults: Mapping[str, Any], head_dim: int
 
 def is_earlier(key: str) -> bool:
     """Whether a stored file may say it of any architecture."""
-    return key in RENAMED or key in EVERYWHERE or key in ("gate_rank", "tpe_dim")
+    return key in RENAMED or key in INERT
 
 
 def instead_of(key: str) -> str | None:

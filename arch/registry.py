@@ -28,6 +28,13 @@ NORMS = ("srms", "rms", "layer")
 # A name stands in the names of runs, in --only and in arch/size, between characters that it cannot hold.
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 COLOR = re.compile(r"#[0-9a-f]{6}")
+# What an option cannot be called: what the class itself has, and keys of config.json beside a model's fields.
+RESERVED = {
+    *dir(Options),
+    *("plugin", "model_type", "architectures", "dtype", "auto_map", "tie_word_embeddings", "transformers_version"),
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
+    *("copy", "json", "dict", "schema", "construct", "validate", "options"),
+}
 
 # (size, the fields that all architectures share at this size, the changes asked for) -> an architecture's own fields.
 Rule = Callable[[str, dict[str, Any], dict[str, Any]], dict[str, Any]]
@@ -59,8 +66,8 @@ KNOWN = ARCHITECTURES.keys()  # a view: a plugin's name is in it as soon as it i
 
 def register(
     name: str,
-    *,
-    mixer: Callable[[], type[Mixer]],
+    *earlier: Any,
+    mixer: Callable[[], type[Mixer]] | None = None,
     norm: str = "srms",
     options: type[Options] = Options,
     preset: Rule | None = None,
@@ -70,6 +77,7 @@ def register(
     constant_state: bool = True,
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None = None,
     hugging_face: Callable[[], Family] | None = None,
+    fields: Any = None,
 ) -> None:
     """Make `name` an architecture: studies, tools and plots then know it by that name.
 
@@ -82,26 +90,39 @@ def register(
     study of these (name of the size, configuration), all of this architecture, or None. hugging_face: a function that
     imports and returns the Family of transformers whose weights it can read and write.
 
-    The same module may register a name again (a reload), another may not. Raises InputError for that and for arguments
-    that cannot be; nothing is registered then.
+    The same module may register a name again (a reload), another may not. Raises InputError for that, for arguments
+    that cannot be, and for those of earlier versions (`fields`, and any but the name by position); nothing is
+    registered then.
     """
     module = str(sys._getframe(1).f_globals["__name__"])
-    own = module.startswith(f"{__package__}.")
+    of_this_package = module.startswith(f"{__package__}.")
     if not NAME.fullmatch(name):
         raise InputError(f"architecture {name!r}: a name is small letters, digits and _, and begins with a letter")
     if name in ARCHITECTURES and ARCHITECTURES[name].module != module:
         owner = ARCHITECTURES[name].module if ARCHITECTURES[name].plugin else "linear-scaling"
         raise InputError(f"architecture {name!r} of {module} is already one of {owner}: choose another name")
+    if earlier or fields is not None:
+        raise InputError(
+            f"architecture {name!r}: register takes all but the name by keyword, and options=, a class of its own "
+            f"options, in place of fields="
+        )
     if not inspect.isfunction(mixer):
         raise InputError(
             f"architecture {name!r}: mixer must be a function that imports and returns the mixer's class, not {mixer!r}"
         )
     if norm not in NORMS:
         raise InputError(f"architecture {name!r}: unknown norm {norm!r}{nearest(norm, list(NORMS))}")
-    if preset is not None and len(inspect.signature(preset).parameters) != 3:
-        raise InputError(f"architecture {name!r}: preset must take three arguments: size, shape, changes")
+    if preset is not None:
+        try:
+            inspect.signature(preset).bind("", {}, {})
+        except TypeError:
+            raise InputError(f"architecture {name!r}: preset must take three arguments: size, shape, changes") from None
     if color is not None and not COLOR.fullmatch(color):
         raise InputError(f"architecture {name!r}: color {color!r} is not written as #rrggbb")
+    for own in (label or name, *aliases):
+        for other in ARCHITECTURES.values():
+            if other.name != name and own.lower() in (other.name, other.label.lower(), *other.aliases):
+                raise InputError(f"architecture {name!r}: {own!r} is also {other.name}: choose another label or alias")
     _check_options(name, options)
     ARCHITECTURES[name] = Architecture(
         name=name,
@@ -116,7 +137,7 @@ def register(
         warn=warn,
         hugging_face=hugging_face,
         module=module,
-        plugin=None if own else module,
+        plugin=None if of_this_package else module,
     )
 
 
@@ -124,7 +145,12 @@ def _check_options(name: str, options: type[Options]) -> None:
     """Raise InputError unless `options` is a class of options whose names and types can stand beside the others'."""
     if not (isinstance(options, type) and issubclass(options, Options)):
         raise InputError(f"architecture {name!r}: options must be a subclass of arch.options.Options, not {options!r}")
+    declared = {one.name for one in dataclasses.fields(options)}
+    if set(vars(options).get("__annotations__", {})) - declared:
+        raise InputError(f"architecture {name!r}: {options.__name__} must be a @dataclass(frozen=True)")
     for one in dataclasses.fields(options):
+        if one.name in RESERVED or one.name.startswith("_"):
+            raise InputError(f"architecture {name!r}: option {one.name!r} has a name that is taken: rename it")
         if one.name in COMMON:
             raise InputError(f"architecture {name!r}: option {one.name!r} is a common field of every model: rename it")
         kind = kind_of(one)

@@ -1,7 +1,7 @@
 """Matrix products of the sequence operations: one layer's, for one sequence of T tokens. Imports no torch.
 
 FLOP counts are floats, two for each multiply-add, of the chunk forms in arch/ops, which the tests hold against torch's
-FLOP counter. Names as in mixers.py. The *_core functions give the forward pass. The backward pass has two products for
+FLOP counter. Names as in entry.py. The *_core functions give the forward pass. The backward pass has two products for
 each of them but for what the *_excess functions give: products more (or, negative, fewer) than twice the forward's.
 README.md derives each.
 """

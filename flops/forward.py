@@ -15,9 +15,9 @@ from .registry import entry_of
 def forward_products(cfg: ModelConfig, context_length: int | None = None, sequences: int = 1) -> dict[str, float]:
     """FLOP of the matrix products of one forward pass over `sequences` sequences, by module, all layers together.
 
-    A weight matrix costs 2 x size a token; the sequence operations are in mixers.py (softmax over the full square);
-    the head 2dV a token; the embedding look-up is no matrix product. The sum equals what torch.utils.flop_counter
-    sees in a forward pass. `context_length` defaults to the configuration's.
+    A weight matrix costs 2 x size a token; the sequence operations are in cores.py and architectures/ (softmax over the
+    full square); the head 2dV a token; the embedding look-up is no matrix product. The sum equals what
+    torch.utils.flop_counter sees in a forward pass. `context_length` defaults to the configuration's.
     """
     context = cfg.context_length if context_length is None else context_length
     entry = entry_of(cfg.arch)

@@ -55,7 +55,7 @@ def layer_matrices(cfg: ModelConfig) -> dict[str, int]:
 def count_params(cfg: ModelConfig) -> ParamCount:
     """Parameters of the model that `cfg` describes, exactly.
 
-    Embedding V d (tied; the untied head adds V d); a layer has its token mixer (mixers.py), the MLP 3 d g
+    Embedding V d (tied; the untied head adds V d); a layer has its token mixer (architectures/), the MLP 3 d g
     and two norms (Mamba: no MLP, one norm); one final norm. Fixed decays and buffers are not parameters.
     """
     entry = entry_of(cfg.arch)

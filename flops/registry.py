@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from arch.errors import InputError
+from arch.registry import KNOWN
 
 from .entry import Entry
 
@@ -16,7 +17,7 @@ def register(name: str, entry: Entry) -> None:
     """Give the architecture that arch.registry knows as `name` its costs. Raises InputError where another module gave
     it some."""
     module = str(sys._getframe(1).f_globals["__name__"])
-    if _OWNERS.get(name, module) != module:
+    if name in KNOWN and _OWNERS.get(name, module) != module:  # a plugin that failed owns nothing
         raise InputError(
             f"the costs of {name!r} are those of {_OWNERS[name]}: register an architecture of another name"
         )

@@ -23,6 +23,8 @@ MOST_LAYERS, MOST_WIDTH, MOST_VOCAB = 1e5, 1e6, 1e8
 def without_alias(name: str) -> str:
     """A name in small letters; where it is an architecture's alias, that architecture's."""
     name = name.strip().lower()
+    if name in KNOWN:
+        return name
     return next((found.name for found in ARCHITECTURES.values() if name in found.aliases), name)
 
 

@@ -96,7 +96,7 @@ class RunDir:
             stored = self.spec()
         except InputError:
             return run.hashes
-        return (*run.hashes, stored.earlier_hash) if stored.spec_hash == run.spec_hash else run.hashes
+        return (*run.hashes, *stored.hashes) if stored.of_today.spec_hash == run.spec_hash else run.hashes
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line without its newline was cut by a kill and is no row."""
@@ -182,6 +182,7 @@ def prepare_run(
         record = rundir.record()
         spec = run.model_dump(mode="json")
         spec["corpus"]["source"] = record["spec"]["corpus"]["source"]  # earlier hashes are made of it
+        spec["model"] |= rundir.spec().unread  # and of these
         if record["spec"] != spec:  # what decides no number may change: jobs.recompute
             write_json(rundir.run_json, record | {"spec": spec}, kind="run")
         return rundir

@@ -1,4 +1,4 @@
-"""What is missing of a study, as a plan of jobs for a cluster or this machine; cli_jobs.py talks to the user."""
+"""What is missing of a study, as a plan of jobs for a cluster or this machine; cli/jobs.py talks to the user."""
 
 from __future__ import annotations
 

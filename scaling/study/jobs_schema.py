@@ -96,7 +96,7 @@ class Cluster(Section):
     """A folder of your own batch templates, which are taken first; docs/clusters.md lists their names."""
 
 
-# The tags keep pydantic's findings to the one that was meant; study_file.py leaves them out of messages.
+# The tags keep pydantic's findings to the one that was meant; file.py leaves them out of messages.
 NamedCluster = Annotated[
     Annotated[Cluster, Tag("[profile]")] | Annotated[FilePath, Tag("[name]")],
     Discriminator(lambda value: "[name]" if isinstance(value, str) else "[profile]"),

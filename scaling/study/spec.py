@@ -1,7 +1,7 @@
 """StudySpec and RunSpec: what a study file may say, and the runs that follow from it.
 
 Every key is checked: an unknown one, a wrong type or an impossible size is an error that names file, key and remedy
-(study_file.py turns pydantic's findings into that one line). A RunSpec holds everything that decides a run's numbers,
+(file.py turns pydantic's findings into that one line). A RunSpec holds everything that decides a run's numbers,
 resolved, and its hash; where results go and how many runs go at once is not part of it.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import field_validator
 
 from arch.config import ModelConfig, reads
+from arch.earlier import INERT
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from arch.registry import archs_with, plugin_of
@@ -66,12 +67,22 @@ class RunSpec(Section):
         if parts["corpus"]["validation_tokens"] is None:  # so are the hashes of what was before it
             left_out = left_out | {"validation_tokens"}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
-        parts["model"] = self.config.identity()
+        parts["model"] = self.config.identity() | self.unread
         parts["training"] = training_as_hashed(parts["training"])
         if self.plugins:
             parts["plugins"] = self.plugins
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        """What an earlier version wrote of options that the architecture does not read: a part of its hashes."""
+        return {key: value for key, value in self.model.items() if not reads(self.arch, key) and key in INERT}
+
+    @property
+    def of_today(self) -> RunSpec:
+        """This run as a study of today asks for it."""
+        return self.model_copy(update={"model": self.config.to_dict()})
 
     @property
     def hashes(self) -> tuple[str, str]:

@@ -116,3 +116,7 @@ def test_a_configuration_of_an_earlier_version_opens():
         assert ModelConfig.from_dict(before) == config and before.keys() <= {*config.identity(), *config.to_dict()}
     with pytest.raises(InputError, match="gate_rank means nothing to llama, only to tnl, cosformer2: leave it out"):
         preset("llama", "14k", gate_rank=3)
+    with pytest.raises(InputError, match="gate_rank means nothing to llama"):
+        preset("llama", "14k").replace(gate_rank=3)
+    with pytest.raises(InputError, match="give an architecture's options flat"):
+        preset("llama", "14k").replace(options=None)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from arch.architectures.tnl.mixer import TNLMixer
-from arch.config import ARCHS, ModelConfig, reads
+from arch.config import ARCHS, ModelConfig, field_choices, field_types, reads
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.model.mixer import mixer_of
@@ -113,6 +113,34 @@ def test_options_of_its_own():
     assert others == {arch: preset(arch, "14k").identity() for arch in ARCHS}
 
 
+def test_options_shared_by_name_keep_what_a_study_may_say():
+    """A plugin with lower_bound: a | b and ssm_state: int beside HGRN2's and Mamba2's."""
+    choices, types = field_choices()["lower_bound"], field_types()
+    eighth(options=SharedNames)
+    assert field_choices()["lower_bound"] == (*choices, "a", "b") and field_types()["ssm_state"] == "int | None"
+    assert field_types().items() >= types.items()
+    with pytest.raises(InputError, match=r"model\.lower_bound must be one of a, b, not 'off'"):
+        preset("eighth", "14k", lower_bound="off")
+
+
+def test_an_option_that_nothing_derives_is_an_error():
+    eighth(options=Underived)
+    with pytest.raises(InputError, match=r"model\.width: Underived\.derived must give its value"):
+        preset("eighth", "14k")
+    assert preset("eighth", "14k", width=3).options.width == 3
+
+
+@dataclass(frozen=True)
+class SharedNames(Options):
+    lower_bound: str = option("a", choices=("a", "b"))
+    ssm_state: int = option(3)
+
+
+@dataclass(frozen=True)
+class Underived(Options):
+    width: int | None = option(None)
+
+
 def test_its_own_shape():
     eighth(preset=lambda size, shared, changes: {"d_ffn": shared["d_model"], "chunk_size": 16})
     config = preset("eighth", "14k")
@@ -157,9 +185,24 @@ class NoChoices(Options):
     gate: str = option("sigmoid")
 
 
+@dataclass(frozen=True)
+class TakenName(Options):
+    names: int = option(3)
+
+
+class NoDataclass(Options):
+    width: int = option(3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        ({"options": TakenName}, "option 'names' has a name that is taken: rename it"),
+        ({"options": NoDataclass}, "NoDataclass must be a @dataclass(frozen=True)"),
+        ({"fields": ("expand",)}, "options=, a class of its own options, in place of fields="),
+        ({"aliases": ("llama",)}, "'llama' is also llama: choose another label or alias"),
+        ({"label": "TNL"}, "'TNL' is also tnl: choose another label or alias"),
+        ({"preset": lambda size, shape, *, changes: {}}, "preset must take three arguments: size, shape, changes"),
         ({"name": "hgrn2"}, "architecture 'hgrn2' of tests.arch.test_registry is already one of linear-scaling"),
         ({"name": "My-Net"}, "a name is small letters, digits and _"),
         ({"name": "8th"}, "begins with a letter"),

@@ -32,7 +32,7 @@ def page(tmp_path_factory):
         ENTRIES.pop(name, None)
         _OWNERS.pop(name, None)
     for name in ("gla", "gla_mixer"):
-        del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("check", CHECKS)

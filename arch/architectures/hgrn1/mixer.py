@@ -5,18 +5,18 @@ r"""HGRN1: a gated linear RNN on single channels, its state a complex number eac
     g = sigmoid(x W_g) in R^{2d};   y = Norm(g * [re h, im h]) W_o
 
 x: [B, T, d]; W_i, W_g: [d, 2d], re and im of a channel side by side; W_f: [d, d]; W_o: [2d, d]. b in [0, 1)^d is the
-layer's lower bound (gates.py). theta starts from 10000^(-2c/d), c = 0 .. d-1, and does not depend on the data. The
-state is 2d real numbers, in fp32.
+layer's lower bound (forget_gates.py). theta starts from 10000^(-2c/d), c = 0 .. d-1, and does not depend on the data.
+The state is 2d real numbers, in fp32.
 
 Source: HGRN (Qin et al. 2023), section 3: eq. 3 and the output gate after it.
 Deviations: no biases, and the norm is the configuration's (srms), where the paper has an affine LayerNorm, so that the
 linear models differ in their mixers alone (norm="layer" gives it). The gate comes before the norm and is a sigmoid, as
 the paper writes; the authors' first code has silu after it.
 
-Ablations of HGRN: `lower_bound` and `input_gate` as in gates.py (tables 8 to 10); `output_gate` off: no g (table 9);
-`hgrn1_state: real`: no theta and nothing else changed, so that the two numbers of a channel share their forget gate
-(table 11: "w/o complex means remove theta"); `data_dependent_theta`: theta_t = theta + x W_theta, W_theta [d, d], which
-starts about the fixed angles (table 11; the paper gives no formula).
+Ablations of HGRN: `lower_bound` and `input_gate` as in forget_gates.py (tables 8 to 10); `output_gate` off: no g
+(table 9); `hgrn1_state: real`: no theta and nothing else changed, so that the two numbers of a channel share their
+forget gate (table 11: "w/o complex means remove theta"); `data_dependent_theta`: theta_t = theta + x W_theta, W_theta
+[d, d], which starts about the fixed angles (table 11; the paper gives no formula).
 Of HGRN2: `hgrn1_state: real_2d`: no theta, and each of the 2 d numbers has a forget gate and a lower bound of its own,
 W_f [d, 2d] (table 1; arch/NOTES.md tells what its printed sizes contain). `narrow`: c, h and g in R^d, no theta, W_o
 [d, d]. `expansion` (table 2; of narrow states): c, lam and g are n d wide, n = `expand_ratio`, from the cheap

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 
 class Sized(Protocol):
-    """A ModelConfig of this architecture, or as much of one."""
+    """A ModelConfig of this architecture, or an object with these two of its fields."""
 
     @property
     def d_model(self) -> int: ...

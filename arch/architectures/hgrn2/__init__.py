@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class HGRN2Options(HGRNOptions):
-    """Those that the HGRN models share."""
+    """The options of HGRN2: those that both HGRN models have."""
 
 
 def mixer() -> type[Mixer]:

@@ -3,13 +3,14 @@ r"""HGRN2: a gated linear RNN whose state is expanded by an outer product.
     q = silu(x W_q);  f = b + (1 - b) sigmoid(x W_f);  v = x W_v
     S_t = diag(f_t) S_{t-1} + (1 - f_t)^T v_t;   o_t = q_t S_t;   y = Norm(concat o) W_o      S_t in R^{p x p}, per head
 
-b in [0, 1)^d is the layer's lower bound, learned for all layers together, 0 in the first layer (gates.py). The head
-dimension p = d / n_heads is the expand ratio: the state is p d numbers, in fp32, the parameters do not depend on p.
+b in [0, 1)^d is the layer's lower bound, learned for all layers together, 0 in the first layer (forget_gates.py). The
+head dimension p = d / n_heads is the expand ratio: the state is p d numbers, in fp32; the parameters do not depend on
+p.
 Source: HGRN2, section 3 and eq. 3; Scaling Laws for Linear Complexity LMs, eq. 13. Deviations: silu on the output
 gate q as in the authors' code (eq. 13 shows no activation); W_o, declared but not written, is applied last; no second
 output gate (eq. 13 declares its matrices but neither uses nor counts them).
 
-Ablations (those of HGRN, as no table of HGRN2 has them; the choices are ours): `lower_bound` as in gates.py;
+Ablations (those of HGRN, as no table of HGRN2 has them; the choices are ours): `lower_bound` as in forget_gates.py;
 `input_gate`, here the key: own: k = sigmoid(x W_k), none: k = 1, so that every row of S reads all of v and forgets it
 at its own pace; `output_gate` off: q = 1, o is the sum of S over its expanded dimension, as table 2's methods
 "marginalize" theirs.

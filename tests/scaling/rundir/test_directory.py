@@ -45,6 +45,18 @@ def test_the_same_run_is_accepted_and_left_alone(tmp_path):
     assert rundir.run_json.read_bytes() == before
 
 
+def test_a_run_that_was_written_with_an_option_its_architecture_does_not_read(tmp_path):
+    """Earlier versions gave every model rope_base and its like, and hashed them; of a study of several architectures
+    that set one, TNL's run is the same run."""
+    run = one_run()
+    earlier = run.model_copy(update={"model": run.model | {"rope_base": 5e5, "tpe_dim": 12, "tpe_residual": True}})
+    assert earlier.spec_hash != run.spec_hash and earlier.config == run.config
+    rundir = prepare(tmp_path, earlier)
+    prepare(tmp_path, run)
+    assert rundir.spec().spec_hash == earlier.spec_hash == rundir.record()["spec_hash"]
+    assert {earlier.spec_hash, earlier.earlier_hash} <= set(rundir.hashes(run))
+
+
 def with_source(run, source):
     return run.model_copy(update={"corpus": run.corpus.model_copy(update={"source": [source]})})
 

@@ -100,7 +100,7 @@ def _forward(
     q: Tensor, k: Tensor, v: Tensor, theta: Tensor, high: Tensor, low: Tensor, steps: Tensor, initial: Tensor | None,
     count: int, counted: int, silu: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, what each of `count` > 1 segments adds to the state, and silu of q and k, as in decay.py.
+    """Outputs, final state, what each of `count` > 1 segments adds to the state, and silu of q and k: operator.py.
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low.
     """

@@ -106,7 +106,7 @@ def _forward(
     q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, theta: Tensor, high: Tensor, low: Tensor,
     positions: Tensor, initial: Tensor | None, chunk: int, count: int, counted: int, silu: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Outputs, final state, the states before every chunk, decays in chunks, and silu of q and k, as in decay.py.
+    """Outputs, final state, the states before every chunk, decays in chunks, and silu of q and k, as in operator.py.
 
     theta is there for its gradient; the kernels read theta / 2 pi, high + low, and positions in fp32.
     """
