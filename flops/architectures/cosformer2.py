@@ -45,13 +45,13 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
     lines = plain.chunked(cfg, T, keys, d, False) | plain.gated_output(cfg, T, a)
     lines["mixer.activation"] = a * T * (3 if cfg.options.value_activation else 2) * d
     if cfg.options.theta_learned:
-        lines["mixer.turned"] = 2 * F * T * d
+        lines["mixer.rotated"] = 2 * F * T * d
     return lines
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """As TNL; with lrpe="full" the kernels turn q and k themselves and keep the states before the chunks (Hopper's own,
-    of heads of 128, do not: this is the most that a GPU keeps), with "half" q and k are turned before, in fp32, which
+    of heads of 128, do not: this is the most that a GPU keeps), with "half" q and k are rotated before, in fp32, which
     is kept where theta is learned."""
     p, h, d = cfg.head_dim, cfg.n_heads, cfg.d_model
     full = cfg.options.lrpe == "full"
@@ -63,7 +63,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     lines["mixer.core"] = a * T * h * (2 * keys + values)
     if full:
         return lines | {"mixer.states": 2 * a * h * kernels.chunks_of(T, a)[1] * keys * values}
-    lines["mixer.turned"] = 2 * F * T * d if cfg.options.theta_learned else 0.0
+    lines["mixer.rotated"] = 2 * F * T * d if cfg.options.theta_learned else 0.0
     return lines | kernels.decay(cfg, T, a, B, keys, values, False)
 
 

@@ -52,8 +52,8 @@ def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
-    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; links, states and scores
-    of the chunks; o and Norm(o)."""
+    """q before its silu, the gates' logits, v (and k) as operands, q and k with their decays; inter-chunk decays,
+    states and scores of the chunks; o and Norm(o)."""
     d, h, p = cfg.d_model, cfg.n_heads, kernels.padded(cfg.head_dim)
     lines = {"mixer.norm": T * kernels.norm(cfg, d, a), "mixer.projections": 2 * a * T * d}
     if p > WIDEST_HEAD:
@@ -68,7 +68,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     return lines | {
         "mixer.gates": gates,
         "mixer.core": wide * T * h * p * (4 + (cfg.options.input_gate != "tied")),
-        "mixer.links": 3 * F * h * count * p,
+        "mixer.inter_chunk_decays": 3 * F * h * count * p,
         "mixer.states": wide * h * count * p * p,
         "mixer.scores": wide * h * count * rows * rows,
     }
