@@ -133,7 +133,7 @@ class ModelConfig:
         """What a run's hash is made of: the common fields and those options that differ from what they would be without
         being said, so that another option can be added without giving every run another hash; and what earlier versions
         put into every hash (earlier.py)."""
-        defaults = {one.name: one.default for one in dataclasses.fields(self.options)} | self.options.derived(self)
+        defaults = self.options.defaults() | self.options.derived(self)
         return as_hashed(self.to_dict(), defaults, self.head_dim)
 
     def replace(self, **changes: Any) -> ModelConfig:
@@ -175,12 +175,8 @@ def _refuse_others_options(arch: str, fields: Mapping[str, Any]) -> None:
             raise InputError("model.options: give an architecture's options flat, beside the other fields")
         if not others:
             raise InputError(f"unknown model key {name!r}{nearest(name, list(field_names()))}")
-        if any(fields[name] != _default(other, name) for other in others):
+        if any(fields[name] != ARCHITECTURES[other].options.defaults()[name] for other in others):
             raise InputError(f"model.{name} means nothing to {arch}, only to {', '.join(others)}: leave it out")
-
-
-def _default(arch: str, option: str) -> Any:
-    return next(one.default for one in dataclasses.fields(ARCHITECTURES[arch].options) if one.name == option)
 
 
 def stored_fields(found: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,12 @@ RENAMED: dict[str, tuple[str, dict[Any, str]]] = {
 
 
 # Options of single architectures that were fields of all: in every stored configuration, and in every hash, with these
-# values or (gate_rank, tpe_dim) the head dimension.
+# values or (HEAD_DIM) the head dimension.
 EVERYWHERE: dict[str, Any] = {"rope_base": 10_000.0, "tpe_residual": True}
+HEAD_DIM = ("gate_rank", "tpe_dim")
+INERT = frozenset((*EVERYWHERE, *HEAD_DIM))  # stored files may say them of any architecture
 # Options that are part of the hash whatever their value; later ones are left out at their default.
-ALWAYS = frozenset(
-    ("rope_base", "tpe_residual", "gate_rank", "tpe_dim", "hgrn1_state", "expand", "conv_width", "ssm_state", "dt_rank")
-)
-INERT = frozenset((*EVERYWHERE, "gate_rank", "tpe_dim"))  # stored files may say them of any architecture
+ALWAYS = INERT | {"hgrn1_state", "expand", "conv_width", "ssm_state", "dt_rank"}
 UNSET = object()
 
 
@@ -48,7 +47,7 @@ def as_hashed(fields: dict[str, Any], defaults: Mapping[str, Any], head_dim: int
     """What a run's hash is made of: `fields` without the options that have the value in `defaults`, but with what
     earlier versions put into every hash, all by the earlier names where these can say the value."""
     said = {key: value for key, value in fields.items() if key in ALWAYS or defaults.get(key, UNSET) != value}
-    fields = {"gate_rank": head_dim, "tpe_dim": head_dim} | EVERYWHERE | said
+    fields = dict.fromkeys(HEAD_DIM, head_dim) | EVERYWHERE | said
     for old, (name, values) in RENAMED.items():
         for before, now in values.items():
             if fields.get(name) == now:

@@ -60,6 +60,11 @@ class Options:
         return tuple(one.name for one in dataclasses.fields(cls))
 
     @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """{name: default} of the options, None for those that follow from other fields."""
+        return {one.name: one.default for one in dataclasses.fields(cls)}
+
+    @classmethod
     def ablations(cls) -> dict[str, Any]:
         """{name: default} of the options that are ablations."""
         return {one.name: one.default for one in dataclasses.fields(cls) if one.metadata["ablation"]}

@@ -180,12 +180,6 @@ def plugins() -> tuple[str, ...]:
     return tuple(found.name for found in ARCHITECTURES.values() if found.plugin is not None)
 
 
-def name_of(label: str) -> str:
-    """The architecture that tables print as `label`. Raises InputError for an unknown one."""
-    found = next((one.name for one in ARCHITECTURES.values() if one.label == label), None)
-    return architecture(label if found is None else found).name
-
-
 def has_option(arch: str, name: str) -> bool:
     """Whether an architecture has an option of that name."""
     return name in ARCHITECTURES[arch].options.names()

@@ -12,11 +12,11 @@ from typing import Any
 
 from arch.errors import InputError
 from arch.presets import PAPER
-from arch.registry import name_of
 
 from .conventions import train_flops_per_token
 from .params import count_params
 from .quantity import PF_DAY
+from .shapes import arch_of
 from .table7 import DATA, STEP_TOKENS, configuration
 
 FITS_SCHEMA = 4  # of fits.json
@@ -125,7 +125,7 @@ def paper_laws() -> Laws:
     archs = {}
     with open(DATA / "table3.csv", newline="") as handle:
         for row in csv.DictReader(handle):
-            arch = name_of(row["arch"])
+            arch = arch_of(row["arch"])
             laws: dict[str, Any] = {
                 part: PowerLaw(PF_DAY, float(row[f"{part}_coef"]), float(row[f"{part}_exponent"])) for part in PARTS
             }

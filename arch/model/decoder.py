@@ -26,7 +26,7 @@ class Decoder(nn.Module):
         self.config = config
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
-        mixer = mixer_of(config.arch)
+        self.mixer_class = mixer = mixer_of(config.arch)
         self.tpe = mixer.position_encoding(config)  # the name that stored weights have
         self.has_kv_cache = not architecture(config.arch).constant_state
         shape = mixer.gamma_shape(config)
@@ -51,7 +51,7 @@ class Decoder(nn.Module):
         x = self.embedding(input_ids)
         if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        mixer = mixer_of(self.config.arch)
+        mixer = self.mixer_class
         bounds = None if self.gamma is None else mixer.bounds(self.config, self.gamma)
         rotary = mixer.rotary(self.config, layout.positions, x)
         stream = Stream(
@@ -91,7 +91,7 @@ class Decoder(nn.Module):
         their number (2 L, or L without MLPs). Norms start at weight 1 and bias 0; gamma, Tpe and a mixer's special
         parameters as their modules say. The rule is ours: the papers state none.
         """
-        std, mixer = self.config.init_std, mixer_of(self.config.arch)
+        std, mixer = self.config.init_std, self.mixer_class
         writers = self.config.n_layers * (2 if mixer.has_mlp else 1)
         residual = ("mixer.out.weight", "channel.down.weight")
         for name, parameter in self.named_parameters():
@@ -114,7 +114,7 @@ class Decoder(nn.Module):
 
     def no_weight_decay(self) -> set[str]:
         """Parameters that weight decay must not pull to zero: vectors, gate bounds and frequencies."""
-        scales = tuple(f".mixer.{name}" for name in mixer_of(self.config.arch).time_scales)
+        scales = tuple(f".mixer.{name}" for name in self.mixer_class.time_scales)
         names = {name for name, p in self.named_parameters() if p.dim() < 2 or name.endswith(scales)}
         return names | ({"gamma"} if self.gamma is not None else set())
 

@@ -129,18 +129,6 @@ class Mixer(nn.Module):
         return unit[None, :, None].expand(batch, length, self.config.n_heads, length)
 
 
-class LowRankGate(nn.Module):
-    """x W_down W_up, rank t, no activation between: the logits of eq. 9's G, whose sigmoid the norm takes."""
-
-    def __init__(self, width: int, rank: int) -> None:
-        super().__init__()
-        self.down = nn.Linear(width, rank, bias=False)
-        self.up = nn.Linear(rank, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.up(self.down(x))
-
-
 def mixer_of(arch: str) -> type[Mixer]:
     """The token mixer of a known architecture, imported now. Raises InputError where it is none."""
     try:

@@ -21,11 +21,11 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from ...model.cache import LayerCache
-from ...model.mixer import LowRankGate, Mixer, PositionEncoding, Stream
-from ...model.norms import Norm
+from ...model.mixer import PositionEncoding, Stream
 from ...model.positions import cosine_pairs, rotation
 from ...ops import causal_filter, decay_attention
 from ...ops.fused.linear import fused_linear
+from ..common.low_rank_gate import LowRankGatedMixer
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
@@ -42,14 +42,11 @@ def initial_angles(config: ModelConfig) -> Tensor:
     return theta.reshape(config.n_heads, config.head_dim) if config.options.lrpe == "full" else theta
 
 
-class CosFormer2Mixer(Mixer):
+class CosFormer2Mixer(LowRankGatedMixer):
     time_scales: ClassVar[tuple[str, ...]] = ("theta",)
 
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer, ("query", "key", "value"))
-        assert config.norm is not None
-        self.gate = LowRankGate(config.d_model, config.options.gate_rank)
-        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        super().__init__(config, layer)
         self.theta = nn.Parameter(torch.empty_like(initial_angles(config))) if config.options.theta_learned else None
 
     @staticmethod
@@ -64,14 +61,6 @@ class CosFormer2Mixer(Mixer):
     def angles(self, device: torch.device) -> Tensor:
         """theta [H, p], or [p / 2] for lrpe="half"."""
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
-
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
-        value = self.heads(value)
-        value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, cache)
-        out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
-        return fused_linear(out, self.out)[0], {"state": state}
 
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache

@@ -19,26 +19,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 import torch
-import torch.nn.functional as nnf
 from torch import Tensor
 
 from ...model.cache import LayerCache
-from ...model.mixer import LowRankGate, Mixer, Stream
-from ...model.norms import Norm
+from ...model.mixer import Stream
 from ...ops import decay_attention
 from ...ops.fused.linear import fused_linear
+from ..common.low_rank_gate import LowRankGatedMixer
 from .decays import log_decays
 
 if TYPE_CHECKING:
     from ...config import ModelConfig
 
 
-class TNLMixer(Mixer):
+class TNLMixer(LowRankGatedMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer, ("query", "key", "value"))
-        assert config.norm is not None
-        self.gate = LowRankGate(config.d_model, config.options.gate_rank)
-        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+        super().__init__(config, layer)
         # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
         decays = log_decays(layer, config.n_layers, config.n_heads, config.options.decay_slopes)
         self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
@@ -49,14 +45,6 @@ class TNLMixer(Mixer):
         if not self.out.weight.is_meta:
             self.log_decay = self.log_decay.to(self.out.weight.device)
         return self
-
-    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
-        value = self.heads(value)
-        value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, cache)
-        out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
-        return fused_linear(out, self.out)[0], {"state": state}
 
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache

@@ -1,0 +1,55 @@
+"""What TNL and cosFormer2 share: linear attention behind whose norm lies a sigmoid gate of low rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from ...model.cache import LayerCache
+from ...model.mixer import Mixer, Stream
+from ...model.norms import Norm
+from ...ops.fused.linear import fused_linear
+
+if TYPE_CHECKING:
+    from ...config import ModelConfig
+
+
+class LowRankGate(nn.Module):
+    """x W_down W_up, rank t, no activation between: the logits of eq. 9's G, whose sigmoid the norm takes."""
+
+    def __init__(self, width: int, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Linear(width, rank, bias=False)
+        self.up = nn.Linear(rank, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(self.down(x))
+
+
+class LowRankGatedMixer(Mixer):
+    """y = (Norm(concat o) * sigmoid(x W_down W_up)) W_o, o of the linear attention that a subclass computes in `_mix`.
+
+    Options: gate_rank, and value_activation, which puts silu on the values.
+    """
+
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer, ("query", "key", "value"))
+        assert config.norm is not None
+        self.gate = LowRankGate(config.d_model, config.options.gate_rank)
+        self.norm = Norm(config.norm, config.d_model, config.norm_eps)
+
+    def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
+        value = self.heads(value)
+        value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
+        mixed, state = self._mix(query, key, value, stream, cache)
+        out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
+        return fused_linear(out, self.out)[0], {"state": state}
+
+    def _mix(
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+    ) -> tuple[Tensor, Tensor]:
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
+        raise TypeError(f"{type(self).__name__} must define _mix")
