@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,12 +98,4 @@ def _start(rundir: RunDir, here: SrunTask, attempt: Attempt) -> int | None:
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    with suppress(OSError):  # srun, which reads both, may be gone
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)  # not through exit handlers, which can wait for peers that are gone
+    train_run.end_with(main)

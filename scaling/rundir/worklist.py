@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from data.files import read_manifest
@@ -11,6 +13,9 @@ from ..study.spec import RunSpec
 from .directory import RunDir
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
+ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")
+TORCHRUNS = "ChildFailedError"
+MAX_ERROR = 200  # characters
 VERIFIED_PARAMS = 100_000_000  # checkpoints are checksummed again before they are relied on up to this size
 
 
@@ -33,11 +38,13 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 
 def reason_of(exit_code: int, path: Path) -> str | None:
-    """Why a run's process ended other than well; None where it is done."""
+    """Why a run's process ended other than well; None where the run is done, however its process ended afterwards."""
     if exit_code == 0:
         return None
     rundir = RunDir(path)
     status = rundir.status()
+    if rundir.run_json.exists() and is_trained(rundir.spec(), rundir):
+        return None
     if status["state"] == "failed":  # under torchrun the exit code is torchrun's own
         return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
     if exit_code == EXIT_STOPPED:
@@ -46,4 +53,11 @@ def reason_of(exit_code: int, path: Path) -> str | None:
     if exit_code == EXIT_INPUT and lines:
         return lines[-1].removeprefix("error: ")
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"
-    return f"its process {how}; run it again to continue, see {rundir.log}"
+    error = _last_error(lines)
+    return f"its process {how}{f' ({error})' if error else ''}; run it again to continue, see {rundir.log}"
+
+
+def _last_error(lines: Sequence[str]) -> str | None:
+    """The exception or signal that a log names last; torchrun's exception about its worker is none."""
+    found = [match[1] or match[2] for line in lines if (match := ENDED_BY.match(line)) and TORCHRUNS not in line]
+    return found[-1][:MAX_ERROR] if found else None

@@ -12,7 +12,11 @@ import os
 import signal
 import sys
 import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from arch.arguments import Parser
 from arch.errors import FULL, InputError
@@ -108,5 +112,24 @@ def _set_numerics(device: str, threads: int) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def end_with(main: Callable[[], int]) -> NoReturn:
+    """Run `main` and end this process with the code it returns; with 1 and a traceback where it raises.
+
+    It ends past exit handlers and threads: those of gloo, NCCL and libraries can wait for a peer that is gone, or crash
+    an interpreter that shuts down, and all of the run is on disk.
+    """
+    try:
+        code = main()
+    except SystemExit as error:  # a command line that was refused
+        code = error.code if isinstance(error.code, int) else 1
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    with suppress(OSError):  # whoever reads both may be gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)
