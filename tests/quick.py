@@ -41,8 +41,8 @@ CONTRACTS = {
     "jobs: plan and scripts": ["tests/jobs/test_plan.py", "tests/jobs/test_render.py"],
     "analysis.fits: laws of known curves": [
         "tests/analysis/fits/test_powerlaw.py",
-        "tests/analysis/fits/test_crossings.py",
-        "tests/analysis/fits/test_envelope.py",
+        "tests/analysis/fits/envelope/test_crossings.py",
+        "tests/analysis/fits/envelope/test_extract.py",
     ],
     "analysis.evals: registry, data and claims": [
         "tests/analysis/evals/test_lmeval_rows.py",

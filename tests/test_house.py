@@ -32,6 +32,7 @@ LIGHT = (
     "arch.tables",
     "arch.sizes",
 )  # no torch
+FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.errors")
 ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),
@@ -49,6 +50,14 @@ ALLOWED = {
     "analysis.bigram": ("scaling.study", "data"),
     "analysis.fits.settings": ("scaling.study.schema", "data.files"),
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
+    "analysis.fits.points": ("arch.errors",),
+    "analysis.fits.result": (),
+    "analysis.fits.cost": ("analysis.fits.points", "arch.errors"),
+    "analysis.fits.tables": (*FITTED, "analysis.fits.settings", "analysis.runs", "data.files"),
+    "analysis.fits.parametric": FITTED,
+    "analysis.fits.isoflop": (*FITTED, "analysis.fits.parametric"),
+    "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
+    "analysis.fits.downstream": FITTED,
     "analysis.fits": ("analysis.fits.settings", "analysis.runs", "flops.laws", "arch.errors", "data"),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
@@ -141,7 +150,7 @@ def test_packages_import_only_the_ones_below():
         ("data.corpus", "def f():\n    from arch.presets import preset"),
         ("flops.params", "from arch.hf.auto import build_model"),
         ("jobs.local", "from scaling import trainer"),
-        ("analysis.fits.laws", "from analysis.evals.table import tidy"),
+        ("analysis.fits.envelope.laws", "from analysis.evals.table import tidy"),
         ("analysis.evals.page", "from analysis.report.tables import laws_table"),
         ("analysis.runs", "class A:\n    def f(self):\n        import scaling.cli.main"),
         ("scaling.trainer.loop", "from ..cli.main import main"),

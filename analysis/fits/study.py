@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.envelope import SizeCurve, average_seeds
-from analysis.fits.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.laws import LawSettings, fit_arch, owner_at_ends
+from analysis.fits.envelope.extract import SizeCurve, average_seeds
+from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
+from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at, smooth

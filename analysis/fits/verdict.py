@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.fits.diagnostics import predict
-from analysis.fits.envelope import REASONS, SizeCurve, extract
+from analysis.fits.envelope.diagnostics import predict
+from analysis.fits.envelope.extract import REASONS, SizeCurve, extract
+from analysis.fits.envelope.optimum import interval_at
 from analysis.fits.noise import SeedNoise
-from analysis.fits.optimum import interval_at
 from analysis.fits.smooth import read_at
 
 PARTS = ("n_opt", "d_opt", "loss")

@@ -9,8 +9,8 @@ from scipy import stats
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.optimum import FIELLER
-from analysis.fits.optimum import METHOD as CROSSINGS
+from analysis.fits.envelope.optimum import FIELLER
+from analysis.fits.envelope.optimum import METHOD as CROSSINGS
 
 
 def notes(fits: dict[str, Any]) -> list[str]:

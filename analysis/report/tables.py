@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.optimum import METHOD as CROSSINGS
+from analysis.fits.envelope.optimum import METHOD as CROSSINGS
 from analysis.report.notes import chance, lean
 
 NO_POWER_LAW = " (no power law)"

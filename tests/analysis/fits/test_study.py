@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from analysis.figures.axes import power_of_ten
-from analysis.fits.laws import CURVED, ENVELOPE
+from analysis.fits.envelope.laws import CURVED, ENVELOPE
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.fits.envelope import SizeCurve
+from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study

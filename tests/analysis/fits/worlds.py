@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from analysis.fits.crossings import find_crossings
-from analysis.fits.envelope import SizeCurve, extract
-from analysis.fits.laws import LawSettings, fit_arch
+from analysis.fits.envelope.crossings import find_crossings
+from analysis.fits.envelope.extract import SizeCurve, extract
+from analysis.fits.envelope.laws import LawSettings, fit_arch
+from analysis.fits.envelope.optimum import fit_line, interval_at
 from analysis.fits.noise import SeedNoise, pool_seed_noise
-from analysis.fits.optimum import fit_line, interval_at
 
 N0, D0, SMALLEST, WARMUP = 1.2e5, 2e6, 14e3, 20_480
 SETTINGS = LawSettings(grid_points=40, n_replicates=400, level=0.95)

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pandas as pd
 import pytest
 
-from .worlds import Coverage, Ladder, Setting, World, coverage, oracle_power
+from ..worlds import Coverage, Ladder, Setting, World, coverage, oracle_power
 
 STUDIES = 300
 COVERED = ("a", "n_opt", "n_opt_beyond", "d_opt_beyond")

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.fits.crossings import Crossing, rise
-from analysis.fits.envelope import Envelope, SizeCurve
-from analysis.fits.optimum import InverseLine
+from analysis.fits.envelope.crossings import Crossing, rise
+from analysis.fits.envelope.extract import Envelope, SizeCurve
+from analysis.fits.envelope.optimum import InverseLine
 
 NEAR = 0.75  # half would be the envelope's own; noise moves what is known of N_opt
 

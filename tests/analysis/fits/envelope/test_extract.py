@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from analysis.fits.envelope import (
+from analysis.fits.envelope.extract import (
     ENDED,
     LARGEST,
     SMALLEST,
@@ -13,7 +13,7 @@ from analysis.fits.envelope import (
     average_seeds,
     extract,
 )
-from analysis.fits.intervals import owns_stretch
+from analysis.fits.envelope.intervals import owns_stretch
 
 
 def line(size: str, rank: int, slope: float, offset: float, span: tuple[float, float], warmup: int = 0) -> SizeCurve:

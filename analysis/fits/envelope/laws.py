@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.crossings import Crossing, Missing, find_crossings
-from analysis.fits.curvature import Curvature, find_curvature
-from analysis.fits.diagnostics import diagnose
-from analysis.fits.envelope import REASONS, UNCOVERED, Envelope, SizeCurve, extract
-from analysis.fits.intervals import (
+from analysis.fits.envelope.crossings import Crossing, Missing, find_crossings
+from analysis.fits.envelope.curvature import Curvature, find_curvature
+from analysis.fits.envelope.diagnostics import diagnose
+from analysis.fits.envelope.extract import REASONS, UNCOVERED, Envelope, SizeCurve, extract
+from analysis.fits.envelope.intervals import (
     MIN_SIZES,
     Lines,
     Replicates,
@@ -27,10 +27,10 @@ from analysis.fits.intervals import (
     percentiles,
     settled,
 )
+from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.envelope.staircase import Steps, steps_of
 from analysis.fits.noise import SeedNoise
-from analysis.fits.optimum import optimum_laws
 from analysis.fits.powerlaw import fit_power_law
-from analysis.fits.staircase import Steps, steps_of
 
 RAGGED = 0.01  # of the loss: the steps of usual ladders stay below
 TIMES_NOISE = 3.0

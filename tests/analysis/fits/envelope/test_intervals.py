@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.fits.envelope import SizeCurve, extract
-from analysis.fits.intervals import Lines, bootstrap, fit_envelopes, percentiles
+from analysis.fits.envelope.extract import SizeCurve, extract
+from analysis.fits.envelope.intervals import Lines, bootstrap, fit_envelopes, percentiles
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from tests.pace import seconds
 
-from .synthetic import SIZES, power_world
+from ..synthetic import SIZES, power_world
 
 GRID = np.linspace(math.log(5e10), math.log(5e12), 40)
 

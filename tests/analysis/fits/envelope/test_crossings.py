@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from analysis.fits.crossings import REACH, find_crossings
-from analysis.fits.envelope import SizeCurve
+from analysis.fits.envelope.crossings import REACH, find_crossings
+from analysis.fits.envelope.extract import SizeCurve
 
 EVERYWHERE = (0.0, 100.0)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve, extract
+from analysis.fits.envelope.extract import UNCOVERED, WARMUP, Envelope, SizeCurve, extract
 from analysis.fits.noise import SeedNoise
 from analysis.fits.powerlaw import fit_lines
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analysis.fits.envelope import SizeCurve
+from analysis.fits.envelope.extract import SizeCurve
 
 HALF_WINDOW = 1.25  # of the parabola, in log C: a factor of 3.5 in compute to either side
 MIN_SHARED = 0.5  # of log C that two curves must share; less says nothing about a slope

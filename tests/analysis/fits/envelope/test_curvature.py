@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from analysis.fits.crossings import find_crossings
-from analysis.fits.curvature import find_curvature
-from analysis.fits.envelope import SizeCurve, extract
-from analysis.fits.laws import fit_arch
+from analysis.fits.envelope.crossings import find_crossings
+from analysis.fits.envelope.curvature import find_curvature
+from analysis.fits.envelope.extract import SizeCurve, extract
+from analysis.fits.envelope.laws import fit_arch
+from analysis.fits.envelope.optimum import optimum_laws
+from analysis.fits.envelope.staircase import steps_of
 from analysis.fits.noise import SeedNoise
-from analysis.fits.optimum import optimum_laws
-from analysis.fits.staircase import steps_of
 from tests.analysis.fits.worlds import SETTINGS, Ladder, Setting, World, quadratic_terms
 
 

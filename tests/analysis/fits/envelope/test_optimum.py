@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.fits.crossings import Crossing, find_crossings
-from analysis.fits.envelope import SizeCurve
-from analysis.fits.laws import fit_arch
+from analysis.fits.envelope.crossings import Crossing, find_crossings
+from analysis.fits.envelope.extract import SizeCurve
+from analysis.fits.envelope.laws import fit_arch
+from analysis.fits.envelope.optimum import InverseLine, fit_line, interval_at, optimum_laws, uncertainty_of
 from analysis.fits.noise import SeedNoise
-from analysis.fits.optimum import InverseLine, fit_line, interval_at, optimum_laws, uncertainty_of
 from tests.analysis.fits.worlds import SETTINGS, Ladder, Setting, World
 
 

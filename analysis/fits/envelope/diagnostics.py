@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.crossings import Crossing, Missing
-from analysis.fits.envelope import UNCOVERED, WARMUP, Envelope, SizeCurve
+from analysis.fits.envelope.crossings import Crossing, Missing
+from analysis.fits.envelope.extract import UNCOVERED, WARMUP, Envelope, SizeCurve
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from analysis.fits.crossings import Crossing, Missing, rise
-from analysis.fits.envelope import SizeCurve
+from analysis.fits.envelope.crossings import Crossing, Missing, rise
+from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import MIN_CROSSINGS
 

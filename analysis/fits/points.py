@@ -1,0 +1,99 @@
+"""What every approach fits: n points of loss over parameters and tokens, of one architecture on one corpus.
+
+Numbers are float64 from the start: 6 N D of a large run overflows int64.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from arch.errors import InputError
+
+POSITIVE = ("n_params", "n_tokens", "flops", "loss")
+SHOWN = 5  # row numbers that a message lists
+
+
+@dataclass(frozen=True)
+class Points:
+    """n points; every array has one value a point, those that are left out stand for what their comment says.
+
+    A point is a run's last loss, or one of many along its curve. Raises InputError, with row numbers, for values that
+    are not finite and positive and for arrays of different lengths.
+    """
+
+    n_params: np.ndarray  # N, by the convention that the result names
+    n_tokens: np.ndarray  # D, tokens trained on
+    flops: np.ndarray  # C, training FLOP under `convention`
+    loss: np.ndarray  # nats a token, or whatever `loss_unit` says
+    run: np.ndarray = field(default_factory=lambda: np.array([]))  # its run: points of one run share its noise
+    trunk: np.ndarray = field(default_factory=lambda: np.array([]))  # the run it was branched from; its own run's
+    cell: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that saw the same batches share it; its own
+    size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
+    unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
+    row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
+    convention: str = "6nd"  # of C
+    loss_unit: str = "nats/token"
+    group: str = ""  # the architecture, or whatever the table was grouped by
+
+    def __post_init__(self) -> None:
+        n = len(self.loss)
+        defaults: dict[str, Any] = {
+            "row": np.arange(1, n + 1),
+            "run": np.array([f"row {i + 1}" for i in range(n)], dtype=object),
+            "unique_tokens": self.n_tokens,
+        }
+        for name, value in defaults.items():
+            if n and not len(getattr(self, name)):
+                object.__setattr__(self, name, value)
+        for name in ("trunk", "cell"):
+            if n and not len(getattr(self, name)):
+                object.__setattr__(self, name, self.run)
+        for name in (*POSITIVE, "unique_tokens"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        if n and not len(self.size):
+            object.__setattr__(self, "size", np.array([f"{value:.6g}" for value in self.n_params], dtype=object))
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if isinstance(value, np.ndarray) and len(value) != n:
+                raise InputError(f"{one.name}: {len(value)} values, loss has {n}")
+        for name in (*POSITIVE, "unique_tokens"):
+            value = getattr(self, name)
+            self._refuse(name, ~(np.isfinite(value) & (value > 0)), "is not a positive, finite number")
+
+    def _refuse(self, name: str, bad: np.ndarray, why: str) -> None:
+        if bad.any():
+            rows = [str(row) for row in self.row[bad][:SHOWN]]
+            more = f" and {bad.sum() - SHOWN} more" if bad.sum() > SHOWN else ""
+            raise InputError(f"{name} {why} in row{'' if bad.sum() == 1 else 's'} {', '.join(rows)}{more}")
+
+    def __len__(self) -> int:
+        return len(self.loss)
+
+    def take(self, keep: np.ndarray | Sequence[int]) -> Points:
+        """The points of a mask or of indices, which may repeat."""
+        return replace(
+            self,
+            **{
+                one.name: getattr(self, one.name)[keep]
+                for one in fields(self)
+                if isinstance(getattr(self, one.name), np.ndarray)
+            },
+        )
+
+    @property
+    def n_runs(self) -> int:
+        return len(set(self.run.tolist()))
+
+    @property
+    def input_hash(self) -> str:
+        """Of the numbers, labels and convention, whatever the order of the points."""
+        rows = sorted(
+            (*(float(getattr(self, name)[i]).hex() for name in (*POSITIVE, "unique_tokens")), str(self.run[i]))
+            for i in range(len(self))
+        )
+        return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()

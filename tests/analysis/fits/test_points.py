@@ -1,0 +1,63 @@
+"""The points that every approach fits, and the cost of a token over model size."""
+
+import numpy as np
+import pytest
+
+from analysis.fits.cost import cost_of, six_nd
+from analysis.fits.points import Points
+from analysis.fits.result import FitResult
+from arch.errors import InputError
+
+
+def points(n, d, loss, flops=None, **more):
+    n, d, loss = (np.asarray(values) for values in (n, d, loss))
+    c = 6.0 * n.astype(float) * d if flops is None else np.asarray(flops)
+    return Points(n, d, c, loss, **more)
+
+
+def test_large_integers_do_not_overflow():
+    found = points(np.array([7_000_000_000]), np.array([300_000_000_000]), [2.0])
+    assert found.n_params.dtype == np.float64 and found.flops[0] == pytest.approx(1.26e22)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_values_that_are_no_sizes_or_losses_are_refused_by_row(bad):
+    with pytest.raises(InputError, match=r"loss is not a positive, finite number in rows 2, 4"):
+        points([1e6, 1e6, 1e6, 1e6], [1e8] * 4, [2.0, bad, 2.0, bad])
+
+
+def test_arrays_of_different_lengths_are_refused():
+    with pytest.raises(InputError, match="run: 1 values, loss has 2"):
+        points([1e6, 2e6], [1e8] * 2, [2.0, 2.1], run=np.array(["a"]))
+
+
+def test_what_is_left_out_stands_for_one_run_a_point():
+    found = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1]).take([1, 1])
+    assert found.run.tolist() == ["row 2"] * 2 and found.n_runs == 1
+    assert found.trunk.tolist() == found.run.tolist() and found.unique_tokens.tolist() == [1e8] * 2
+
+
+def test_the_hash_is_of_the_numbers_not_of_their_order():
+    one = points([1e6, 2e6], [1e8] * 2, [2.0, 2.1], run=np.array(["a", "b"]))
+    assert one.input_hash == one.take([1, 0]).input_hash
+    assert one.input_hash != points([1e6, 2e6], [1e8] * 2, [2.0, 2.2], run=np.array(["a", "b"])).input_hash
+
+
+def test_the_cost_of_points():
+    n = np.array([1e6, 1e6, 4e6, 16e6])
+    assert cost_of(points(n, [1e8, 2e8, 1e8, 1e8], [2.0] * 4)).per_token(7e9) == pytest.approx(six_nd().per_token(7e9))
+    per_token = np.array([20e6, 20e6, 40e6, 120e6])
+    cost = cost_of(points(n, [1e8, 2e8, 1e8, 1e8], [2.0] * 4, per_token * [1e8, 2e8, 1e8, 1e8], convention="exact"))
+    assert cost.per_token([1e6, 2e6, 4e6, 16e6]) == pytest.approx([20e6, 20e6 * 2**0.5, 40e6, 120e6])
+    growth = np.log(3) / np.log(4)
+    assert cost.growth(np.log([0.5e6, 64e6])) == pytest.approx([0.5, growth])
+    assert cost.per_token(64e6) == pytest.approx(360e6) and cost.per_token(0.25e6) == pytest.approx(10e6)
+    with pytest.raises(InputError, match=r"row \d: C / D"):
+        cost_of(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], [6e14, 7e14]))
+    with pytest.raises(InputError, match="one size only"):
+        cost_of(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], [7e14, 7e14]))
+
+
+def test_a_result_as_json():
+    told = FitResult("parametric", 3, {"E": 1.7}, {"E": (1.6, float("inf"))}, {"name": "huber"}, {}, "0" * 64).to_dict()
+    assert told["intervals"] == {"E": [1.6, None]} and told["version"] == 1 and told["verdict"] is None
