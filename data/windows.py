@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,3 +32,13 @@ def batches(tokens: Any, starts: Sequence[int] | np.ndarray, length: int, batch_
     for first in range(0, len(starts), batch_rows):
         rows = starts[first : first + batch_rows]
         yield np.stack([np.asarray(tokens[s : s + length + 1], dtype=np.int64) for s in rows])
+
+
+def packed(nats: Sequence[float] | np.ndarray) -> str:
+    """A number for each window as text: base64 of little-endian float32, 5.3 characters each."""
+    return base64.b64encode(np.asarray(nats, dtype="<f4").tobytes()).decode("ascii")
+
+
+def unpacked(text: str) -> np.ndarray:
+    """float64 [n] of what `packed` wrote. Raises ValueError where it is something else."""
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype="<f4").astype(np.float64)

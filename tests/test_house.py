@@ -49,6 +49,7 @@ ALLOWED = {
     "analysis.claims": (),
     "analysis.bigram": ("scaling.study", "data"),
     "analysis.fits.settings": ("scaling.study.schema", "data.files"),
+    "analysis.held_out": ("arch.errors", "data"),
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),

@@ -3,7 +3,7 @@
 The windows do not overlap, are one context long and lie evenly over the split; every model of a study is scored on the
 same ones. Each predicts its own first token from one token before it, like a training sequence. Bits a byte divide by
 the bytes of the very tokens scored (an end-of-text token is scored but has no bytes), so they compare across
-tokenizers.
+tokenizers. The sum of each window is kept, so that two models can be compared on each (analysis.held_out).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from data.tokenizer import Tokenizer
-from data.windows import batches, window_starts
+from data.windows import batches, packed, window_starts
 
 from .planning import Planned, Reader
 from .task import LoadedModel, Say, Settings, TaskContext
@@ -32,7 +32,7 @@ class ValidationSettings(Settings):
 
 class Validation:
     name = "validation"
-    version = 2
+    version = 3  # 2: without the windows' nats
 
     def __init__(self, context: TaskContext) -> None:
         self._corpus = context.corpus
@@ -64,17 +64,22 @@ class Validation:
         return open_corpus(self._corpus)
 
     def evaluate(self, model: LoadedModel, prepared: Corpus, say: Say) -> dict[str, Any]:
-        """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite."""
+        """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
+
+        `window_nats`: the sum over each window, as data.windows.packed writes it; not there where one is not finite.
+        """
         held_out, length = prepared.validation, model.context_length
         starts = window_starts(len(held_out), length, self._settings.validation_tokens)
-        nats, n_scored, n_bytes = 0.0, 0, 0
+        nats, n_scored, n_bytes = list[float](), 0, 0
         for rows in batches(held_out, starts, length, self._settings.batch_rows):
-            nats += float(token_nats(model, rows).sum(dtype=float))
+            nats += token_nats(model, rows).sum(1, dtype=float).tolist()
             n_scored += rows[:, 1:].size
             n_bytes += int(model.tokenizer.n_bytes[rows[:, 1:]].sum())
             say(n_scored / (len(starts) * length), f"{n_scored:,} tokens")
         counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": len(starts)}
-        return losses(nats, n_scored, n_bytes) | counts | {"context_length": length}
+        total = math.fsum(nats) if all(map(math.isfinite, nats)) else math.nan
+        windows = {"window_nats": packed(nats)} if math.isfinite(total) else {}
+        return losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
 
 
 def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analysis.held_out import load_held_out
 from analysis.runs import load_evals, load_runs, load_tables, run_ids_of
 from arch.errors import InputError
 from scaling.rundir.metrics import Rows, checked_rows
@@ -144,6 +145,8 @@ def test_evaluations(tmp_path: Path) -> None:
     assert evals["bits_per_byte"].iloc[1] == pytest.approx(2 / np.log(2))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"values": {"loss": None}}))
     assert load_evals(tmp_path, [run])["loss"].tolist() == [3.0]
+    with pytest.raises(InputError, match=r"00000004: its held-out loss holds no windows \(it is of version None of"):
+        load_held_out(tmp_path, run, 4)  # as results were before windows were kept: they open, for all else
 
 
 def test_a_cost_that_is_not_positive_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus
-from data.windows import batches, window_starts
+from data.windows import batches, packed, unpacked, window_starts
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
@@ -99,6 +99,17 @@ def test_validation_equals_the_model_called_directly(model: LoadedModel, study: 
     assert values["loss"] == pytest.approx(np.mean(nats), rel=1e-6)
     assert values["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
     assert values["bits_per_byte"] == pytest.approx(sum(nats) / math.log(2) / n_bytes, rel=1e-6)
+    by_window = np.reshape(nats, (100, CONTEXT)).sum(1)
+    np.testing.assert_allclose(unpacked(values["window_nats"]), by_window, rtol=2e-6)
+    assert len(values["window_nats"]) == 4 * math.ceil(4 * 100 / 3)
+
+
+def test_windows_are_packed_exactly() -> None:
+    values = np.random.default_rng(0).gamma(50, 30, 2_000)
+    assert unpacked(packed(values)).tolist() == values.astype(np.float32).tolist()
+    assert len(packed(values)) == 10_668  # of 2,000 windows
+    with pytest.raises(ValueError):
+        unpacked("not base64!")
 
 
 def test_a_model_that_diverged_has_no_number(model: LoadedModel, study: StudySpec, tmp_path: Path) -> None:

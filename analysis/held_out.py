@@ -1,0 +1,168 @@
+"""Two checkpoints on the same held-out windows: by how much one has the lower loss, and how well that is known.
+
+Most of what makes a window's loss large or small is its text, which both models read. The difference window by window
+drops it, so its standard error is far below that of the two losses taken apart. Windows that share a document are not
+independent: the variance sums the products of the residuals of all pairs of windows that share one (Conley 1999, with
+the uniform kernel), divided by what such a sum loses to the subtracted mean.
+
+This is the error from having these documents and no others. It holds for these two checkpoints; what another seed of
+the training would change is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from arch.errors import InputError
+from data.corpus import open_corpus
+from data.files import read_json
+from data.windows import unpacked, window_starts
+
+LEAST = 5.0  # independent groups of windows (`n_effective`) below which no standard error is told
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A checkpoint's held-out loss by window; `corpus`: the fingerprint of the corpus that the windows lie in."""
+
+    name: str
+    nats: np.ndarray  # [n_windows], the sum over each
+    window_tokens: int
+    corpus: str
+
+    @property
+    def loss(self) -> float:
+        """Nats a token."""
+        return float(self.nats.mean() / self.window_tokens)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`value`: mean held-out loss of the first checkpoint less that of the second, nats a token.
+
+    se: its standard error, windows paired and clustered by document; se_unpaired: as if the two had been scored on
+    different text; se_windows: paired, as if windows were independent. All None where n_effective, to how many
+    independent windows the clusters amount, is below 5. n_documents: that the windows touch, None where the document
+    boundaries are not known.
+    """
+
+    value: float
+    se: float | None
+    se_unpaired: float | None
+    se_windows: float | None
+    n_windows: int
+    n_documents: int | None
+    n_effective: float
+
+    def interval(self, level: float = 0.95) -> tuple[float, float] | None:
+        """By Student's t with n_effective - 1 degrees of freedom; None where there is no standard error."""
+        if self.se is None:
+            return None
+        half = float(stats.t.ppf((1 + level) / 2, self.n_effective - 1)) * self.se
+        return self.value - half, self.value + half
+
+
+def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -> HeldOut:
+    """The windows of a checkpoint (None: the run's last one evaluated). Raises InputError where it was not evaluated, or
+    its result holds no windows: it is of an earlier version, or the loss is not finite."""
+    folder = Path(study_dir) / "runs" / run_id / "evals"
+    found = sorted(folder.glob("[0-9]*/validation.json"))
+    if step is not None:
+        found = [path for path in found if int(path.parent.name) == step]
+    what = f"{run_id}/{found[-1].parent.name}" if found else run_id if step is None else f"{run_id}/{step:08d}"
+    again = "`scaling eval STUDY --tasks validation` evaluates it"
+    if not found:
+        raise InputError(f"{what}: no held-out loss is stored in {folder}; {again}")
+    try:
+        result = read_json(found[-1])
+        values = result["values"]
+        if "window_nats" not in values:
+            why = values.get("reason") or f"it is of version {result.get('version')} of the evaluation"
+            raise InputError(f"{what}: its held-out loss holds no windows ({why}); {again} again")
+        nats = unpacked(values["window_nats"])
+        if len(nats) != values["n_windows"] or not np.isfinite(nats).all():
+            raise ValueError("its windows are not those that it counts")
+        return HeldOut(what, nats, int(values["context_length"]), str(result["data_hash"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{found[-1]}: cannot be read ({error}); {again} again") from None
+
+
+def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
+    """int64 [n_windows, 2]: the first and the last document of each window's scored tokens, by their number in the
+    split. Raises InputError where the study's corpus is another than the one that was scored."""
+    corpus = open_corpus(Path(study_dir) / "corpus")
+    if corpus.fingerprint != held_out.corpus:
+        raise InputError(
+            f"{held_out.name}: was scored on corpus {held_out.corpus[:12]}, the study's is {corpus.fingerprint[:12]}"
+        )
+    length = held_out.window_tokens
+    starts = window_starts(len(corpus.validation), length, len(held_out.nats) * length)
+    documents = corpus.document_starts("validation")
+    ends = np.stack([starts + 1, starts + length], axis=1)
+    return np.searchsorted(documents, ends, side="right").astype(np.int64) - 1
+
+
+def compare(study_dir: Path | str, first: HeldOut, second: HeldOut) -> Difference:
+    """`paired_difference` with the documents of the study's corpus."""
+    return paired_difference(first, second, documents_of(study_dir, first))
+
+
+def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | None = None) -> Difference:
+    """The difference of two checkpoints' held-out losses with its standard errors; documents: of `documents_of`, None:
+    windows count as independent. Raises InputError where the two were not scored on the same windows."""
+    for what, one, other in (
+        ("corpora", first.corpus[:12], second.corpus[:12]),
+        ("window lengths", first.window_tokens, second.window_tokens),
+        ("numbers of windows", len(first.nats), len(second.nats)),
+    ):
+        if one != other:
+            raise InputError(
+                f"{first.name} and {second.name} were scored on other windows ({what} {one} and {other}): a paired "
+                f"difference needs the same corpus, context length and evaluation.validation_tokens"
+            )
+    n = len(first.nats)
+    spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
+    a, b = first.nats / first.window_tokens, second.nats / second.window_tokens
+    counted = {
+        "n_windows": n,
+        "n_documents": None if documents is None else _n_documents(documents),
+        "n_effective": n / clustered_sum(np.ones(n), spans) * n,
+    }
+    found: dict[str, Any] = {"se": None, "se_unpaired": None, "se_windows": None}
+    if counted["n_effective"] >= LEAST:
+        apart = standard_error(a, spans) ** 2 + standard_error(b, spans) ** 2
+        alone = np.repeat(np.arange(n), 2).reshape(n, 2)
+        found = {
+            "se": standard_error(a - b, spans),
+            "se_unpaired": float(np.sqrt(apart)),
+            "se_windows": standard_error(a - b, alone),
+        }
+    return Difference(value=float((a - b).mean()), **found, **counted)
+
+
+def standard_error(values: np.ndarray, documents: np.ndarray) -> float:
+    """Of the mean of `values` [n] over windows of `documents` [n, 2]; never below that of independent windows, since
+    the sum over pairs may come out too small by chance."""
+    n = len(values)
+    residuals = values - values.mean()
+    share = clustered_sum(np.ones(n), documents) / n**2
+    clustered = clustered_sum(residuals, documents) / n**2 / (1 - share) if share < 1 else 0.0
+    return float(np.sqrt(max(clustered, residuals @ residuals / n / (n - 1))))
+
+
+def clustered_sum(values: np.ndarray, documents: np.ndarray) -> float:
+    """Sum of v_i v_j over all pairs of windows, each with itself too, that share a document."""
+    end = np.searchsorted(documents[:, 0], documents[:, 1], side="right")  # both columns rise along the split
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    return float(values @ values + 2 * (values * (total[end] - total[1:])).sum())
+
+
+def _n_documents(documents: np.ndarray) -> int:
+    """Touched by any window: each window adds those behind the ones of the window before."""
+    before = np.concatenate([[-1], documents[:-1, 1]])
+    return int((documents[:, 1] - np.maximum(documents[:, 0] - 1, before)).sum())
