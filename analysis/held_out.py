@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -68,7 +67,7 @@ class Difference:
 
 
 def load_held_out(study_dir: Path | str, run_id: str, step: int | None = None) -> HeldOut:
-    """The windows of a checkpoint (None: the run's last one evaluated). Raises InputError where it was not evaluated, or
+    """The windows of a checkpoint (None: the run's last one evaluated). Raises InputError where it was not evaluated or
     its result holds no windows: it is of an earlier version, or the loss is not finite."""
     folder = Path(study_dir) / "runs" / run_id / "evals"
     found = sorted(folder.glob("[0-9]*/validation.json"))
@@ -128,21 +127,18 @@ def paired_difference(first: HeldOut, second: HeldOut, documents: np.ndarray | N
     n = len(first.nats)
     spans = np.repeat(np.arange(n), 2).reshape(n, 2) if documents is None else documents
     a, b = first.nats / first.window_tokens, second.nats / second.window_tokens
-    counted = {
-        "n_windows": n,
-        "n_documents": None if documents is None else _n_documents(documents),
-        "n_effective": n / clustered_sum(np.ones(n), spans) * n,
-    }
-    found: dict[str, Any] = {"se": None, "se_unpaired": None, "se_windows": None}
-    if counted["n_effective"] >= LEAST:
+    n_effective = n / clustered_sum(np.ones(n), spans) * n
+    known: dict[str, float | None] = {"se": None, "se_unpaired": None, "se_windows": None}
+    if n_effective >= LEAST:
         apart = standard_error(a, spans) ** 2 + standard_error(b, spans) ** 2
         alone = np.repeat(np.arange(n), 2).reshape(n, 2)
-        found = {
+        known = {
             "se": standard_error(a - b, spans),
             "se_unpaired": float(np.sqrt(apart)),
             "se_windows": standard_error(a - b, alone),
         }
-    return Difference(value=float((a - b).mean()), **found, **counted)
+    touched = None if documents is None else _n_documents(documents)
+    return Difference(float((a - b).mean()), **known, n_windows=n, n_documents=touched, n_effective=n_effective)
 
 
 def standard_error(values: np.ndarray, documents: np.ndarray) -> float:
