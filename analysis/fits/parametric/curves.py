@@ -1,0 +1,96 @@
+"""What of a table enters a parametric fit: no transients, no row twice, every run with the same weight.
+
+The surface describes losses late in training. A curve's first stretch (warm-up, then the fall from the loss of
+guessing) is not on it: rows up to `warmup_tokens` go, and rows before `first_share` of their run's last D. End points
+stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+FIRST_SHARE = 0.1  # of a run's tokens; one row a run is its last and is kept
+SAME = 0.01  # of log N, log D: closer ones are one size, one amount of tokens
+LEAST_DISTINCT = 3  # of N and of D: a level, a coefficient and an exponent each
+LEAST_POINTS = 6  # different (N, D): five parameters, and one more to tell how well they fit
+LEAST_SPREAD = 0.05  # of log D around a line in log N: where D follows N, nothing tells their terms apart
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Points as fitted, weights [n] of which every run's sum to one, and what was left out and why, by count."""
+
+    points: Points
+    weights: np.ndarray
+    left_out: dict[str, int]
+
+
+def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIRST_SHARE) -> Prepared:
+    """Leave out rows given twice and transients, and weight runs equally.
+
+    A row given twice has the same numbers and the same run (or none named). Raises InputError for a run with two losses
+    at one D, and where nothing is left.
+    """
+    n = len(points)
+    unnamed = np.array([str(run) == f"row {row}" for run, row in zip(points.run, points.row, strict=True)], dtype=bool)
+    numbers = np.column_stack([points.n_params, points.n_tokens, points.flops, points.loss, points.unique_tokens])
+    seen: dict[tuple[str, ...], int] = {}
+    at: dict[tuple[str, float], int] = {}
+    keep = np.ones(n, dtype=bool)
+    for i in range(n):
+        run = "" if unnamed[i] else str(points.run[i])
+        key = (run, *(float(value).hex() for value in numbers[i]))
+        if seen.setdefault(key, i) != i:
+            keep[i] = False
+        elif not unnamed[i] and at.setdefault((run, float(points.n_tokens[i])), i) != i:
+            first = at[run, float(points.n_tokens[i])]
+            raise InputError(
+                f"rows {points.row[first]} and {points.row[i]}: run {run} has two rows with {points.n_tokens[i]:.6g} "
+                "tokens; give every run its own name"
+            )
+    left_out = {"rows given twice": int((~keep).sum())}
+    warm = keep & (points.n_tokens <= warmup_tokens)
+    last = {str(run): 0.0 for run in points.run}
+    for run, tokens in zip(points.run, points.n_tokens, strict=True):
+        last[str(run)] = max(last[str(run)], float(tokens))
+    early = keep & ~warm & (points.n_tokens < first_share * np.array([last[str(run)] for run in points.run]))
+    left_out |= {"rows of warm-up": int(warm.sum()), f"rows before {first_share:g} of their run": int(early.sum())}
+    kept = points.take(keep & ~warm & ~early)
+    if not len(kept):
+        raise InputError(f"a parametric fit needs points; none of {n} rows is left after {warmup_tokens:g} tokens")
+    _, where, rows = np.unique(kept.run.astype(str), return_inverse=True, return_counts=True)
+    return Prepared(kept, 1.0 / rows[where], {key: count for key, count in left_out.items() if count})
+
+
+def check_design(log_n: np.ndarray, log_d: np.ndarray) -> None:
+    """Raises InputError, saying how many are needed, where these N and D [n] cannot identify five parameters."""
+    wanted = f"L = E + A / N^alpha + B / D^beta needs {LEAST_DISTINCT} or more different"
+    for name, values in (("N", log_n), ("D", log_d)):
+        found = len(np.unique(_groups(values)))
+        if found < LEAST_DISTINCT:
+            raise InputError(f"{wanted} {name}; these points have {found}")
+    both = len(np.unique(np.column_stack([_groups(log_n), _groups(log_d)]), axis=0))
+    if both < LEAST_POINTS:
+        raise InputError(
+            f"L = E + A / N^alpha + B / D^beta needs {LEAST_POINTS} or more different (N, D); {both} given"
+        )
+    x = log_n - log_n.mean()
+    off = log_d - log_d.mean() - (x @ log_d / (x @ x)) * x
+    if off.std() < LEAST_SPREAD:
+        raise InputError(
+            f"D follows N in these points (within {100 * off.std():.2g}% of a power law), so the terms of N and D "
+            "cannot be told apart: train some sizes on other amounts of tokens"
+        )
+
+
+def _groups(values: np.ndarray) -> np.ndarray:
+    """[n]: a number for each group of values that lie close together."""
+    order = np.argsort(values, kind="stable")
+    found = np.empty(len(values), dtype=int)
+    found[order] = np.concatenate([[0], np.cumsum(np.diff(values[order]) > SAME)])
+    return found

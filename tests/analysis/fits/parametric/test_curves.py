@@ -1,0 +1,62 @@
+"""What enters a fit: transients, rows given twice, weights, and designs that identify nothing."""
+
+import numpy as np
+import pytest
+
+from analysis.fits.parametric.curves import check_design, prepare
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+from .cases import grid
+
+
+def points(n, d, loss=None, run=()):
+    n, d = np.asarray(n), np.asarray(d)
+    loss = 2.0 + 1e-3 * np.arange(len(n)) if loss is None else np.asarray(loss)
+    return Points(n, d, 6.0 * n * d, loss, np.asarray(run, dtype=object))
+
+
+def test_a_run_of_many_rows_weighs_as_much_as_an_end_point():
+    curve = points([1e6] * 8 + [2e6], [*np.arange(1, 9) * 1e8, 5e8], run=["a"] * 8 + ["b"])
+    found = prepare(curve, first_share=0.25)
+    assert found.points.n_tokens.tolist() == [2e8, 3e8, 4e8, 5e8, 6e8, 7e8, 8e8, 5e8]
+    assert found.weights.tolist() == [1 / 7] * 7 + [1]
+    assert found.left_out == {"rows before 0.25 of their run": 1}
+    assert prepare(curve, 3e8, 0.0).left_out == {"rows of warm-up": 3}
+
+
+def test_a_row_given_twice_is_one_and_two_seeds_are_two():
+    twice = points([1e6, 1e6, 2e6], [1e8, 1e8, 1e8], [2.0, 2.0, 1.9], ["a", "a", "b"])
+    assert prepare(twice).points.run.tolist() == ["a", "b"] and prepare(twice).left_out == {"rows given twice": 1}
+    assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0])).points) == 1  # no run is named
+    assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], ["s0", "s1"])).points) == 2
+
+
+def test_two_losses_of_one_run_at_one_d_are_refused():
+    with pytest.raises(InputError, match="rows 1 and 2: run a has two rows with 1e\\+08 tokens"):
+        prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.1], ["a", "a"]))
+
+
+def test_nothing_left_is_an_error():
+    with pytest.raises(InputError, match="none of 2 rows"):
+        prepare(points([1e6, 2e6], [1e8, 1e8]), warmup_tokens=1e9)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "why"),
+    [
+        ([1e6], [1e8], "3 or more different N; these points have 1"),
+        ([1e6] * 6, np.geomspace(1e8, 1e9, 6), "3 or more different N; these points have 1"),
+        (np.geomspace(1e6, 1e8, 6), [1e8] * 6, "3 or more different D; these points have 1"),
+        ([1e6, 2e6, 4e6], [1e8, 3e8, 2e8], "6 or more different \\(N, D\\); 3 given"),
+        (np.geomspace(1e6, 1e8, 8), 20 * np.geomspace(1e6, 1e8, 8), "D follows N"),
+    ],
+)
+def test_designs_that_identify_nothing_are_refused(n, d, why):
+    with pytest.raises(InputError, match=why):
+        check_design(np.log(n), np.log(d))
+
+
+def test_a_grid_is_enough():
+    n, d = grid(3, 3)
+    check_design(np.log(n), np.log(d))
