@@ -99,6 +99,7 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
+    *("corpus_fingerprint", "tokenizer"),
 )
 
 
@@ -238,6 +239,8 @@ def _run_row(run: _Run) -> dict[str, Any]:
         **_where(RunDir(run.path).attempts()),
         "spec_hash": record.get("spec_hash"),
         "git_commit": record.get("git_commit"),
+        "corpus_fingerprint": record.get("corpus_fingerprint"),
+        "tokenizer": record["spec"].get("corpus", {}).get("tokenizer"),
     }
 
 

@@ -14,15 +14,28 @@ from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 
 from . import evaluate as cli_eval
+from . import fit as cli_fit
 from . import jobs as cli_jobs
 from . import recall as cli_recall
-from .options import AsJson, CheckpointPath, DryRun, Only, Out, Plugin, Sets, Study, close, print_json, request_of, tell
+from .options import (
+    AsJson,
+    CheckpointPath,
+    DryRun,
+    Force,
+    Only,
+    Out,
+    Plugin,
+    Sets,
+    Study,
+    close,
+    print_json,
+    request_of,
+    tell,
+)
 
 if TYPE_CHECKING:
     from ..stages.pipeline import Request
     from ..study.spec import StudySpec
-
-Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -135,22 +148,7 @@ app.add_typer(cli_eval.app, name="eval")
 app.command()(cli_recall.recall)
 
 
-@app.command()
-def fit(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
-    """Fit the power laws to the runs that are done and print them.
-
-    With --set of fit or grid the results go into a folder of their own beside the study's.
-    """
-    from ..stages import pipeline as commands
-
-    request = request_of(study, None, sets, out, as_json)
-    commands.check_results(request)
-    with request.writing():
-        fits = commands.fit_stage(request, force)
-    if as_json:
-        print_json(fits)
-    else:
-        print(commands.show_laws(fits))
+app.command()(cli_fit.fit)
 
 
 @app.command()

@@ -20,6 +20,7 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, a
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; write nothing.")]
+Force = Annotated[bool, typer.Option("--force", help="Do it again, even where it is up to date.")]
 CheckpointPath = Annotated[
     Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's directory, or a run's for its newest.")
 ]

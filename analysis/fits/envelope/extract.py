@@ -36,7 +36,7 @@ class SizeCurve:
     """
 
     size: str
-    n_params: int
+    n_params: float
     flops_per_token: float
     warmup_tokens: float
     n_seeds: int

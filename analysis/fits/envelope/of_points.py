@@ -1,0 +1,187 @@
+"""The envelope approach on points: curves of runs as one curve a size, and its laws as every approach returns them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.cost import cost_of
+from analysis.fits.envelope.diagnostics import predict
+from analysis.fits.envelope.extract import SizeCurve, average_seeds
+from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
+from analysis.fits.envelope.laws import LawSettings, fit_arch
+from analysis.fits.envelope.optimum import interval_at
+from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.points import Points
+from analysis.fits.result import FitResult
+from analysis.fits.smooth import read_at
+from arch.errors import InputError
+
+MIN_SIZES = 2  # of an envelope
+NOISE_STEP = 0.05  # log C between the points at which seeds are compared
+LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
+OBJECTIVES = {
+    "crossings": "generalised least squares of log C on log N at the crossings of neighbouring sizes; least squares of "
+    "log L on log C",
+    "envelope": "least squares through the points of the envelope, in logarithms",
+}
+
+
+def size_curves(points: Points) -> list[SizeCurve]:
+    """One curve a number of parameters, smallest first; runs of the same size are its seeds, averaged in log loss.
+
+    Raises InputError where a run has a single row, C / D changes within a size, or there are fewer than two sizes.
+    """
+    cost = cost_of(points)  # one cost a size
+    runs = _runs(points)
+    short = [name for name, rows in runs.items() if len(rows) < 2]
+    if short:
+        raise InputError(
+            f"the envelope needs curves, several rows a run: {len(short)} of {len(runs)} runs have one row ({short[0]})"
+        )
+    by_size: dict[float, list[np.ndarray]] = {}
+    for rows in runs.values():
+        by_size.setdefault(float(points.n_params[rows[0]]), []).append(rows)
+    if len(by_size) < MIN_SIZES:
+        raise InputError(f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {next(iter(by_size)):.6g})")
+    found = []
+    for n_params, seeds in sorted(by_size.items()):
+        log_c, log_loss = average_seeds([(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in seeds])
+        name = str(points.size[seeds[0][0]])
+        if len(log_c) < 2:
+            raise InputError(f"the runs of size {name} share fewer than two rows of compute: they cannot be averaged")
+        found.append(SizeCurve(name, n_params, float(cost.per_token(n_params)), 0.0, len(seeds), log_c, log_loss))
+    return found
+
+
+def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
+    """Noise between the runs of one size, pooled over the sizes of all groups that have several; None without such."""
+    found = []
+    for points in groups:
+        runs = _runs(points)
+        for n_params in np.unique(points.n_params):
+            curves = [rows for rows in runs.values() if points.n_params[rows[0]] == n_params and len(rows) > 1]
+            if len(curves) < 2:
+                continue
+            logs = [(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in curves]
+            start, end = max(c[0] for c, _ in logs), min(c[-1] for c, _ in logs)
+            if start < end:
+                at = np.arange(start, end, NOISE_STEP)
+                found.append((points.group, f"{n_params:.6g}", np.stack([read_at(*curve, at) for curve in logs])))
+    return pool_seed_noise(found, NOISE_STEP)
+
+
+def fit_envelope(
+    points: Points,
+    *,
+    noise: SeedNoise | None = None,
+    at: Sequence[float] = (),
+    n_replicates: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    grid_points: int = 40,
+    optimum: str = "crossings",
+    censor: bool = True,
+) -> FitResult:
+    """Laws of whole curves over all the compute that they cover. noise: between seeds (seed_noise_of); without it there
+    are no intervals. at: C [FLOP] of `diagnostics["optimum"]`. Raises InputError as size_curves does."""
+    curves = size_curves(points)
+    low, high = float(points.flops.min()), float(points.flops.max())
+    settings = LawSettings(grid_points, n_replicates, level, optimum, censor)
+    one = fit_arch(curves, (low, high), noise, settings, (seed, *points.group.encode()))
+    interval = interval_of(noise, level, n_replicates)
+    return result_of(one, points, optimum, interval, at)
+
+
+def interval_of(noise: SeedNoise | None, level: float, n_replicates: int) -> dict[str, Any]:
+    if noise is None:
+        return {"method": NO_SEEDS, "level": None, "replicates": 0}
+    told = {"method": METHOD, "estimand": ESTIMAND, "level": level, "replicates": n_replicates}
+    return told | {"seed_noise": {"s": noise.s, "df": noise.df}}
+
+
+def result_of(
+    one: Mapping[str, Any], points: Points, optimum: str, interval: Mapping[str, Any], at: Sequence[float] = ()
+) -> FitResult:
+    """What fit_arch found, as every approach returns it. params: a, b and L_exponent, and N_opt, D_opt and L_opt at
+    `diagnostics["middle"]`; a law that is not identified has none, and its reason stands in `not_identified`."""
+    laws = one["laws"]
+    known = {name: law for name, law in laws.items() if law["identified"]}
+    spans = [law["range"] for law in known.values()]
+    middle = math.sqrt(spans[0][0] * spans[0][1]) if spans else None
+    if "n_opt" in known:
+        middle = math.sqrt(math.prod(laws["n_opt"]["range"]))
+    params: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float] | None] = {}
+    for name, law in known.items():
+        exponent, value = LAWS[name]
+        ends = (law["interval"] or {}).get("exponent")
+        params[exponent], intervals[exponent] = law["exponent"], tuple(ends) if ends else None
+        if middle is not None:
+            params[value], intervals[value] = predict(law, middle), _interval_at(law, middle)
+    diagnostics = {
+        "middle": middle,
+        "optimum": [_optimum(laws, c) for c in at],
+        "not_identified": {name: law["reason"] for name, law in laws.items() if not law["identified"]},
+        "curved": laws["loss"]["curved"],
+        "curvature": laws["loss"].get("curvature"),
+        "alternative": {name: _short(law) for name, law in one["alternative"].items()},
+        "crossings": one["crossings"],
+        **one["diagnostics"],
+    }
+    return FitResult(
+        approach="envelope",
+        n_points=len(points),
+        params=params,
+        intervals=intervals,
+        objective={"name": OBJECTIVES[optimum], "value": None},
+        diagnostics=diagnostics,
+        input_hash=points.input_hash,
+        group=points.group,
+        n_runs=points.n_runs,
+        range=(one["range"][0], one["range"][1]),
+        conventions={"C": points.convention, "L": points.loss_unit},
+        interval=interval,
+    )
+
+
+def _runs(points: Points) -> dict[str, np.ndarray]:
+    """Rows of each run, by compute."""
+    order = np.argsort(points.flops, kind="stable")
+    names = points.run[order]
+    return {str(run): order[names == run] for run in dict.fromkeys(points.run.tolist())}
+
+
+def _short(law: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: law.get(key) for key in ("identified", "reason", "exponent", "coef", "method")}
+
+
+def _optimum(laws: Mapping[str, Any], c: float) -> dict[str, Any]:
+    """{"C", "N", "D", "L", "intervals"}: None for what is not identified, and for the loss of a law that does not
+    describe its points."""
+    found: dict[str, Any] = {"C": c, "intervals": {}}
+    for name, letter in (("n_opt", "N"), ("d_opt", "D"), ("loss", "L")):
+        law = laws[name]
+        usable = law["identified"] and not law.get("curved", False)
+        found[letter] = predict(law, c) if usable else None
+        found["intervals"][letter] = _interval_at(law, c) if usable else None
+    return found
+
+
+def _interval_at(law: Mapping[str, Any], c: float) -> tuple[float, float] | None:
+    """Of an identified law at C; None where it has none: a law through the envelope's points has one inside its range
+    alone."""
+    if law["interval"] is None:
+        return None
+    if "line" in law:
+        low, high = interval_at(dict(law), math.log(c))
+        return (math.exp(low), math.exp(high)) if abs(low) < 700 and abs(high) < 700 else None
+    band = law["band"]
+    if band is None or not band["c"][0] <= c <= band["c"][-1]:
+        return None
+    at, x = math.log(c), np.log(band["c"])
+    low, high = (float(np.exp(np.interp(at, x, np.log(band[end])))) for end in ("low", "high"))
+    return low, high

@@ -1,0 +1,158 @@
+"""Runs of studies as points, of one study or of several that agree in all that a fit compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.points import Points
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import smoothed
+from analysis.fits.tables.points import CURVES, ENDS, Reading
+from analysis.runs import CONVENTIONS, Tables
+from arch.errors import InputError, choice
+
+AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
+NOT_DONE, TWICE, SHORT = "not done", "the same run in another study", "without enough points after warm-up"
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """The tables of a study, and how its file says that they are fitted."""
+
+    name: str
+    tables: Tables
+    settings: FitSettings
+
+
+def under(study: StudyRuns, convention: str | None, **settings: Any) -> StudyRuns:
+    """The study with C under another convention (None: its own) and other settings; a stated range stays where it was.
+
+    Raises InputError for a convention that runs are not counted by.
+    """
+    if convention is not None:
+        if convention not in CONVENTIONS:
+            raise InputError(f"--convention: {convention!r}{choice(convention, list(CONVENTIONS))}")
+        settings |= {"flops": convention, "range_flops": study.settings.range_convention}
+    return replace(study, settings=study.settings.model_copy(update=settings))
+
+
+def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
+    """One study of the runs of all, each named `study/run`; and how many runs were in two of them, which count once.
+
+    Raises InputError, with what differs, where they do not share corpus, tokenizer, context length and fit settings.
+    """
+    for one in studies:
+        _agree([one])
+    if len(studies) == 1:
+        return studies[0], {}
+    names = [one.name for one in studies]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"the study {twice[0]} is given twice")
+    _agree(studies)
+    first = studies[0]
+    for other in studies[1:]:
+        mine, theirs = first.settings.to_dict(), other.settings.to_dict()
+        if differ := [key for key in mine if mine[key] != theirs[key]]:
+            told = ", ".join(f"fit.{key} ({mine[key]} and {theirs[key]})" for key in differ)
+            raise InputError(f"studies {first.name} and {other.name} differ in {told}: give both the same by --set")
+    frames = {}
+    for table in ("curves", "runs", "evals"):
+        parts = [(one.name, getattr(one.tables, table)) for one in studies]
+        named = [part.assign(run_id=f"{name}/" + part["run_id"].astype(str)) for name, part in parts]
+        frames[table] = pd.concat([part for part in named if len(part)] or named[:1], ignore_index=True)
+    runs = frames["runs"]
+    done = runs[(runs["state"] == "done") & runs["spec_hash"].notna()]
+    gone = set(done.loc[done.duplicated("spec_hash"), "run_id"])
+    kept = {name: frame[~frame["run_id"].isin(gone)].reset_index(drop=True) for name, frame in frames.items()}
+    return StudyRuns(" + ".join(names), Tables(**kept), first.settings), {TWICE: len(gone)} if gone else {}
+
+
+def study_points(study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None) -> Reading:
+    """The points of every architecture: of each run that is done its last loss, or all of its settled curve (`curves`).
+
+    The loss is the study's: smoothed training loss, or held-out loss. N without embeddings; C under the study's
+    convention. Runs share a `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
+
+    Raises InputError where no run is done, and for training loss of text that was seen before.
+    """
+    runs, settings = study.tables.runs, study.settings
+    dropped = dict(twice or {})
+    made: dict[str, list[dict[str, Any]]] = {}
+    for record in runs.to_dict("records"):
+        row = {str(key): value for key, value in record.items()}
+        if row["state"] != "done":
+            dropped[NOT_DONE] = dropped.get(NOT_DONE, 0) + 1
+            continue
+        tokens, loss = smoothed(study.tables, settings, str(row["run_id"]))
+        settled = tokens >= settings.settled_after(int(row["warmup_tokens"]))
+        tokens, loss = tokens[settled], loss[settled]
+        if len(tokens) < (1 if points == ENDS else 2):
+            dropped[SHORT] = dropped.get(SHORT, 0) + 1
+            continue
+        taken = slice(-1, None) if points == ENDS else slice(None)
+        made.setdefault(str(row["arch"]), []).append(row | {"tokens": tokens[taken], "loss": loss[taken]})
+    if not made:
+        told = ", ".join(f"{count} {why}" for why, count in dropped.items())
+        raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
+    groups = {arch: _points(arch, found, settings) for arch, found in made.items()}
+    six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
+    ratio = (float(six.min()), float(np.median(six)), float(six.max()))
+    source, n_read = f"study {study.name}", len(runs) + sum((twice or {}).values())
+    notes = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
+    return Reading(source, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, notes, "runs")
+
+
+def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) -> Points:
+    repeated = [row for row in rows if row["epochs"] > 1]
+    if repeated and settings.loss == "train_smoothed":
+        raise InputError(
+            f"{len(repeated)} runs of {arch} saw text more than once ({repeated[0]['run_id']}: "
+            f"{repeated[0]['epochs']:.2f} epochs), where training loss does not measure loss on new text: "
+            f"--set fit.loss=validation"
+        )
+    if any(np.isnan(row[f"flops_per_token_{settings.flops}"]) for row in rows):
+        raise InputError(f"{arch}: the convention {settings.flops} has no formula for it: --convention exact")
+    counts = [len(row["tokens"]) for row in rows]
+
+    def each(value: Any) -> np.ndarray:
+        return np.repeat(np.array([value(row) for row in rows], dtype=object), counts)
+
+    tokens = np.concatenate([row["tokens"] for row in rows])
+    text = each(lambda row: row["n_tokens"] / row["epochs"]).astype(float)  # of the training split; nan: not known
+    return Points(
+        n_params=each(lambda row: float(row["n_params_non_embedding"])).astype(float),
+        n_tokens=tokens,
+        flops=tokens * each(lambda row: row[f"flops_per_token_{settings.flops}"]).astype(float),
+        loss=np.concatenate([row["loss"] for row in rows]),
+        run=each(lambda row: str(row["run_id"])),
+        cell=each(_cell),
+        size=each(lambda row: str(row["size"])),
+        unique_tokens=np.where(np.isfinite(text), np.minimum(tokens, text), tokens),
+        convention=settings.flops,
+        group=arch,
+    )
+
+
+def _cell(row: dict[str, Any]) -> str:
+    """What decides a run's batches: the same for runs that read the same ones to the end."""
+    keys = ("corpus_fingerprint", "batch_tokens", "context_length", "seed", "n_tokens")
+    return ", ".join(str(row[key])[:12] for key in keys)
+
+
+def _agree(studies: Sequence[StudyRuns]) -> None:
+    done = pd.concat([_done(one).assign(study=one.name) for one in studies], ignore_index=True)
+    for key, word in AGREEING.items():
+        values = done[["study", key]].dropna().drop_duplicates(key)
+        if len(values) > 1:
+            told = " and ".join(f"{str(value)[:12]} in {name}" for name, value in values.itertuples(index=False))
+            raise InputError(f"the runs do not share one {word} ({told}): losses of one fit must be comparable")
+
+
+def _done(study: StudyRuns) -> pd.DataFrame:
+    runs = study.tables.runs
+    return runs.loc[runs["state"] == "done", list(AGREEING)].astype(object)

@@ -1,0 +1,154 @@
+"""Cells of a table as numbers and as text, and conditions on them. Nothing is guessed: what could be read in two ways
+is refused with its rows."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.points import SHOWN
+from arch.errors import InputError, nearest
+
+EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables write where there is no value
+GROUPED = re.compile(r"[+-]?\d{1,3}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d*)?")  # 7,000,000,000 or 7 000 000 000
+OPERATORS = ("==", "!=", "<=", ">=", "=", "<", ">")
+ORDER: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def text_of(cell: Any) -> str:
+    """As it stands, without blanks around it and in Unicode's usual form; "" for an empty one."""
+    if cell is None or cell is pd.NA or (isinstance(cell, (float, np.floating)) and math.isnan(cell)):
+        return ""
+    return unicodedata.normalize("NFKC", str(cell)).strip()
+
+
+def is_empty(cell: Any) -> bool:
+    return text_of(cell).lower() in EMPTY
+
+
+def number_of(cell: Any) -> float | None:
+    """The number in a cell; None where it is none, or could be two."""
+    if isinstance(cell, (bool, np.bool_)):
+        return None
+    if isinstance(cell, (int, float, np.integer, np.floating)):
+        return float(cell)
+    text = text_of(cell).replace("−", "-")
+    if GROUPED.fullmatch(text):
+        text = text.replace(",", "").replace(" ", "")
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def numbers(cells: pd.Series, field: str) -> np.ndarray:
+    """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty or no numbers."""
+    if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
+        found = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        _refuse(cells, np.isnan(found), field, EMPTY_WHY.format(cells.name))
+        return found
+    values = [number_of(cell) for cell in cells]
+    empty = np.array([is_empty(cell) for cell in cells], dtype=bool)
+    _refuse(cells, empty, field, EMPTY_WHY.format(cells.name))
+    wrong = np.array([value is None for value in values], dtype=bool)
+    if wrong.any():
+        _refuse(cells, wrong, field, f"is no number, as {text_of(cells[wrong].iloc[0])!r}: write 7e9 or 7000000000,")
+    if field == "loss":  # of thousands a loss has none
+        comma = np.array([bool(GROUPED.fullmatch(text_of(cell))) for cell in cells], dtype=bool)
+        _refuse(cells, comma, field, "has a comma or a blank that could be a decimal point,")
+    return np.array(values, dtype=np.float64)
+
+
+EMPTY_WHY = 'is empty or NaN (--where "{}!=" leaves such rows out)'
+
+
+def rows_text(rows: Iterable[Any]) -> str:
+    """ "row 3", "rows 3, 7", or the first few and how many more."""
+    named = list(rows)
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return f"row{'' if len(named) == 1 else 's'} {', '.join(map(str, named[:SHOWN]))}{more}"
+
+
+def _refuse(cells: pd.Series, bad: np.ndarray, field: str, why: str) -> None:
+    if bad.any():
+        column = f" (column {cells.name!r})" if cells.name != field else ""
+        raise InputError(f"{field}{column}: {why} in {rows_text(cells.index[bad])}")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`column operator value`, several values parted by | for = and !=; `text` is how it was written."""
+
+    column: str
+    operator: str
+    values: tuple[str, ...]
+    text: str
+
+    def holds(self, cells: pd.Series) -> np.ndarray:
+        """[n] bool. A number is compared as one, everything else as text; an empty cell is neither less nor greater.
+        Raises InputError with the rows where an order is asked of what is no number."""
+        if self.operator in ORDER:
+            return self._ordered(cells)
+        wanted = [(text_of(value), number_of(value)) for value in self.values]
+
+        def among(cell: Any) -> bool:
+            if is_empty(cell):
+                return any(not text for text, _ in wanted)
+            number, text = number_of(cell), text_of(cell)
+            return any(text == other or (number is not None and number == value) for other, value in wanted)
+
+        known = {cell: among(cell) for cell in cells.unique()}
+        found = np.array([known.get(cell, False) if not is_empty(cell) else among(cell) for cell in cells], dtype=bool)
+        return ~found if self.operator == "!=" else found
+
+    def _ordered(self, cells: pd.Series) -> np.ndarray:
+        bound = number_of(self.values[0])
+        if bound is None or math.isnan(bound) or len(self.values) > 1:
+            raise InputError(f"--where {self.text!r}: {self.operator} needs one number on its right")
+        full = np.array([not is_empty(cell) for cell in cells], dtype=bool)
+        found = np.array([number_of(cell) if there else None for cell, there in zip(cells, full, strict=True)], object)
+        wrong = full & np.array([value is None for value in found], dtype=bool)
+        if wrong.any():
+            raise InputError(f"--where {self.text!r}: {self.column} is no number in {rows_text(cells.index[wrong])}")
+        holds = ORDER[self.operator]
+        return np.array([value is not None and holds(float(value), bound) for value in found], dtype=bool)
+
+
+def condition_of(text: str, names: Collection[str]) -> Condition:
+    """`text` as a condition on one of the columns or fields `names`. Raises InputError for another name, and where it
+    is none."""
+    places = [(at, op) for at in range(len(text)) for op in OPERATORS if text.startswith(op, at)]
+    for at, op in places:  # a column's own name may hold an operator
+        column = _unquoted(text[:at])
+        if column in names:
+            value = text[at + len(op) :]
+            ordered = op in ORDER
+            values = (value,) if ordered else tuple(value.split("|"))
+            return Condition(column, "==" if op == "=" else op, tuple(map(_unquoted, values)), text)
+    if not places:
+        raise InputError(f"--where {text!r}: is no condition: write it as \"loss<5\" or 'size!=10m'")
+    column = _unquoted(text[: places[0][0]])
+    raise InputError(f"--where {text!r}: there is no column {column!r}{nearest(column, list(names))}")
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def same_text(cells: Iterable[Any]) -> list[str]:
+    """The different values of `cells` as text, in the order of their appearance."""
+    return list(dict.fromkeys(text_of(cell) for cell in cells))

@@ -1,0 +1,145 @@
+"""Which column of a table is which field of the points: as it was said, else by the names that people use."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+from arch.errors import InputError, nearest
+
+NUMBERS = ("n_params", "n_tokens", "flops", "loss")
+LABELS = ("run", "trunk", "cell", "size", "seed", "arch")
+AGREEING = ("context", "corpus", "tokenizer", "convention")  # of which one fit takes one value
+FIELDS = (*NUMBERS, "unique_tokens", *LABELS, *AGREEING)
+OF_CONVENTION = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")  # flops_<convention> in our own tables
+
+# Compared without case, blanks and punctuation. Single letters count as capitals alone: n, d and l are also
+# sequence length, width and layers.
+NAMES: dict[str, tuple[str, ...]] = {
+    "n_params": (
+        *("nparams", "params", "parameters", "modelsize", "numparams", "numparameters", "nparameters", "paramcount"),
+        *("parametercount", "modelparams", "nparamsnonembedding", "nonembeddingparams", "nonembeddingparameters"),
+        *("参数", "参数量", "模型参数量"),
+    ),
+    "n_tokens": (
+        *("ntokens", "tokens", "trainingtokens", "traintokens", "numtokens", "tokensseen", "tokencount"),
+        *("训练词元数", "词元数", "token数", "训练token数"),
+    ),
+    "flops": (
+        *("flops", "flop", "compute", "trainingflop", "trainingflops", "trainflops", "trainflop", "totalflops"),
+        *("totalflop", "trainingcompute", "计算量", "训练计算量"),
+        *("flops" + name.replace("_", "") for name in OF_CONVENTION),
+    ),
+    "loss": (
+        *("loss", "finalloss", "trainloss", "trainingloss", "valloss", "validationloss", "evalloss", "testloss"),
+        *("heldoutloss", "crossentropy", "损失", "训练损失", "验证损失"),
+    ),
+    "unique_tokens": ("uniquetokens", "nuniquetokens"),
+    "run": ("run", "runid", "runname", "实验"),
+    "trunk": ("trunk", "trunkrun", "branchedfrom"),
+    "cell": ("cell",),
+    "size": ("size", "sizename"),
+    "seed": ("seed", "randomseed", "随机种子"),
+    "arch": ("arch", "architecture", "架构", "模型架构"),
+    "context": ("context", "contextlength", "seqlen", "sequencelength"),
+    "corpus": ("corpus", "dataset", "corpusfingerprint"),
+    "tokenizer": ("tokenizer", "vocabulary", "vocabsize", "vocabularysize"),
+    "convention": ("convention", "flopconvention", "flopsconvention"),
+}
+CAPITALS = {"n_params": "N", "n_tokens": "D", "flops": "C"}
+_PAIR = re.compile(r"""\s*(\w*)\s*=\s*("[^"]*"|'[^']*'|[^,]*)\s*(?:,|$)""")
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """--columns: `field=name, field="another name"`, as {field: name}. Raises InputError."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        pair = _PAIR.match(text, at)
+        if pair is None:
+            raise InputError(f'--columns: cannot read {text[at:]!r}: write it as n_params="Model Size",loss=loss')
+        field, name = pair[1], pair[2].strip()
+        if name[:1] in ("'", '"') and name[:1] == name[-1:]:
+            name = name[1:-1]
+        if field in found:
+            raise InputError(f"--columns: {field} is given twice")
+        found[field] = name
+        at = pair.end()
+    if not found:
+        raise InputError("--columns: names no column")
+    return found
+
+
+def choose(there: Sequence[str], given: Mapping[str, str], convention: str | None) -> dict[str, str]:
+    """{field: column} of a table with the columns `there`. `given` comes first, where "" leaves a field out; all other
+    fields are found by name. `convention` picks among flops_exact, flops_6nd, ...
+
+    Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params, loss or
+    both of n_tokens and flops are missing; the message lists what is there.
+    """
+    chosen: dict[str, str] = {}
+    for field, name in given.items():
+        if field not in FIELDS:
+            raise InputError(f"--columns: there is no field {field!r}{nearest(field, list(FIELDS))}")
+        if name:
+            chosen[field] = _exactly(there, name, field)
+            if other := next((one for one, its in chosen.items() if its == chosen[field] and one != field), None):
+                raise InputError(f"--columns: column {chosen[field]} is to be {other} and {field}: it is one of them")
+    for field in FIELDS:
+        if field in given:
+            continue
+        found = [name for name in there if _means(name, field) and name not in chosen.values()]
+        if field == "flops" and convention is not None and len(found) > 1:
+            found = [name for name in found if convention_of(name) == convention] or found
+        if len(found) > 1:
+            raise InputError(
+                f"{_listed(found)} could all be {field}: say which by --columns {field}={_quoted(found[0])}"
+                + (f", or leave it out by --columns {field}=" if field not in NUMBERS else "")
+            )
+        if found:
+            chosen[field] = found[0]
+    needed = [field for field in ("n_params", "loss") if field not in chosen]
+    if "n_tokens" not in chosen and "flops" not in chosen:
+        needed.append("n_tokens or flops")
+    if needed:
+        first = needed[0].partition(" ")[0]
+        raise InputError(
+            f"no column for {', '.join(needed)}: the table has {_listed(there)}; say which by "
+            f'--columns {first}="its name"'
+        )
+    return {field: chosen[field] for field in FIELDS if field in chosen}
+
+
+def convention_of(column: str) -> str | None:
+    """Of flops_exact and the like: the convention that the name says."""
+    return next((name for name in OF_CONVENTION if normal(column) == "flops" + name.replace("_", "")), None)
+
+
+def normal(name: str) -> str:
+    """Letters and digits alone, without case."""
+    plain = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in plain if letter.isalnum())
+
+
+def _means(name: str, field: str) -> bool:
+    return name == CAPITALS.get(field) or normal(name) in NAMES[field]
+
+
+def _exactly(there: Sequence[str], name: str, field: str) -> str:
+    if name in there:
+        return name
+    alike = [one for one in there if normal(one) == normal(name) and normal(name)]
+    if len(alike) == 1:
+        return alike[0]
+    meant = nearest(name, list(there))
+    listed = "" if meant.startswith(" (valid") else f"; the table has {_listed(there)}"
+    raise InputError(f"--columns: {field}: there is no column {name!r}{meant}{listed}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(_quoted, names))
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if re.search(r"[^\w.-]", name) else name

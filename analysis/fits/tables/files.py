@@ -1,0 +1,142 @@
+"""A table's file as a data frame: CSV, TSV, JSON lines, a JSON array of rows, Parquet; all but Parquet also as .gz.
+
+Cells of text files stay text, so that no reader guesses what "1,234" or "007" means; the index counts rows from 1,
+the header not among them. Messages name these rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from arch.errors import InputError
+
+TEXTS = (".csv", ".tsv", ".jsonl", ".json")
+SUFFIXES = (*TEXTS, ".parquet")
+WIDEST_CELL = 10_000_000  # characters: beyond it an open quote has swallowed the file
+
+
+def suffix_of(path: Path | str) -> str | None:
+    """The kind of table that a name stands for, one of SUFFIXES; None where it is no table's name."""
+    name = Path(path).name.lower()
+    plain = name.removesuffix(".gz")
+    suffix = Path(plain).suffix
+    return suffix if suffix in (TEXTS if plain != name else SUFFIXES) else None
+
+
+def read_frame(path: Path | str) -> pd.DataFrame:
+    """The table at `path`, its columns named by its header. Raises InputError, one line, where it is no table."""
+    path, kind = Path(path), suffix_of(path)
+    if kind is None:
+        raise InputError(f"{path}: is no table: give a file that ends in {', '.join(SUFFIXES)} (or .csv.gz)")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory, no table")
+        if kind == ".parquet":
+            frame = _numbered(pd.read_parquet(path))
+        else:
+            text = _text(path)
+            frame = _delimited(text, kind, path) if kind in (".csv", ".tsv") else _records(text, kind, path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: does not exist") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: is not UTF-8 text (byte {error.start}): save it as UTF-8, or it is no table"
+        ) from None
+    except (OSError, EOFError, ValueError, RecursionError) as error:  # pyarrow's own errors are ValueErrors or OSErrors
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: cannot be read as {kind[1:]} ({error})") from None
+    if frame.empty:
+        raise InputError(f"{path}: holds no rows")
+    return frame
+
+
+def from_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    """A data frame of a notebook, its rows counted from 1. Raises InputError for one without rows."""
+    if frame.empty:
+        raise InputError("the table: holds no rows")
+    found = _numbered(frame)
+    _refuse_twice(list(found.columns), "the table")
+    return found
+
+
+def _numbered(frame: pd.DataFrame) -> pd.DataFrame:
+    found = frame.reset_index(drop=True)
+    found.index = pd.RangeIndex(1, len(found) + 1)
+    found.columns = pd.Index([str(name).strip() for name in found.columns])
+    return found
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        content = gzip.decompress(content)
+    return content.decode("utf-8-sig")
+
+
+def _delimited(text: str, kind: str, path: Path) -> pd.DataFrame:
+    """CSV with commas, or with semicolons where the header has no comma; TSV with tabs."""
+    first = text.partition("\n")[0]
+    comma = "\t" if kind == ".tsv" else ";" if ";" in first and "," not in first else ","
+    csv.field_size_limit(WIDEST_CELL)
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=comma, strict=True))
+    except csv.Error as error:
+        raise InputError(f"{path}: cannot be read as {kind[1:]} ({error})") from None
+    while rows and not any(rows[-1]):
+        rows.pop()  # empty lines at the end are no rows
+    if not rows or not any(cell.strip() for cell in rows[0]):
+        raise InputError(f"{path}: has no header: the first line names the columns")
+    heads = [head.strip() or f"(column {number})" for number, head in enumerate(rows[0], 1)]
+    _refuse_twice(heads, str(path))
+    for number, row in enumerate(rows[1:], 1):
+        if len(row) > len(heads) and any(row[len(heads) :]):
+            raise InputError(f"{path}: row {number} has {len(row)} cells, the header has {len(heads)}")
+        row[len(heads) :] = []
+        row.extend([""] * (len(heads) - len(row)))
+    if comma == ";" and (where := [n for n, row in enumerate(rows[1:], 1) if any("," in cell for cell in row)]):
+        raise InputError(
+            f"{path}: cells are parted by semicolons, and row {where[0]} has a comma inside a cell, which could be a "
+            f"decimal point: write numbers with a point"
+        )
+    return pd.DataFrame(rows[1:], columns=heads, index=pd.RangeIndex(1, len(rows)), dtype=object)
+
+
+def _records(text: str, kind: str, path: Path) -> pd.DataFrame:
+    """JSON objects, one a line or in one array; a key that a row lacks is an empty cell."""
+    records: list[Any] = []
+    if kind == ".json":
+        found = json.loads(text)
+        if not isinstance(found, list):
+            raise InputError(f"{path}: is no array of rows: write [{{...}}, {{...}}], or one object a line as .jsonl")
+        records = found
+    else:
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                try:
+                    records.append(json.loads(line))
+                except ValueError as error:
+                    raise InputError(f"{path}: line {number} is no JSON ({error})") from None
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict):
+            raise InputError(f"{path}: row {number} is no object with columns")
+    heads = list(dict.fromkeys(key for record in records for key in record))
+    cells = {head: [_flat(record.get(head)) for record in records] for head in heads}
+    return _numbered(pd.DataFrame(cells, dtype=object))
+
+
+def _flat(cell: Any) -> Any:
+    return json.dumps(cell) if isinstance(cell, (dict, list)) else cell
+
+
+def _refuse_twice(names: Sequence[str], where: str) -> None:
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise InputError(f"{where}: the column {twice[0]!r} is there {names.count(twice[0])} times: rename one")

@@ -1,0 +1,281 @@
+"""Rows of a table as points of one group or several, with a count of every row that was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.points import Points
+from analysis.fits.tables.cells import condition_of, numbers, rows_text, same_text, text_of
+from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, convention_of
+from analysis.fits.tables.files import from_frame, read_frame
+from analysis.fits.tables.runs import last_points, once
+from arch.errors import InputError, choice, nearest
+
+ENDS, CURVES = "ends", "curves"
+UNITS = {"nats": "nats/token", "bits": "bits/token"}
+SIX_ND = ("6nd", "6nd_total")  # the conventions in which C follows from N and D
+ALIKE = 1e-3  # of log 6 N D / C: below it a column of compute is 6 N D, written with a few digits
+NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Points by group ("" where the table was not grouped), and how they came about.
+
+    points: "ends", the last row of each run, or "curves", all of them; n_read: rows of the table (or what `unit` says);
+    dropped: those left out, by reason, in the order of the steps; derived: a field and what it was made from; six_nd:
+    smallest, median and largest 6 N D / C where the source has all three; several_rows: whether a run has more than
+    one.
+    """
+
+    source: str
+    groups: Mapping[str, Points]
+    columns: Mapping[str, str]
+    points: str
+    n_read: int
+    dropped: Mapping[str, int]
+    derived: Mapping[str, str]
+    six_nd: tuple[float, float, float] | None
+    several_rows: bool
+    notes: tuple[str, ...] = ()
+    unit: str = "rows"
+
+    @property
+    def n_kept(self) -> int:
+        """What was not dropped."""
+        return self.n_read - sum(self.dropped.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, the points themselves left out."""
+        return {
+            "source": self.source,
+            "points": self.points,
+            "columns": dict(self.columns),
+            "derived": dict(self.derived),
+            self.unit: {"read": self.n_read, "dropped": dict(self.dropped), "kept": self.n_kept},
+            "six_nd_over_c": None if self.six_nd is None else list(self.six_nd),
+            "groups": [
+                {"group": name, "n_points": len(one), "n_runs": one.n_runs, "convention": one.convention}
+                for name, one in self.groups.items()
+            ],
+            "notes": list(self.notes),
+        }
+
+
+def read_points(
+    source: str | Path | pd.DataFrame,
+    columns: Mapping[str, str] | None = None,
+    *,
+    where: Sequence[str] = (),
+    group: str | None = None,
+    drop_highest_loss: int = 0,
+    points: str = ENDS,
+    convention: str | None = None,
+    loss_unit: str = "nats",
+) -> Reading:
+    """The points of a table: a file (files.SUFFIXES) or a data frame, one row a run or many.
+
+    columns: {field: column}, where the names alone do not say it ("" leaves a field out); where: conditions on the rows
+    that are kept, as "loss<5"; group: the column or field to group by; drop_highest_loss: so many points of the highest
+    loss are left out of every group, after the last row of each run was taken; convention: of C, by name; where C or D
+    is missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total"; loss_unit: nats or bits, a
+    token; the loss itself is left as it is.
+
+    Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
+    that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts or conventions in one
+    group, and where no row is left.
+    """
+    _check(points, convention, loss_unit, drop_highest_loss)
+    name, frame = _opened(source)
+    try:
+        return _read(name, frame, columns or {}, where, group, drop_highest_loss, points, convention, loss_unit)
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith("--") else f"{name}: {error}") from None
+
+
+def _read(
+    name: str,
+    frame: pd.DataFrame,
+    columns: Mapping[str, str],
+    where: Sequence[str],
+    group: str | None,
+    drop_highest_loss: int,
+    points: str,
+    convention: str | None,
+    loss_unit: str,
+) -> Reading:
+    chosen = choose(list(frame.columns), columns, convention)
+    n_read = len(frame)
+    dropped: dict[str, int] = {}
+    blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
+    frame = _keep(frame, ~blank, dropped, "empty")
+    frame, later = _filtered(frame, chosen, where, dropped)
+    if group is not None and group not in frame.columns and group not in chosen:
+        known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
+        raise InputError(f"--group: there is no column {group!r}{nearest(group, known)}")
+    fields, derived, six_nd, named = _numbers(frame, chosen, convention)
+    fields = _derived_conditions(fields, later, dropped)
+    for field in set(chosen) - set(fields.columns):
+        fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
+    fields["group"] = ""
+    if group is not None:
+        column = group if group in frame.columns else chosen[group]
+        fields["group"] = [text_of(cell) for cell in frame.loc[fields.index, column]]
+    fields, several = once(fields, frame, "run" in chosen, dropped)
+    if points == CURVES and not several:
+        raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
+    if points == ENDS and several:
+        fields = _keep(fields, last_points(fields), dropped, "earlier rows of their run")
+    found = {}
+    for label, rows in fields.groupby("group", sort=False):
+        _agree(rows, chosen, str(label))
+        found[str(label)] = _points(rows, named, loss_unit, str(label), drop_highest_loss)
+    if drop_highest_loss:
+        dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
+    notes = [] if "run" in chosen else [NO_RUNS]
+    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ALIKE and named in SIX_ND:
+        notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
+    return Reading(name, found, chosen, points, n_read, dropped, derived, six_nd, several, tuple(notes))
+
+
+def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    if isinstance(source, pd.DataFrame):
+        return "the table", from_frame(source)
+    return str(source), read_frame(source)
+
+
+def _check(points: str, convention: str | None, loss_unit: str, drop: int) -> None:
+    if points not in (ENDS, CURVES):
+        raise InputError(f"--points: {points!r}{choice(points, [ENDS, CURVES])}")
+    if loss_unit not in UNITS:
+        raise InputError(f"--loss-unit: {loss_unit!r}{choice(loss_unit, list(UNITS))}")
+    if convention is not None and convention not in OF_CONVENTION:
+        raise InputError(f"--convention: {convention!r}{choice(convention, list(OF_CONVENTION))}")
+    if drop < 0:
+        raise InputError(f"--drop-highest-loss: {drop} is negative")
+
+
+def _keep(frame: pd.DataFrame, keep: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
+    """The rows of `keep` [n], the others counted under `why`. Raises InputError where none is left."""
+    gone = int((~keep).sum())
+    if gone:
+        dropped[why] = dropped.get(why, 0) + gone
+    if gone == len(frame):
+        told = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        raise InputError(f"no row is left ({told})")
+    return frame[keep] if gone else frame
+
+
+def _filtered(
+    frame: pd.DataFrame, chosen: Mapping[str, str], where: Sequence[str], dropped: dict[str, int]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that hold all conditions on columns that are there; and the conditions on what is yet to be derived."""
+    later = []
+    for text in where:
+        condition = condition_of(text, [*frame.columns, *chosen, "n_tokens", "flops"])
+        column = condition.column if condition.column in frame.columns else chosen.get(condition.column)
+        if column is None:
+            later.append(text)
+        else:
+            frame = _keep(frame, condition.holds(frame[column]), dropped, f"not {text}")
+    return frame, later
+
+
+def _derived_conditions(fields: pd.DataFrame, later: Sequence[str], dropped: dict[str, int]) -> pd.DataFrame:
+    for text in later:
+        condition = condition_of(text, list(fields.columns))
+        fields = _keep(fields, condition.holds(fields[condition.column]), dropped, f"not {text}")
+    return fields
+
+
+def _numbers(
+    frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None
+) -> tuple[pd.DataFrame, dict[str, str], tuple[float, float, float] | None, str]:
+    """The fields that are numbers, what was derived of them, 6 N D / C where all three were given, and C's name."""
+    fields = pd.DataFrame(index=frame.index)
+    for field in (*NUMBERS, "unique_tokens"):
+        if field in chosen:
+            fields[field] = numbers(frame[chosen[field]], field)
+    own = convention_of(chosen["flops"]) if "flops" in chosen else None
+    if "convention" in chosen:
+        stated = same_text(frame[chosen["convention"]])
+        if len(stated) > 1:
+            raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one of them")
+        own = stated[0] or own
+    if own is not None and convention is not None and own != convention:
+        raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
+    named = convention or own
+    missing = next((field for field in ("n_tokens", "flops") if field not in chosen), None)
+    six_nd = None
+    with np.errstate(all="ignore"):  # zeros are refused with their rows by Points
+        six = 6.0 * fields["n_params"]
+        if missing is not None:
+            if named not in (None, *SIX_ND):
+                raise InputError(
+                    f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name "
+                    f"the column, or give --convention 6nd"
+                )
+            named = named or "6nd"
+            fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
+            how = "C / (6 N)" if missing == "n_tokens" else "6 N D"
+            return fields, {missing: f"{how} ({named})"}, None, named
+        ratio = six * fields["n_tokens"] / fields["flops"]
+        six_nd = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
+        is_six = bool(np.abs(np.log(ratio)).max() < ALIKE)
+    return fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"])
+
+
+def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
+    """Raise InputError where one group has several corpora, tokenizers or contexts: their losses cannot be compared."""
+    for field in AGREEING:
+        if field in chosen and len(values := same_text(rows[field])) > 1:
+            more = f", ... ({len(values)} in all)" if len(values) > 3 else ""
+            raise InputError(
+                f"{f'group {group!r}' if group else 'the table'} has several values of {field} "
+                f"({', '.join(values[:3])}{more}), and losses of one fit must be comparable: choose one by "
+                f'--where "{chosen[field]}={values[0]}", group by it, or leave the column out by --columns {field}='
+            )
+
+
+def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, drop: int) -> Points:
+    """Checked before the highest losses go, so that an infinite one is not taken for one of them."""
+    labels: dict[str, Any] = {}
+    for field in ("run", "trunk", "cell", "size"):
+        if field in rows:
+            values = rows[field].to_numpy(dtype=object)
+            if field in ("trunk", "cell"):
+                own = rows["run"] if "run" in rows else [f"row {row}" for row in rows.index]
+                values = np.where(values == "", np.asarray(own, dtype=object), values)
+            labels[field] = values
+    if "size" in labels and (labels["size"] == "").any():
+        raise InputError(f"size is empty in {rows_text(rows.index[labels['size'] == ''])}")
+    if "run" not in rows:
+        labels["run"] = np.array([f"row {row}" for row in rows.index], dtype=object)
+    if "unique_tokens" in rows:
+        labels["unique_tokens"] = rows["unique_tokens"].to_numpy()
+    made = Points(
+        **{field: rows[field].to_numpy() for field in NUMBERS},
+        **labels,
+        row=rows.index.to_numpy(),
+        convention=convention,
+        loss_unit=UNITS[loss_unit],
+        group=group,
+    )
+    if not drop:
+        return made
+    if drop >= len(made):
+        raise InputError(
+            f"--drop-highest-loss {drop}: {f'group {group!r}' if group else 'the table'} has {len(made)} points"
+        )
+    kept = np.sort(np.argsort(made.loss, kind="stable")[: len(made) - drop])
+    return made.take(kept)
+
+
+def _no_run_column(chosen: Mapping[str, str]) -> str:
+    return "" if "run" in chosen else ": name the column of runs by --columns run=its name"

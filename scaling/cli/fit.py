@@ -1,0 +1,220 @@
+"""`scaling fit`: the laws of a study, of several, or of a table of anybody's runs; and a check of published laws."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+from .options import AsJson, DryRun, Force, Out, Sets, print_json, request_of, tell
+
+if TYPE_CHECKING:
+    from analysis.fits.approaches import Fits, Options
+
+    from .fit_sources import Source
+
+SLOW = 5.0  # seconds after which the time left is told
+OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-unit")
+OF_STUDIES = ("--set", "--out", "--force")
+
+Text = str | None
+Number = int | None
+
+
+def fit(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="STUDY...|TABLE", help="Studies, or one table: CSV, TSV, JSONL, JSON array, Parquet."),
+    ] = None,
+    approach: Annotated[Text, typer.Option(help="envelope, or all; a study without it: its fit stage.")] = None,
+    points: Annotated[Text, typer.Option(help="ends (last point of each run) or curves; default: ends.")] = None,
+    columns: Annotated[
+        Text, typer.Option(help='Columns of a table, as n_params="Model Size",flops=C; default: by their names.')
+    ] = None,
+    where: Annotated[list[str] | None, typer.Option(help='Rows to keep, as "loss<5"; repeatable.')] = None,
+    group: Annotated[Text, typer.Option(help="Column of a table; each of its values is fitted.")] = None,
+    drop_highest_loss: Annotated[Number, typer.Option(help="Leave out so many points of each group.")] = None,
+    convention: Annotated[
+        Text, typer.Option(help="Of C: 6nd, exact, ...; what a table lacks of C and D is C = 6 N D.")
+    ] = None,
+    loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: nats.")] = None,
+    replicates: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 1000,
+    level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = 0,
+    at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None,
+    check_law: Annotated[
+        Text, typer.Option(help='Check a published law instead: "N=1.8e8 C^0.71,D=2.6e10 C^0.51", or a CSV of laws.')
+    ] = None,
+    unit: Annotated[Text, typer.Option(help="Of C in --check-law: auto, flop or pf-days; default: auto.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write what --json prints to this file too.")] = None,
+    sets: Sets = None,
+    out: Out = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Fit scaling laws to runs that are done, and print them.
+
+    A study alone: its power laws, kept in results/ (with --set of fit or grid in a folder of their own). With
+    --approach, several studies, or a table: laws with intervals, and optima at the compute asked for; nothing is
+    written but --save. Several studies are pooled where they agree in corpus, tokenizer, context and convention.
+    """
+    given = {
+        "--approach": approach,
+        "--points": points,
+        "--columns": columns,
+        "--where": where,
+        "--group": group,
+        "--drop-highest-loss": drop_highest_loss,
+        "--convention": convention,
+        "--loss-unit": loss_unit,
+        "--at": at,
+        "--save": save,
+        "--set": sets,
+        "--out": out,
+        "--force": force or None,
+        "--dry-run": dry_run or None,
+    }
+    told = [name for name, value in given.items() if value is not None]
+    if save is not None:
+        _check_save(save)
+    if check_law is not None:
+        return _check_law(check_law, sources, unit, at, save, [n for n in told if n not in ("--at", "--save")], as_json)
+    if unit is not None:
+        raise InputError("--unit: goes with --check-law alone")
+    if not sources:
+        raise InputError("fit: give a study, or a table of runs (CSV, JSONL, Parquet)")
+
+    from .fit_sources import of_studies, of_table, table_among
+
+    table = table_among(sources)
+    wrong = [name for name in told if name in (OF_STUDIES if table else OF_TABLES)]
+    if wrong:
+        what = (
+            f"{table}: is a table, and {wrong[0]} is of studies"
+            if table
+            else f"{wrong[0]}: is of tables, not of studies"
+        )
+        raise InputError(what)
+    if table is None and len(sources) == 1 and approach is None:
+        if more := [name for name in told if name not in OF_STUDIES]:
+            raise InputError(f"{more[0]}: goes with --approach; without it a study's fit stage follows the study file")
+        return _fit_stage(sources[0], sets, out, force, as_json)
+    if force:
+        raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
+
+    from analysis.fits.approaches import ALL, NEEDS_CURVES, Options, named
+    from analysis.fits.published import number_list
+    from analysis.fits.tables.columns import parse_columns
+
+    wanted = named(approach or ALL)
+    if not 0.5 <= level < 1:
+        raise InputError(f"--level: {level:g} is no level of an interval: give one from 0.5 to below 1, as 0.95")
+    options = Options(at=tuple(number_list(at, "--at")) if at else (), n_replicates=replicates, level=level, seed=seed)
+    needs_curves = any(name in NEEDS_CURVES for name in wanted)
+    if points is None and all(name in NEEDS_CURVES for name in wanted):
+        points = "curves"
+    if table is not None:
+        how: dict[str, Any] = {"columns": parse_columns(columns) if columns is not None else {}, "where": where or ()}
+        how |= {"group": group, "drop_highest_loss": drop_highest_loss or 0, "convention": convention}
+        source = of_table(table, how | {"loss_unit": loss_unit or "nats"}, points, needs_curves)
+    else:
+        requests = [request_of(one, None, sets, out, as_json) for one in sources]
+        source = of_studies(requests, points, convention, needs_curves)
+    _fit_points(source, wanted, options, save, dry_run, as_json)
+
+
+def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool, as_json: bool) -> None:
+    from ..stages import pipeline as commands
+
+    request = request_of(study, None, sets, out, as_json)
+    commands.check_results(request)
+    with request.writing():
+        fits = commands.fit_stage(request, force)
+    if as_json:
+        print_json(fits)
+    else:
+        print(commands.show_laws(fits))
+
+
+def _fit_points(
+    source: Source, wanted: Sequence[str], options: Options, save: Path | None, dry_run: bool, as_json: bool
+) -> None:
+    from .fit_view import failed_lines, reading_text, result_text
+
+    read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
+    if dry_run:
+        return print_json(read) if as_json else print(f"{reading_text(source.reading)}\nwould fit: {', '.join(wanted)}")
+    fits = _fitted(source, wanted, options)
+    if not fits.results:
+        raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
+    found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
+    _save(save, found)
+    if as_json:
+        print_json(found)
+    else:
+        print("\n\n".join([reading_text(source.reading), *map(result_text, fits.results)]))
+    for line in failed_lines(fits.failed):
+        tell(f"not fitted: {line}")
+
+
+def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
+    """All approaches on all groups; told on stderr from SLOW seconds on, with the time left by the fits done so far."""
+    from analysis.fits.approaches import Fits, envelope_of_study, fit_groups
+
+    others = [name for name in wanted if source.study is None or name != "envelope"]
+    started, jobs, done = time.monotonic(), len(source.reading.groups) * len(others), 0
+
+    def said(group: str, name: str) -> None:
+        nonlocal done
+        passed = time.monotonic() - started
+        if done and passed > SLOW:
+            left = passed / done * (jobs - done)
+            tell(f"fit: {done} of {jobs} done, next {name} {group}, about {left:.0f} s left")
+        done += 1
+
+    fits = Fits((), ())
+    if source.study is not None and len(others) < len(wanted):
+        fits = envelope_of_study(source.study, source.curve_points, options)
+    more = fit_groups(source.reading.groups, source.curve_points, others, options, said)
+    return Fits(fits.results + more.results, fits.failed + more.failed)
+
+
+def _check_law(
+    law: str,
+    sources: list[str] | None,
+    unit: str | None,
+    at: str | None,
+    save: Path | None,
+    wrong: Sequence[str],
+    as_json: bool,
+) -> None:
+    from analysis.fits.published import AUTO, check_stated, number_list, read_stated
+
+    from .fit_view import law_check_text
+
+    if sources or wrong:
+        raise InputError(f"--check-law: checks a law by itself, without {sources[0] if sources else wrong[0]}")
+    found = check_stated(read_stated(law), unit or AUTO, number_list(at, "--at") if at else ())
+    _save(save, found)
+    print_json(found) if as_json else print(law_check_text(found))
+
+
+def _check_save(path: Path) -> None:
+    """Before anything is fitted: raise InputError where the file cannot be written."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise InputError(f"--save: {path}: {'is a directory' if path.is_dir() else 'its directory does not exist'}")
+
+
+def _save(path: Path | None, found: Mapping[str, Any]) -> None:
+    if path is not None:
+        from data.files import write_json
+
+        write_json(path, dict(found))
+        print(f"saved: {path}", file=sys.stderr)

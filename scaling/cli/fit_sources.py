@@ -1,0 +1,84 @@
+"""What `scaling fit` is given: one table of runs, or studies; and the points that are read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from analysis.fits.points import Points
+    from analysis.fits.study_points import StudyRuns
+    from analysis.fits.tables import Reading
+
+    from ..stages.pipeline import Request
+
+STUDY_FILES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Source:
+    """reading: the points that are fitted; curves: whole curves for the approach that needs them, None where there are
+    none; study: where they come from studies."""
+
+    reading: Reading
+    curves: Reading | None
+    study: StudyRuns | None = None
+
+    @property
+    def curve_points(self) -> Mapping[str, Points]:
+        return self.curves.groups if self.curves is not None else {}
+
+
+def table_among(sources: Sequence[str]) -> str | None:
+    """The table that was given; None for studies. Raises InputError for several tables, tables among studies, and a
+    file that is neither."""
+    from analysis.fits.tables.files import SUFFIXES, suffix_of
+
+    tables = [one for one in sources if suffix_of(one) is not None]
+    for one in sources:
+        path = Path(one)
+        if one not in tables and path.suffix.lower() not in STUDY_FILES and path.is_file():
+            raise InputError(f"{one}: is no table ({', '.join(SUFFIXES)}) and no study file ({STUDY_FILES[0]})")
+    if not tables:
+        return None
+    if len(sources) > 1:
+        raise InputError(f"{tables[0]}: is a table, and one table is fitted by itself; only studies can be pooled")
+    return tables[0]
+
+
+def of_table(path: str, options: Mapping[str, Any], points: str | None, needs_curves: bool) -> Source:
+    """The points of a table, read by `options` of read_points. points: what was asked for, by default ends."""
+    from analysis.fits.tables import read_points
+
+    reading = read_points(path, points=points or "ends", **options)
+    curves = None
+    if needs_curves and reading.several_rows:
+        curves = reading if reading.points == "curves" else read_points(path, points="curves", **options)
+    return Source(reading, curves)
+
+
+def of_studies(requests: Sequence[Request], points: str | None, convention: str | None, needs_curves: bool) -> Source:
+    """The points of one study, or of several that agree."""
+    from analysis.fits.settings import FitSettings
+    from analysis.fits.study_points import StudyRuns, pool, study_points, under
+    from analysis.runs import load_tables
+
+    from ..stages.pipeline import check_results
+
+    studies = []
+    for request in requests:
+        check_results(request)
+        study, settings = request.study, FitSettings(**request.study.fit.model_dump())
+        ids = [run.run_id for run in study.runs()]
+        tables = load_tables(study.directory, ids, settings.control, study.evaluation.validation_tokens)
+        studies.append(under(StudyRuns(study.name, tables, settings), convention))
+    study_runs, twice = pool(studies)
+    reading = study_points(study_runs, points or "ends", twice)
+    curves = None
+    if needs_curves:
+        curves = reading if reading.points == "curves" else study_points(study_runs, "curves", twice)
+    return Source(reading, curves, study_runs)

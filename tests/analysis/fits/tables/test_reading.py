@@ -1,0 +1,262 @@
+"""Tables of runs as points: files, columns, cells, conditions, runs that occur twice."""
+
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.fits import tables
+from analysis.fits.tables.columns import choose, parse_columns
+from arch.errors import InputError
+
+ROWS = [(1e8, 2e9, 3.1), (2e8, 4e9, 2.9), (4e8, 8e9, 2.7)]
+NAMED = {"n_params": "N", "n_tokens": "D", "loss": "loss"}
+
+
+def frame(rows=ROWS, **more):
+    return pd.DataFrame(rows, columns=["N", "D", "loss"]).assign(**more)
+
+
+def csv(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(message, source, *args, **kwargs):
+    with pytest.raises(InputError, match=message) as found:
+        tables.read_points(source, *args, **kwargs)
+    assert "\n" not in str(found.value)
+
+
+def test_every_format_gives_the_same_points(tmp_path):
+    table = frame()
+    text = table.to_csv(index=False)
+    files = {"t.csv": text.encode(), "t.tsv": table.to_csv(index=False, sep="\t").encode()}
+    files |= {"bom.csv": "\ufeff".encode() + text.encode(), "t.csv.gz": gzip.compress(text.encode())}
+    files |= {"semi.csv": table.to_csv(index=False, sep=";").encode(), "crlf.csv": text.replace("\n", "\r\n").encode()}
+    records = table.to_dict("records")
+    files |= {"t.json": json.dumps(records).encode(), "t.jsonl": "\n".join(map(json.dumps, records)).encode()}
+    hashes = {tables.read_points(table).groups[""].input_hash}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        hashes.add(tables.read_points(tmp_path / name).groups[""].input_hash)
+    table.to_parquet(tmp_path / "t.parquet")
+    hashes.add(tables.read_points(tmp_path / "t.parquet").groups[""].input_hash)
+    assert len(hashes) == 1
+
+
+def test_what_is_missing_follows_from_the_convention():
+    found = tables.read_points(frame())
+    points = found.groups[""]
+    assert points.flops == pytest.approx(6 * points.n_params * points.n_tokens, rel=1e-15)
+    assert found.derived == {"flops": "6 N D (6nd)"} and points.convention == "6nd"
+    other = tables.read_points(pd.DataFrame({"N": points.n_params, "C": points.flops, "loss": points.loss}))
+    assert other.derived == {"n_tokens": "C / (6 N) (6nd)"}
+    assert other.groups[""].n_tokens == pytest.approx(points.n_tokens, rel=1e-15)
+    refused("flops is missing, and the convention exact does not say", frame(), convention="exact")
+
+
+def test_all_three_are_taken_as_they_stand():
+    table = frame(flops_exact=[9e17, 4e18, 1.5e19])
+    found = tables.read_points(table)
+    assert found.groups[""].flops.tolist() == [9e17, 4e18, 1.5e19]
+    assert found.groups[""].convention == "exact" and found.derived == {}
+    assert found.six_nd == pytest.approx((1.2, 1.28, 6 * 2e17 / 9e17))
+    named = tables.read_points(frame(**{"Training FLOP": 1.0}))
+    assert named.groups[""].convention == "Training FLOP"
+    six = frame(C=lambda t: 6 * t.N * t.D)
+    assert tables.read_points(six).groups[""].convention == "6nd"
+    told = tables.read_points(frame(C=[1e18, 4e18, 1.5e19]), convention="6nd").notes
+    assert any("C was said to be 6nd, but 6 N D / C runs from 1.2 to 1.28" in note for note in told)
+    refused("--convention 6nd: the table's compute is counted by exact", table, convention="6nd")
+
+
+def test_int64_does_not_overflow():
+    table = pd.DataFrame(
+        {"N": np.array([7_000_000_000] * 2), "D": np.array([300_000_000_000, 10**12]), "loss": [2.0, 1.9]}
+    )
+    assert table["N"].dtype == np.int64
+    flops = tables.read_points(table).groups[""].flops
+    assert flops.tolist() == [1.26e22, 4.2e22] and (flops > 0).all()
+
+
+def test_numbers_as_people_write_them(tmp_path):
+    path = csv(
+        tmp_path / "t.csv", 'N,D,loss\n"7,000,000,000",3e11,2.0\n7 000 000 000,1_000_000,2.1\n７０００,1e9,"  2.2 "\n'
+    )
+    points = tables.read_points(path).groups[""]
+    assert points.n_params.tolist() == [7e9, 7e9, 7e3]
+    assert points.n_tokens.tolist() == [3e11, 1e6, 1e9] and points.loss.tolist() == [2.0, 2.1, 2.2]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("7B", r"N'\): is no number, as '7B': write 7e9 or 7000000000, in row 2"),
+        ("", r'is empty or NaN \(--where "N!=" leaves such rows out\) in row 2'),
+        ("nan", "is empty or NaN"),
+        ("0", "n_params is not a positive, finite number in row 2"),
+        ("-3", "n_params is not a positive, finite number in row 2"),
+        ("inf", "n_params is not a positive, finite number in row 2"),
+        ("True", "is no number"),
+        ("1,5", "is no number"),
+    ],
+)
+def test_cells_that_are_no_sizes_are_refused_with_their_rows(tmp_path, cell, message):
+    refused(message, csv(tmp_path / "t.csv", f'N,D,loss\n1e6,1e8,3\n"{cell}",1e8,3\n'))
+
+
+def test_a_loss_with_a_comma_is_refused(tmp_path):
+    refused("could be a decimal point, in row 1", csv(tmp_path / "t.csv", 'N,D,loss\n1e6,1e8,"3,141"\n'))
+    refused("could be a decimal point", csv(tmp_path / "t.csv", "N;D;loss\n1e6;1e8;3,1\n"))
+
+
+def test_names_in_chinese_and_a_quoted_comma(tmp_path):
+    path = csv(tmp_path / "t.csv", "参数量,训练词元数,损失\n1e6,1e8,3\n2e6,1e8,2.9\n")
+    assert tables.read_points(path).columns == {"n_params": "参数量", "n_tokens": "训练词元数", "loss": "损失"}
+    path = csv(tmp_path / "u.csv", '"Size, all",令牌 (个),"final"\n1e6,1e8,3\n2e6,1e8,2.9\n')
+    columns = parse_columns("n_params=\"Size, all\",n_tokens='令牌 (个)', loss=final")
+    assert len(tables.read_points(path, columns).groups[""]) == 2
+
+
+def test_columns_are_found_by_name_and_never_guessed():
+    there = ["Model Size", "Training FLOP", "loss", "x"]
+    assert choose(there, {}, None) == {"n_params": "Model Size", "flops": "Training FLOP", "loss": "loss"}
+    assert choose(["PARAMS", "Tokens", "Loss"], {}, None)["n_tokens"] == "Tokens"
+    assert choose(["n_params", "n_tokens", "loss", "flops_exact", "flops_6nd"], {}, "exact")["flops"] == "flops_exact"
+    assert "corpus" not in choose(["N", "D", "loss", "dataset"], {"corpus": ""}, None)
+    for names, given, message in (
+        (["n_params", "n_params_non_embedding", "D", "loss"], {}, "could all be n_params: say which by --columns"),
+        (["N", "D", "train_loss", "val_loss"], {}, "train_loss, val_loss could all be loss"),
+        (["N", "D", "loss", "flops_exact", "flops_6nd"], {}, "flops_exact, flops_6nd could all be flops"),
+        (["b", "n", "l", "d", "h"], {}, "no column for n_params, loss, n_tokens or flops: the table has b, n, l, d, h"),
+        (["N", "loss"], {}, "no column for n_tokens or flops"),
+        (["N", "D", "loss"], {"los": "loss"}, r"no field 'los' \(did you mean 'loss'"),
+        (["N", "D", "Loss (val)"], {"loss": "Loss val"}, None),
+        (["N", "D", "perplexity"], {"loss": "perplexty"}, r"no column 'perplexty' \(did you mean 'perplexity'"),
+        (["N", "D", "loss"], {"loss": "D", "n_tokens": "D"}, "column D is to be loss and n_tokens"),
+    ):
+        if message is None:
+            assert choose(names, given, None)["loss"] == "Loss (val)"
+            continue
+        with pytest.raises(InputError, match=message):
+            choose(names, given, None)
+
+
+@pytest.mark.parametrize("text", ["", "n_params", "n_params=a,,loss=b", "loss=a,loss=b"])
+def test_columns_that_cannot_be_read(text):
+    with pytest.raises(InputError, match="--columns"):
+        parse_columns(text)
+
+
+def test_conditions():
+    table = frame(size=["10m", "20m", "40m"], note=["", "a", None])
+
+    def kept(*where):
+        return tables.read_points(table, where=where).groups[""].loss.tolist()
+
+    assert kept("size!=10m") == [2.9, 2.7]
+    assert kept("size=10m|40m") == [3.1, 2.7]
+    assert kept("loss<3", "loss>=2.9") == [2.9]
+    assert kept("N==1e8") == kept("n_params = 100000000") == [3.1]
+    assert kept("flops>2e18") == [2.9, 2.7]  # derived
+    assert kept("note!=") == [2.9] and kept("note=") == [3.1, 2.7]
+    assert tables.read_points(table, where=["loss<3"]).dropped == {"not loss<3": 1}
+    refused("there is no column 'sise' \\(did you mean 'size'", table, where=["sise=10m"])
+    refused("is no condition", table, where=["size"])
+    refused("no row is left \\(3 not loss<1\\)", table, where=["loss<1"])
+    refused("size is no number in rows 1, 2, 3", table, where=["size<3"])
+    refused("needs one number", table, where=["loss<small"])
+    refused("__import__", table, where=["__import__('os')==1"])
+
+
+def test_a_planned_run_is_refused_until_it_is_left_out(tmp_path):
+    path = csv(tmp_path / "t.csv", "N,D,loss\n1e6,1e8,3\n2e6,1e8,\n\n4e6,1e8,2.9\n")
+    refused("loss: is empty or NaN .* in row 2", path)
+    found = tables.read_points(path, where=["loss!="])
+    assert found.groups[""].loss.tolist() == [3.0, 2.9] and found.groups[""].row.tolist() == [1, 4]
+    assert found.dropped == {"empty": 1, "not loss!=": 1} and found.n_kept == 2 and found.n_read == 4
+
+
+def test_what_is_there_twice_counts_once():
+    twice = pd.concat([frame(), frame().iloc[:1]])
+    assert tables.read_points(twice).dropped == {"exactly as another row": 1}
+    again = pd.concat([frame(index=[1, 2, 3]), frame(index=[4, 5, 6]).iloc[:1]])
+    assert tables.read_points(again).dropped == {"the same run again": 1}
+    assert tables.read_points(again.assign(seed=[0, 0, 0, 1])).dropped == {}  # another seed is another run
+
+
+def curves():
+    rows = [
+        (run, n, d, 2 + (n / 1e6) ** -0.3 + (d / 1e7) ** -0.3)
+        for run, n in (("a", 1e6), ("b", 4e6))
+        for d in (1e8, 2e8, 4e8)
+    ]
+    return pd.DataFrame(rows, columns=["run", "N", "D", "loss"])
+
+
+def test_curves_and_their_ends():
+    ends, whole = (tables.read_points(curves().sample(frac=1, random_state=0), points=p) for p in ("ends", "curves"))
+    assert sorted(ends.groups[""].n_tokens.tolist()) == [4e8, 4e8] and ends.dropped == {"earlier rows of their run": 4}
+    assert len(whole.groups[""]) == 6 and whole.groups[""].n_runs == 2 and whole.several_rows
+    refused("no run has several rows, so there are no curves: name the column of runs", frame(), points="curves")
+    clash = pd.concat([curves(), curves().iloc[:1].assign(loss=9.0)])
+    refused(r"run 'a' has several losses after 1e\+08 tokens \(rows 1, 7\)", clash)
+    refused("run 'a' has several numbers of parameters in rows 1, 2, 3, 4, 5", curves().assign(run="a"))
+    refused("run is empty in row 1", curves().assign(run=["", "a", "a", "b", "b", "b"]))
+    branch = tables.read_points(curves().assign(trunk=["", "", "", "a", "a", "a"])).groups[""]
+    assert branch.trunk.tolist() == ["a", "a"]
+
+
+def test_groups_and_the_highest_losses():
+    table = pd.concat([frame(arch="tnl"), frame(arch="hgrn2")], ignore_index=True)
+    table.loc[3:, "loss"] += 0.1
+    found = tables.read_points(table, group="arch", drop_highest_loss=1)
+    assert {name: one.loss.tolist() for name, one in found.groups.items()} == {
+        "tnl": [2.9, 2.7],
+        "hgrn2": [3.0, 2.8000000000000003],
+    }
+    assert found.dropped == {"the highest losses of their group": 2} and found.n_kept == 4
+    assert found.groups["tnl"].group == "tnl"
+    refused("there is no column 'archs' \\(did you mean 'arch'", table, group="archs")
+    refused("--drop-highest-loss 3: group 'tnl' has 3 points", table, group="arch", drop_highest_loss=3)
+    refused("loss is not a positive, finite number in row 1", frame([(1e6, 1e8, np.inf), *ROWS]), drop_highest_loss=1)
+
+
+def test_what_cannot_be_compared_is_not_mixed():
+    refused("has several values of tokenizer \\(bytes, gpt2\\)", frame(tokenizer=["bytes", "gpt2", "gpt2"]))
+    refused("has several values of context", frame(context_length=[256, 512, 256]))
+    refused("several conventions \\(exact, 6nd\\)", frame(C=1e18, convention=["exact", "6nd", "exact"]))
+    table = frame(dataset=["c4", "pile", "pile"])
+    assert len(tables.read_points(table, where=["dataset=pile"]).groups[""]) == 2
+    assert list(tables.read_points(table, group="dataset").groups) == ["c4", "pile"]
+    assert len(tables.read_points(table, {"corpus": ""}).groups[""]) == 3
+
+
+def test_what_is_no_table(tmp_path):
+    for name, content, message in (
+        ("t.txt", b"a", "is no table: give a file that ends in .csv"),
+        ("t.csv", b"", "has no header"),
+        ("t.csv", b"N,D,loss\n", "holds no rows"),
+        ("t.csv", b"N,N,loss\n1,2,3\n", "the column 'N' is there 2 times"),
+        ("t.csv", b"N,D,loss\n1,2,3,4\n", "row 1 has 4 cells, the header has 3"),
+        ("t.csv", b'N,D,loss\n"1,2,3\n', "cannot be read as csv"),
+        ("t.csv", "参数,损失\n1,2\n".encode("gb18030"), "is not UTF-8 text"),
+        ("t.csv.gz", b"N,D", "cannot be read as csv"),
+        ("t.parquet", b"N,D", "cannot be read as parquet"),
+        ("t.json", b'{"N": 1}', "is no array of rows"),
+        ("t.json", b"[1]", "row 1 is no object"),
+        ("t.jsonl", b'{"N": 1}\n{"N"', "line 2 is no JSON"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        refused(message, tmp_path / name)
+    refused("does not exist", tmp_path / "none.csv")
+    refused("--points: 'end' \\(valid", frame(), points="end")
+    refused("--loss-unit: 'bit'", frame(), loss_unit="bit")
+    refused("--convention: '6n'", frame(), convention="6n")
+
+
+def test_the_unit_of_the_loss_is_kept():
+    assert tables.read_points(frame(), loss_unit="bits").groups[""].loss_unit == "bits/token"

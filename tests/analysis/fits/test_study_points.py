@@ -1,0 +1,181 @@
+"""Studies as points: ends and curves, what is left out, pooling; the envelope of a table is that of the study."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.fits import approaches, tables
+from analysis.fits.settings import FitSettings
+from analysis.fits.study_points import StudyRuns, pool, study_points, under
+from analysis.runs import load_tables
+from arch.errors import InputError
+
+from .synthetic import SIZES, power_world, write_evals, write_run, write_study
+
+SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd")
+BUDGETS = {size: int(4e11 / 6 / n) for size, n in SIZES.items()}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    path = tmp_path_factory.mktemp("studies") / "one"
+    write_study(path, tokens=BUDGETS, seed_noise=0.003)
+    return path
+
+
+def runs_of(path, settings=SETTINGS):
+    return StudyRuns(path.name, load_tables(path), settings)
+
+
+def change(path, run_id, **values):
+    """Of a run's run.json."""
+    file = path / "runs" / run_id / "run.json"
+    record = json.loads(file.read_text())
+    corpus = values.pop("corpus", None)
+    if corpus:
+        record["spec"]["corpus"] = corpus
+    file.write_text(json.dumps(record | values))
+
+
+def test_ends_are_the_last_smoothed_loss(study):
+    found = study_points(runs_of(study))
+    assert found.unit == "runs" and found.n_read == found.n_kept == 16 and found.six_nd == pytest.approx((1, 1, 1))
+    points = found.groups["tnl"]
+    assert len(points) == points.n_runs == 8 and points.convention == "6nd" and points.group == "tnl"
+    smallest = points.run == "tnl-14k-c256-s0"
+    assert points.n_params[smallest] == 14_000 and points.n_tokens[smallest] < BUDGETS["14k"]
+    assert points.n_tokens[smallest] == pytest.approx(BUDGETS["14k"], rel=0.01)
+    assert points.loss[smallest] == pytest.approx(power_world(14e3, points.n_tokens[smallest]), rel=0.02)
+    assert points.size[smallest] == "14k"
+
+
+def test_runs_that_saw_the_same_batches_share_a_cell(study):
+    points = study_points(runs_of(study)).groups
+    one, other = points["tnl"], points["llama"]
+    assert set(one.cell) == set(other.cell)
+    assert len(set(one.cell)) == 8  # 6 lengths with seed 0, and the same length with seeds 1 and 2
+
+
+def test_held_out_losses_and_runs_that_are_not_done(tmp_path):
+    ids = [write_run(tmp_path / "s", "tnl", size, 400_000) for size in ("14k", "25k")]
+    write_run(tmp_path / "s", "tnl", "55k", 400_000, state="running")
+    write_evals(tmp_path / "s", ids[0], [50, 195], [3.5, 3.25])
+    settings = SETTINGS.model_copy(update={"loss": "validation"})
+    found = study_points(runs_of(tmp_path / "s", settings))
+    points = found.groups["tnl"]
+    assert points.loss.tolist() == [3.25] and points.n_tokens.tolist() == [195 * 2048]
+    assert found.dropped == {"without enough points after warm-up": 1, "not done": 1} and found.n_kept == 1
+    with pytest.raises(InputError, match="no run can be fitted \\(2 without enough points"):
+        write_run(tmp_path / "t", "tnl", "14k", 4_000)
+        write_run(tmp_path / "t", "tnl", "25k", 4_000)
+        study_points(runs_of(tmp_path / "t"))
+
+
+def test_another_convention(study):
+    exact = study_points(under(runs_of(study), "paper")).groups["tnl"]
+    assert exact.convention == "paper" and exact.flops == pytest.approx(7 * exact.n_params * exact.n_tokens)
+    with pytest.raises(InputError, match="--convention: '6n'"):
+        under(runs_of(study), "6n")
+
+
+def test_pooled_studies_are_one_study(tmp_path, study):
+    """Two halves of a study, split by size."""
+    for name, sizes in (("small", ("14k", "25k", "55k")), ("large", ("98k", "221k", "393k"))):
+        for number, size in enumerate(sizes):
+            run_id = write_run(tmp_path / name, "tnl", size, BUDGETS[size])
+            change(tmp_path / name, run_id, spec_hash=f"{name}{number}")
+    whole, twice = pool([runs_of(tmp_path / "small"), runs_of(tmp_path / "large")])
+    assert twice == {} and whole.name == "small + large"
+    points = study_points(whole).groups["tnl"]
+    assert len(points) == 6 and points.run[0] == "small/tnl-14k-c256-s0"
+    curves = study_points(whole, "curves").groups
+    result = approaches.envelope_of_study(whole, curves, approaches.Options(n_replicates=20)).results[0]
+    alone = tmp_path / "all"
+    for size in SIZES:
+        write_run(alone, "tnl", size, BUDGETS[size])
+    other = study_points(runs_of(alone), "curves").groups
+    expected = approaches.envelope_of_study(runs_of(alone), other, approaches.Options(n_replicates=20)).results[0]
+    assert result.params == pytest.approx(expected.params, rel=1e-12)
+
+
+def test_a_run_of_two_studies_counts_once(tmp_path):
+    for name in ("one", "two"):
+        for size, spec_hash in (("14k", "a"), ("25k", f"b{name}")):
+            change(tmp_path / name, write_run(tmp_path / name, "tnl", size, 400_000), spec_hash=spec_hash)
+    whole, twice = pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
+    assert twice == {"the same run in another study": 1}
+    found = study_points(whole, twice=twice)
+    assert found.n_read == 4 and found.n_kept == 3 == len(found.groups["tnl"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"corpus_fingerprint": "e" * 64}, "do not share one corpus \\(ffffffffffff in one and eeeeeeeeeeee in two\\)"),
+        ({"model": {"context_length": 512}}, "do not share one context length \\(256 in one and 512 in two\\)"),
+        ({"corpus": {"tokenizer": "cl100k_base"}}, "do not share one tokenizer \\(bytes in one and cl100k_base in two"),
+    ],
+)
+def test_studies_that_differ_are_not_pooled(tmp_path, values, message):
+    for name in ("one", "two"):
+        run_id = write_run(tmp_path / name, "tnl", "14k", 400_000)
+        change(tmp_path / name, run_id, model={"context_length": 256}, corpus={"tokenizer": "bytes"})
+    change(tmp_path / "two", "tnl-14k-c256-s0", **values)
+    with pytest.raises(InputError, match=message):
+        pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
+
+
+def test_settings_that_differ_are_not_pooled(study):
+    other = under(runs_of(study), None, smoothing_tokens=40_960, flops="exact")
+    with pytest.raises(
+        InputError, match=r"differ in fit.smoothing_tokens \(20480 and 40960\), fit.flops \(6nd and exact"
+    ):
+        pool([runs_of(study), StudyRuns("other", other.tables, other.settings)])
+    with pytest.raises(InputError, match="the study one is given twice"):
+        pool([runs_of(study), runs_of(study)])
+
+
+def test_the_envelope_of_a_table_is_that_of_the_study(study):
+    """The study's raw curves as somebody else's table: the same laws, but for the smoothing, which hardly matters to
+    curves without noise."""
+    own = runs_of(study)
+    options = approaches.Options(at=(1e11,), n_replicates=50)
+    of_study = approaches.envelope_of_study(own, study_points(own, "curves").groups, options)
+    read = tables.read_points(
+        own.tables.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"]
+    )
+    of_table = approaches.fit_groups({}, read.groups, ["envelope"], options)
+    assert not of_study.failed and not of_table.failed
+    for one, other in zip(of_study.results, of_table.results, strict=True):
+        assert one.group == other.group and one.n_runs == other.n_runs == 8
+        assert set(one.params) == {"a", "b", "L_exponent", "N_opt", "D_opt", "L_opt"}
+        for name in ("a", "b", "L_exponent"):
+            assert other.params[name] == pytest.approx(one.params[name], abs=2e-3)
+            assert other.intervals[name] == pytest.approx(one.intervals[name], abs=5e-3)
+        found, expected = other.diagnostics["optimum"][0], one.diagnostics["optimum"][0]
+        assert found["C"] == 1e11
+        assert [found[key] for key in "NDL"] == pytest.approx([expected[key] for key in "NDL"], rel=5e-3)
+        json.dumps(one.to_dict(), allow_nan=False)
+
+
+def test_the_envelope_finds_what_is_known(study):
+    """N_opt ~ C^0.5 and L ~ C^-0.15 on C = 6 N D, within the intervals."""
+    own = runs_of(study)
+    options = approaches.Options(n_replicates=200)
+    for one in approaches.envelope_of_study(own, study_points(own, "curves").groups, options).results:
+        assert one.intervals["a"][0] < 0.5 < one.intervals["a"][1]
+        assert one.intervals["L_exponent"][0] < -0.15 < one.intervals["L_exponent"][1]
+
+
+def test_what_the_envelope_cannot_fit_is_told(study):
+    own = runs_of(study)
+    ends, curves = study_points(own).groups, study_points(own, "curves").groups
+    two = curves["tnl"].take(np.isin(curves["tnl"].size, ["14k"]))
+    for points, message in ((ends["tnl"], "needs curves, several rows a run: 8 of 8 runs"), (two, "at least 2 sizes")):
+        with pytest.raises(InputError, match=message):
+            approaches.fit(points, "envelope")
+    fits = approaches.fit_groups(ends, {}, ["envelope"], approaches.Options())
+    assert not fits.results and [one["group"] for one in fits.failed] == ["llama", "tnl"]
+    with pytest.raises(InputError, match="--approach: 'envelop'"):
+        approaches.named("envelop")

@@ -1,0 +1,136 @@
+"""`scaling fit` on tables and studies, and --check-law: what is printed, and mistakes in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from arch.errors import InputError
+from scaling.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[3]
+COLUMNS = 'n_params="Model Size",flops="Training FLOP",loss=loss'
+
+
+def fit(*arguments):
+    """stdout of a fit that works; raises what a command raises."""
+    result = CliRunner().invoke(app, ["fit", *map(str, arguments)])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+def refused(message, *arguments):
+    with pytest.raises(InputError, match=message) as found:
+        fit(*arguments)
+    assert "\n" not in str(found.value)
+
+
+@pytest.fixture(scope="module")
+def curves(tmp_path_factory):
+    """Curves of six sizes, one with three seeds, of two architectures, on a known surface."""
+    rng, lines = np.random.default_rng(0), ["name,架构,Model Size,tokens,loss"]
+    for arch, factor in (("tnl", 1.0), ("hgrn2", 0.98)):
+        for n in np.geomspace(1e6, 1e8, 6):
+            for seed in range(3 if n > 9e7 else 1):
+                shift = np.exp(0.002 * rng.standard_normal())
+                for d in np.geomspace(1e7, 2e10, 60):
+                    loss = factor * shift * ((n / 1e8) ** -0.1 + (d / 1e10) ** -0.1)
+                    lines.append(f"{arch}-{n:.0f}-{seed},{arch},{n:.0f},{d:.0f},{float(loss)!r}")
+    path = tmp_path_factory.mktemp("table") / "curves.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+    return path
+
+
+def test_a_table_of_curves(curves, tmp_path):
+    arguments = [curves, "--approach", "envelope", "--columns", "run=name", "--group", "架构", "--replicates", "50"]
+    saved = tmp_path / "fit.json"
+    found = json.loads(fit(*arguments, "--at", "1e18,1e20", "--save", saved, "--json"))
+    assert found == json.loads(saved.read_text())
+    assert [one["group"] for one in found["results"]] == ["tnl", "hgrn2"] and found["not_fitted"] == []
+    for one in found["results"]:
+        assert one["approach"] == "envelope" and one["version"] == 1 and len(one["input_hash"]) == 64
+        assert one["params"]["a"] == pytest.approx(0.5, abs=0.02) and one["n_runs"] == 8 and one["n_points"] == 480
+        assert [at["C"] for at in one["diagnostics"]["optimum"]] == [1e18, 1e20]
+        assert one["conventions"] == {"C": "6nd", "L": "nats/token"}
+    assert found["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
+    text = fit(*arguments)
+    for told in (
+        "curves.csv: 960 rows read, none left out, 960 kept (whole curves)",
+        "columns: n_params = Model Size, n_tokens = tokens, loss = loss, run = name, arch = 架构",
+        "flops derived: 6 N D (6nd)",
+        "groups: tnl (480 points of 8 runs), hgrn2 (480 points of 8 runs)",
+        "tnl: envelope, 480 points of 8 runs, C 6e+13 to 1.2e+19 FLOP (C: 6nd, L: nats/token)",
+        "N_opt ~ C^a",
+        "intervals: nominal level 0.95",
+    ):
+        assert told in text, told
+
+
+def test_a_dry_run_tells_what_would_be_fitted(curves):
+    text = fit(curves, "--columns", "run=name", "--points", "ends", "--where", "tokens>1e8", "--dry-run")
+    told = "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
+    assert "would fit: " in text and told in text
+    assert (
+        json.loads(fit(curves, "--points", "ends", "--dry-run", "--json"))["input"]["columns"]["n_params"]
+        == "Model Size"
+    )
+
+
+def test_what_cannot_be_fitted_is_told_and_stops_nothing_else(curves, capsys):
+    lines = curves.read_text(encoding="utf-8-sig").splitlines()
+    short = curves.with_name("short.csv")
+    short.write_text("\n".join([*lines, "gla-1,gla,1000000,1000000,5.0"]) + "\n", encoding="utf-8")
+    arguments = ["--approach", "envelope", "--columns", "run=name,arch=架构", "--group", "arch", "--replicates", "20"]
+    result = CliRunner().invoke(app, ["fit", str(short), *arguments, "--json"])
+    found = json.loads(result.stdout)
+    assert len(found["results"]) == 2 and found["not_fitted"][0]["group"] == "gla"
+    assert "not fitted: gla: envelope: " in result.stderr
+
+
+def test_check_law_from_the_command_line():
+    found = json.loads(fit("--check-law", ROOT / "flops/data/table3.csv", "--unit", "auto", "--json"))
+    assert found["unit"] == "PF-days"
+    assert [round(law["a_plus_b"], 4) for law in found["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
+    text = fit("--check-law", ROOT / "flops/data/table3.csv")
+    assert "unit of C: PF-days (8.64e+19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
+    assert "C = 6 N D can hold at every C" in fit("--check-law", "N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop")
+
+
+def test_mistakes_are_told_in_one_line(curves, tmp_path):
+    other = tmp_path / "a.txt"
+    other.write_text("x")
+    for message, *arguments in (
+        ("fit: give a study, or a table of runs",),
+        ("a.txt: is no table .* and no study file", other),
+        ("is a table, and one table is fitted by itself", curves, "quickstart"),
+        ("curves.csv: is a table, and --set is of studies", curves, "--set", "fit.flops=6nd"),
+        ("--columns: is of tables, not of studies", "quickstart", "--approach", "all", "--columns", "N=n"),
+        ("--at: goes with --approach", "quickstart", "--at", "1e22"),
+        ("--force: is of a study's fit stage", "quickstart", "--approach", "all", "--force"),
+        ("--approach: 'envelop' .*did you mean 'envelope'", curves, "--approach", "envelop"),
+        ("--at: 'x' is no list of positive numbers", curves, "--at", "x"),
+        ("--at: '-1' is no list", curves, "--at=-1"),
+        ("--level: 95 is no level", curves, "--level", "95"),
+        ("--unit: goes with --check-law alone", curves, "--unit", "flop"),
+        ("--check-law: checks a law by itself, without --group", "--check-law", "N=1C^.5,D=1C^.5", "--group", "a"),
+        ("--save: .*: is a directory", curves, "--save", tmp_path),
+        ("--save: .*its directory does not exist", curves, "--save", tmp_path / "none" / "a.json"),
+        ("--group: there is no column 'archs'", curves, "--group", "archs"),
+        ("no run has several rows, so there are no curves: name the column of runs", curves, "--approach", "envelope"),
+        ("no row is left", curves, "--where", "loss<0"),
+    ):
+        refused(message, *arguments)
+
+
+def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
+    command = [sys.executable, "-m", "scaling", "fit", str(curves), "--where", "loss<0", "--save", str(tmp_path / "f")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert result.stderr.startswith(f"error: {curves}: no row is left") and not (tmp_path / "f").exists()
