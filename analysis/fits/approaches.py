@@ -101,7 +101,7 @@ def envelope_of_study(study: StudyRuns, curves: Mapping[str, Points], options: O
     found = fit_study(study.tables, settings)
     spread = found["interval"]["seed_noise"]
     noise = None if spread is None else SeedNoise(spread["s"], spread["df"])
-    interval = interval_of(noise, options.level, options.n_replicates)
+    interval = interval_of(noise, options.level, options.n_replicates, settings.optimum)
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:

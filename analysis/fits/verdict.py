@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.fits.envelope.diagnostics import predict
+from analysis.fits.envelope.diagnostics import NEAR, interval_of_law, predict
 from analysis.fits.envelope.extract import REASONS, SizeCurve, extract
-from analysis.fits.envelope.optimum import interval_at
 from analysis.fits.noise import SeedNoise
 from analysis.fits.smooth import read_at
 
 PARTS = ("n_opt", "d_opt", "loss")
-SLACK = 1.01  # a compute this near to the end of a range is still in it
 WARMUP = "inside warm-up"
 MISSED = "the law misses its points"
 
@@ -114,7 +112,7 @@ def _predictions(one: Mapping[str, Any], c: float) -> list[dict[str, Any]]:
     laws = one["laws"]
     known = laws["n_opt"] if laws["n_opt"]["identified"] else laws["loss"]
     places = [c]
-    if known["identified"] and not 1 / SLACK < known["range"][1] / c < SLACK:
+    if known["identified"] and not 1 / NEAR < known["range"][1] / c < NEAR:
         places.append(known["range"][1])
     return [{"c": at, **{part: _predict(laws[part], part, at) for part in PARTS}} for at in places]
 
@@ -128,14 +126,11 @@ def _predict(law: Mapping[str, Any], part: str, c: float) -> dict[str, Any]:
         missed = f"{MISSED} by {math.expm1(law['off_line']):.1%}"
         return {"value": None, "interval": None, "beyond": None, "reason": missed}
     outside = max(law["range"][0] / c, c / law["range"][1])
-    beyond = outside if outside > SLACK else 1.0
+    beyond = outside if outside > NEAR else 1.0
     told = {"value": predict(dict(law), c), "beyond": beyond, "reason": None}
     if law["interval"] is None:
         return told | {"interval": None, "reason": "no interval"}
-    if "line" in law:
-        return told | {"interval": [math.exp(value) for value in interval_at(dict(law), math.log(c))]}
-    if beyond > 1:
-        return told | {"interval": None, "reason": "outside of the range"}
-    band, x = law["band"], np.log(law["band"]["c"])
-    ends = [float(np.exp(np.interp(math.log(c), x, np.log(band[end])))) for end in ("low", "high")]
-    return told | {"interval": ends}
+    found = interval_of_law(dict(law), c)
+    if found is None:
+        return told | {"interval": None, "reason": "outside of the range" if beyond > 1 else "no interval"}
+    return told | {"interval": list(found)}

@@ -11,10 +11,13 @@ import numpy as np
 
 from analysis.fits.envelope.crossings import Crossing, Missing
 from analysis.fits.envelope.extract import UNCOVERED, WARMUP, Envelope, SizeCurve
+from analysis.fits.envelope.optimum import interval_at
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.smooth import read_at
 
 SLACK = 1 + 1e-9  # of a stored end of a range, after its round trip through a logarithm
+NEAR = 1.01  # a compute this near to the end of a range is still in it
+MOST_LOG = 700.0  # of a float
 FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 
 
@@ -80,6 +83,20 @@ def diagnose(
 def predict(law: dict[str, Any], c: float) -> float:
     """An identified law's value at C in FLOP."""
     return float(law["centre"][1] * (c / law["centre"][0]) ** law["exponent"])
+
+
+def interval_of_law(law: dict[str, Any], c: float) -> tuple[float, float] | None:
+    """Of an identified law at C in FLOP; None where it has none: laws through points have one in their range alone."""
+    if law["interval"] is None:
+        return None
+    if "line" in law:
+        low, high = interval_at(law, math.log(c))
+        return (math.exp(low), math.exp(high)) if max(abs(low), abs(high)) < MOST_LOG else None
+    band, grid = law["band"], np.log(law["band"]["c"])
+    if not math.log(NEAR) > max(grid[0] - math.log(c), math.log(c) - grid[-1]):
+        return None
+    low, high = (float(np.exp(np.interp(math.log(c), grid, np.log(band[end])))) for end in ("low", "high"))
+    return low, high
 
 
 def cost_growth(curves: Sequence[SizeCurve], stretch: Sequence[float], n_opt: dict[str, Any]) -> float:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import cost_of
-from analysis.fits.envelope.diagnostics import predict
+from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
-from analysis.fits.envelope.laws import LawSettings, fit_arch
-from analysis.fits.envelope.optimum import interval_at
+from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, LawSettings, fit_arch
+from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
+from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
@@ -92,15 +93,23 @@ def fit_envelope(
     low, high = float(points.flops.min()), float(points.flops.max())
     settings = LawSettings(grid_points, n_replicates, level, optimum, censor)
     one = fit_arch(curves, (low, high), noise, settings, (seed, *points.group.encode()))
-    interval = interval_of(noise, level, n_replicates)
+    interval = interval_of(noise, level, n_replicates, optimum)
     return result_of(one, points, optimum, interval, at)
 
 
-def interval_of(noise: SeedNoise | None, level: float, n_replicates: int) -> dict[str, Any]:
+def interval_of(noise: SeedNoise | None, level: float, n_replicates: int, optimum: str) -> dict[str, Any]:
+    """How intervals are made, and of what, for laws by `optimum`."""
     if noise is None:
         return {"method": NO_SEEDS, "level": None, "replicates": 0}
-    told = {"method": METHOD, "estimand": ESTIMAND, "level": level, "replicates": n_replicates}
-    return told | {"seed_noise": {"s": noise.s, "df": noise.df}}
+    fieller = optimum == "crossings"
+    of_optimum = OF_OPTIMUM if fieller else ENVELOPE_ESTIMAND
+    return {
+        "method": (f"of N_opt and D_opt {FIELLER}; of L " if fieller else "") + METHOD,
+        "estimand": f"N_opt, D_opt: {of_optimum}; L: {ESTIMAND}",
+        "level": level,
+        "replicates": n_replicates,
+        "seed_noise": {"s": noise.s, "df": noise.df},
+    }
 
 
 def result_of(
@@ -121,7 +130,7 @@ def result_of(
         ends = (law["interval"] or {}).get("exponent")
         params[exponent], intervals[exponent] = law["exponent"], tuple(ends) if ends else None
         if middle is not None:
-            params[value], intervals[value] = predict(law, middle), _interval_at(law, middle)
+            params[value], intervals[value] = predict(law, middle), interval_of_law(law, middle)
     diagnostics = {
         "middle": middle,
         "optimum": [_optimum(laws, c) for c in at],
@@ -167,21 +176,5 @@ def _optimum(laws: Mapping[str, Any], c: float) -> dict[str, Any]:
         law = laws[name]
         usable = law["identified"] and not law.get("curved", False)
         found[letter] = predict(law, c) if usable else None
-        found["intervals"][letter] = _interval_at(law, c) if usable else None
+        found["intervals"][letter] = interval_of_law(law, c) if usable else None
     return found
-
-
-def _interval_at(law: Mapping[str, Any], c: float) -> tuple[float, float] | None:
-    """Of an identified law at C; None where it has none: a law through the envelope's points has one inside its range
-    alone."""
-    if law["interval"] is None:
-        return None
-    if "line" in law:
-        low, high = interval_at(dict(law), math.log(c))
-        return (math.exp(low), math.exp(high)) if abs(low) < 700 and abs(high) < 700 else None
-    band = law["band"]
-    if band is None or not band["c"][0] <= c <= band["c"][-1]:
-        return None
-    at, x = math.log(c), np.log(band["c"])
-    low, high = (float(np.exp(np.interp(at, x, np.log(band[end])))) for end in ("low", "high"))
-    return low, high

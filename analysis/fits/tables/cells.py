@@ -20,7 +20,7 @@ from arch.errors import InputError, nearest
 EMPTY = ("", "-", "na", "n/a", "nan", "null", "none", "<na>")  # what tables write where there is no value
 GROUPED = re.compile(r"[+-]?\d{1,3}(?:([, ])\d{3})(?:\1\d{3})*(?:\.\d*)?")  # 7,000,000,000 or 7 000 000 000
 OPERATORS = ("==", "!=", "<=", ">=", "=", "<", ">")
-ORDER: dict[str, Callable[[float, float], bool]] = {
+ORDER: dict[str, Callable[[Any, float], Any]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -56,10 +56,9 @@ def number_of(cell: Any) -> float | None:
 
 def numbers(cells: pd.Series, field: str) -> np.ndarray:
     """A column as float64 [n], also one of int64. Raises InputError with the rows that are empty or no numbers."""
-    if pd.api.types.is_numeric_dtype(cells.dtype) and not pd.api.types.is_bool_dtype(cells.dtype):
-        found = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-        _refuse(cells, np.isnan(found), field, EMPTY_WHY.format(cells.name))
-        return found
+    plain = _plain(cells)
+    if plain is not None:
+        return plain
     values = [number_of(cell) for cell in cells]
     empty = np.array([is_empty(cell) for cell in cells], dtype=bool)
     _refuse(cells, empty, field, EMPTY_WHY.format(cells.name))
@@ -70,6 +69,20 @@ def numbers(cells: pd.Series, field: str) -> np.ndarray:
         comma = np.array([bool(GROUPED.fullmatch(text_of(cell))) for cell in cells], dtype=bool)
         _refuse(cells, comma, field, "has a comma or a blank that could be a decimal point,")
     return np.array(values, dtype=np.float64)
+
+
+def _plain(cells: pd.Series) -> np.ndarray | None:
+    """All cells at once where each is a finite number in the usual form; None where one needs a closer look."""
+    if pd.api.types.is_bool_dtype(cells.dtype):
+        return None
+    try:
+        if pd.api.types.is_numeric_dtype(cells.dtype):
+            found = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            found = np.array(cells.to_list(), dtype=str).astype(np.float64)
+    except ValueError:
+        return None
+    return found if np.isfinite(found).all() else None
 
 
 EMPTY_WHY = 'is empty or NaN (--where "{}!=" leaves such rows out)'
@@ -110,14 +123,17 @@ class Condition:
             number, text = number_of(cell), text_of(cell)
             return any(text == other or (number is not None and number == value) for other, value in wanted)
 
-        known = {cell: among(cell) for cell in cells.unique()}
-        found = np.array([known.get(cell, False) if not is_empty(cell) else among(cell) for cell in cells], dtype=bool)
+        codes, different = pd.factorize(cells, use_na_sentinel=False)
+        found = np.array([among(cell) for cell in different], dtype=bool)[codes]
         return ~found if self.operator == "!=" else found
 
     def _ordered(self, cells: pd.Series) -> np.ndarray:
         bound = number_of(self.values[0])
         if bound is None or math.isnan(bound) or len(self.values) > 1:
             raise InputError(f"--where {self.text!r}: {self.operator} needs one number on its right")
+        plain = _plain(cells)
+        if plain is not None:
+            return np.asarray(ORDER[self.operator](plain, bound), dtype=bool)
         full = np.array([not is_empty(cell) for cell in cells], dtype=bool)
         found = np.array([number_of(cell) if there else None for cell, there in zip(cells, full, strict=True)], object)
         wrong = full & np.array([value is None for value in found], dtype=bool)

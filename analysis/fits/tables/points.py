@@ -11,16 +11,15 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.points import Points
-from analysis.fits.tables.cells import condition_of, numbers, rows_text, same_text, text_of
-from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, convention_of
+from analysis.fits.tables.cells import rows_text, same_text, text_of
+from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose
 from analysis.fits.tables.files import from_frame, read_frame
+from analysis.fits.tables.rows import ALIKE, SIX_ND, derived_conditions, filtered, keep_rows, number_fields
 from analysis.fits.tables.runs import last_points, once
 from arch.errors import InputError, choice, nearest
 
 ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
-SIX_ND = ("6nd", "6nd_total")  # the conventions in which C follows from N and D
-ALIKE = 1e-3  # of log 6 N D / C: below it a column of compute is 6 N D, written with a few digits
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
 
 
@@ -114,13 +113,13 @@ def _read(
     n_read = len(frame)
     dropped: dict[str, int] = {}
     blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
-    frame = _keep(frame, ~blank, dropped, "empty")
-    frame, later = _filtered(frame, chosen, where, dropped)
+    frame = keep_rows(frame, ~blank, dropped, "empty")
+    frame, later = filtered(frame, chosen, where, dropped)
     if group is not None and group not in frame.columns and group not in chosen:
         known = [*frame.columns, *(field for field in FIELDS if field in chosen and field not in frame.columns)]
         raise InputError(f"--group: there is no column {group!r}{nearest(group, known)}")
-    fields, derived, six_nd, named = _numbers(frame, chosen, convention)
-    fields = _derived_conditions(fields, later, dropped)
+    fields, derived, six_nd, named = number_fields(frame, chosen, convention)
+    fields = derived_conditions(fields, later, dropped)
     for field in set(chosen) - set(fields.columns):
         fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
     fields["group"] = ""
@@ -131,7 +130,7 @@ def _read(
     if points == CURVES and not several:
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
-        fields = _keep(fields, last_points(fields), dropped, "earlier rows of their run")
+        fields = keep_rows(fields, last_points(fields), dropped, "earlier rows of their run")
     found = {}
     for label, rows in fields.groupby("group", sort=False):
         _agree(rows, chosen, str(label))
@@ -159,76 +158,6 @@ def _check(points: str, convention: str | None, loss_unit: str, drop: int) -> No
         raise InputError(f"--convention: {convention!r}{choice(convention, list(OF_CONVENTION))}")
     if drop < 0:
         raise InputError(f"--drop-highest-loss: {drop} is negative")
-
-
-def _keep(frame: pd.DataFrame, keep: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
-    """The rows of `keep` [n], the others counted under `why`. Raises InputError where none is left."""
-    gone = int((~keep).sum())
-    if gone:
-        dropped[why] = dropped.get(why, 0) + gone
-    if gone == len(frame):
-        told = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-        raise InputError(f"no row is left ({told})")
-    return frame[keep] if gone else frame
-
-
-def _filtered(
-    frame: pd.DataFrame, chosen: Mapping[str, str], where: Sequence[str], dropped: dict[str, int]
-) -> tuple[pd.DataFrame, list[str]]:
-    """The rows that hold all conditions on columns that are there; and the conditions on what is yet to be derived."""
-    later = []
-    for text in where:
-        condition = condition_of(text, [*frame.columns, *chosen, "n_tokens", "flops"])
-        column = condition.column if condition.column in frame.columns else chosen.get(condition.column)
-        if column is None:
-            later.append(text)
-        else:
-            frame = _keep(frame, condition.holds(frame[column]), dropped, f"not {text}")
-    return frame, later
-
-
-def _derived_conditions(fields: pd.DataFrame, later: Sequence[str], dropped: dict[str, int]) -> pd.DataFrame:
-    for text in later:
-        condition = condition_of(text, list(fields.columns))
-        fields = _keep(fields, condition.holds(fields[condition.column]), dropped, f"not {text}")
-    return fields
-
-
-def _numbers(
-    frame: pd.DataFrame, chosen: Mapping[str, str], convention: str | None
-) -> tuple[pd.DataFrame, dict[str, str], tuple[float, float, float] | None, str]:
-    """The fields that are numbers, what was derived of them, 6 N D / C where all three were given, and C's name."""
-    fields = pd.DataFrame(index=frame.index)
-    for field in (*NUMBERS, "unique_tokens"):
-        if field in chosen:
-            fields[field] = numbers(frame[chosen[field]], field)
-    own = convention_of(chosen["flops"]) if "flops" in chosen else None
-    if "convention" in chosen:
-        stated = same_text(frame[chosen["convention"]])
-        if len(stated) > 1:
-            raise InputError(f"C is counted by several conventions ({', '.join(stated)}): one fit takes one of them")
-        own = stated[0] or own
-    if own is not None and convention is not None and own != convention:
-        raise InputError(f"--convention {convention}: the table's compute is counted by {own}")
-    named = convention or own
-    missing = next((field for field in ("n_tokens", "flops") if field not in chosen), None)
-    six_nd = None
-    with np.errstate(all="ignore"):  # zeros are refused with their rows by Points
-        six = 6.0 * fields["n_params"]
-        if missing is not None:
-            if named not in (None, *SIX_ND):
-                raise InputError(
-                    f"{missing} is missing, and the convention {named} does not say how C follows from N and D: name "
-                    f"the column, or give --convention 6nd"
-                )
-            named = named or "6nd"
-            fields[missing] = fields["flops"] / six if missing == "n_tokens" else six * fields["n_tokens"]
-            how = "C / (6 N)" if missing == "n_tokens" else "6 N D"
-            return fields, {missing: f"{how} ({named})"}, None, named
-        ratio = six * fields["n_tokens"] / fields["flops"]
-        six_nd = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
-        is_six = bool(np.abs(np.log(ratio)).max() < ALIKE)
-    return fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"])
 
 
 def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:

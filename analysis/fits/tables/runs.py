@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from analysis.fits.tables.cells import rows_text, text_of
+from analysis.fits.tables.cells import rows_text
 from arch.errors import InputError
 
 TWICE = "exactly as another row"
@@ -21,7 +21,7 @@ def once(
     A run is named by its column. Without one, two rows are the same run where all that a fit would read of them is the
     same. Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
     """
-    texts = frame.loc[fields.index].map(text_of)
+    texts = frame.loc[fields.index].astype(str)
     fields = _first(fields, texts.duplicated().to_numpy(), dropped, TWICE)
     if not has_runs:
         return _first(fields, fields.duplicated().to_numpy(), dropped, AGAIN), False
