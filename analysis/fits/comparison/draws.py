@@ -1,0 +1,158 @@
+"""What noise could have made of a comparison: refits to losses drawn anew, with the noise that architectures share.
+
+Runs of one cell (N, D) read the same batches in the same order, so their losses rise and fall together, and most of
+the noise of each is in none of their differences. Three noises are told apart by analysis of variance of the residuals:
+what the runs of a cell share, what moves a run as a whole, and what is left at each point (where runs have one point,
+the last two are one). The fit weighs them accordingly (generalised least squares), and draws have all three. A draw's
+noise is scaled by a root of df / chi^2(df), as few runs tell its size only so well.
+
+Draws are made of normal noise of the estimated sizes. `wild` ones keep each cell's residuals and give them one random
+sign (wild cluster bootstrap on HC2 residuals; Bell and McCaffrey 2002), for noise whose size differs between cells;
+NOTES.md has the coverage of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from analysis.fits.comparison.joint import Data, Parameters, fit, jacobian, predict, solve, unpack
+
+LEFT = 1e-6  # of a block's variance that the fit must have left; less is a cell the fit goes through exactly
+ROUNDS = 3  # of noise and weights; a fourth changes intervals by less than a percent
+LEAST = 1e-15  # standard deviation of log loss: noise-free studies stay solvable
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of log loss: what runs of a cell share, what moves a run, what is left at a point."""
+
+    cell: float
+    run: float
+    point: float
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A joint fit: theta [p], whether E is shared, its noise, the matrix [n, n] that makes residuals alike and
+    independent, their sum of squares, and the degrees of freedom of the noise."""
+
+    theta: np.ndarray
+    shared: bool
+    noise: Noise
+    weigh: np.ndarray
+    total: float
+    df: int
+
+
+def fit_paired(data: Data, shared: bool = True, paired: bool = True) -> Fitted:
+    """The joint fit; without `paired` every run's noise counts as its own, though batches may be shared."""
+    theta, total = fit(data, shared)
+    kinds = _kinds(data, paired)
+    weigh, sizes = np.eye(len(data.arch)), np.zeros(len(kinds))
+    for _ in range(ROUNDS):
+        slope = jacobian(data, theta[None], shared)[0]
+        left = np.eye(len(data.arch)) - slope @ np.linalg.pinv(weigh @ slope) @ weigh  # residuals = left @ noise
+        sizes = _components(left @ (data.log_loss - predict(data, theta[None], shared)[0]), left, list(kinds.values()))
+        weigh = _root(np.einsum("k,kij->ij", sizes, np.stack(list(kinds.values()))))
+        found, reached = solve(data, data.log_loss[None], theta, shared, weigh)
+        theta, total = found[0], float(reached[0])
+    named = dict(zip(kinds, np.sqrt(sizes).tolist(), strict=True))
+    noise = Noise(named.get("cell", 0.0), named["run"], named.get("point", 0.0))
+    return Fitted(theta, shared, noise, weigh, total, _degrees_of_freedom(data, theta, shared, weigh, kinds))
+
+
+def p_value_of_one_e(data: Data, free: Fitted) -> float:
+    """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights."""
+    start = np.concatenate([free.theta[: len(data.names)].mean(keepdims=True), free.theta[len(data.names) :]])
+    starts = np.stack([start, fit(data, True)[0]])
+    _, totals = solve(data, np.repeat(data.log_loss[None], 2, axis=0), starts, True, free.weigh)
+    more = len(data.names) - 1
+    rest = max(free.total, 1e-300) / free.df
+    return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, free.df))
+
+
+def draw(data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False) -> Parameters:
+    """Refits to `n_replicates` draws around the fit."""
+    rng = np.random.default_rng(seed)
+    line = predict(data, fitted.theta[None], fitted.shared)[0]
+    if wild:
+        slope = fitted.weigh @ jacobian(data, fitted.theta[None], fitted.shared)[0]
+        residual = corrected(slope, fitted.weigh @ (data.log_loss - line), data.cell)
+        signs = rng.choice([-1.0, 1.0], size=(n_replicates, data.n_cells))
+        noise = np.linalg.solve(fitted.weigh, (signs[:, data.cell] * residual).T).T
+    else:
+        noise = np.zeros((n_replicates, len(data.arch)))
+        for size, label in ((fitted.noise.cell, data.cell), (fitted.noise.run, data.run)):
+            noise += size * rng.standard_normal((n_replicates, int(label.max()) + 1))[:, label]
+        noise += fitted.noise.point * rng.standard_normal(noise.shape)
+    noise *= np.sqrt(fitted.df / rng.chisquare(fitted.df, size=(n_replicates, 1)))
+    found, _ = solve(data, line + noise, fitted.theta, fitted.shared, fitted.weigh)
+    return unpack(data, found, fitted.shared)
+
+
+def corrected(slope: np.ndarray, residual: np.ndarray, cell: np.ndarray) -> np.ndarray:
+    """Residuals [n] of a fit with derivatives slope [n, p], each cell's block times (1 - H)^(-1/2)."""
+    q, _ = np.linalg.qr(slope)
+    out = np.empty_like(residual)
+    for c in np.unique(cell):
+        here = cell == c
+        values, vectors = np.linalg.eigh(np.eye(here.sum()) - q[here] @ q[here].T)
+        root = np.where(values > LEFT, 1 / np.sqrt(np.maximum(values, LEFT)), 0.0)
+        out[here] = vectors @ (root * (vectors.T @ residual[here]))
+    return out
+
+
+def _kinds(data: Data, paired: bool) -> dict[str, np.ndarray]:
+    """The noises that these points can tell apart: for each the matrix [n, n] of which points have the same draw."""
+    n, same = len(data.arch), {}
+    n_runs = int(data.run.max()) + 1
+    if paired and data.n_cells < n_runs:
+        same["cell"] = (data.cell[:, None] == data.cell[None]).astype(float)
+    same["run"] = (data.run[:, None] == data.run[None]).astype(float)
+    if n_runs < n:
+        same["point"] = np.eye(n)
+    return same
+
+
+def _components(residual: np.ndarray, left: np.ndarray, kinds: list[np.ndarray]) -> np.ndarray:
+    """The variances of the kinds of noise, from residuals [n] = left @ noise: as many quadratic forms, made equal to
+    what they are expected to be; a kind whose variance comes out negative is left out."""
+    open_ = list(range(len(kinds)))
+    forms = [kind / kind.sum(1, keepdims=True) for kind in kinds]  # means over the points of a draw
+    values = np.array([float(residual @ form @ residual) for form in forms])
+    seen = [left @ kind @ left.T for kind in kinds]
+    table = np.array([[float((form * one).sum()) for one in seen] for form in forms])
+    while True:
+        found = np.zeros(len(kinds))
+        found[open_] = np.linalg.solve(table[np.ix_(open_, open_)], values[open_])
+        if found.min() >= 0 or len(open_) == 1:
+            break
+        open_.remove(int(found.argmin()))
+    floor = max(1e-6 * float(found.max()), LEAST**2)
+    found[-1] = max(float(found[-1]), floor)  # the finest one keeps the covariance invertible
+    return np.maximum(found, 0.0)
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """The inverse root of a covariance [n, n], in units of its mean variance."""
+    values, vectors = np.linalg.eigh(covariance / np.diag(covariance).mean())
+    return np.asarray(vectors @ (vectors / np.sqrt(np.maximum(values, 1e-14))).T)
+
+
+def _degrees_of_freedom(
+    data: Data, theta: np.ndarray, shared: bool, weigh: np.ndarray, kinds: dict[str, np.ndarray]
+) -> int:
+    """Of the noise that differences of architectures have: runs, less parameters, less the cells' means where these
+    are taken out. By Satterthwaite's formula for the squares within cells of each run's mean residual."""
+    n = len(data.arch)
+    slope = jacobian(data, theta[None], shared)[0]
+    left = np.eye(n) - slope @ np.linalg.pinv(weigh @ slope) @ weigh
+    run = kinds["run"] / kinds["run"].sum(1, keepdims=True)
+    form = run - kinds["cell"] / kinds["cell"].sum(1, keepdims=True) if "cell" in kinds else run
+    root = np.linalg.inv(weigh)  # noise = root @ independent
+    seen = root.T @ left.T @ form @ left @ root
+    squares = float((seen * seen.T).sum())
+    return max(round(float(np.trace(seen)) ** 2 / squares), 1) if squares > 0 else 1

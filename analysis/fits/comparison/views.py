@@ -1,0 +1,55 @@
+"""A verdict on architectures that does not hang on how compute and size are counted.
+
+The same runs are compared under several views: FLOP by `exact` and `6nd`, measured GPU-seconds, N with and without the
+head. Small models of large vocabularies change places between them. One architecture counts as ahead of another only
+where the interval of its gain, which holds for all pairs and budgets at once, excludes 1 under every view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.fits.comparison.compare import compare
+from analysis.fits.comparison.pairs import describe
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+INSIDE, BEYOND = -2, -1  # places of a pair's gains: the end of the common range, and ten times that
+
+
+def across(
+    views: Mapping[str, Sequence[Points]], n_replicates: int = 999, level: float = 0.95, seed: int = 0
+) -> dict[str, Any]:
+    """{"views": {name: the comparison or, as `reason`, why there is none}, "pairs": [a verdict for each pair]}."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, groups in views.items():
+        try:
+            found[name] = describe(compare(groups, None, n_replicates, level, seed)) | {"reason": None}
+        except InputError as error:
+            found[name] = {"reason": str(error), "pairs": []}
+    keys = {(row["reference"], row["other"]): None for view in found.values() for row in view["pairs"]}
+    return {
+        "views": found,
+        "pairs": [_judged(found, one, other, place) for one, other in keys for place in (INSIDE, BEYOND)],
+    }
+
+
+def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, place: int) -> dict[str, Any]:
+    """Who is ahead at a budget, by view, and whether that stands: under all views that could be compared."""
+    ahead: dict[str, str | None] = {}
+    for name, view in found.items():
+        for row in view["pairs"]:
+            if (row["reference"], row["other"]) == (one, other):
+                joint = row["gains"][place]["joint"]
+                ahead[name] = None if joint is None or joint[0] <= 1 <= joint[1] else (other if joint[0] > 1 else one)
+    names = set(ahead.values())
+    stands = len(names) == 1 and None not in names
+    return {
+        "reference": one,
+        "other": other,
+        "beyond": place == BEYOND,
+        "ahead": next(iter(names)) if stands else None,
+        "stands": stands,
+        "by_view": ahead,
+    }

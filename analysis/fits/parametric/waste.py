@@ -1,0 +1,39 @@
+"""What a wrong choice costs: compute that a run spent beyond what the optimum needs for the same loss.
+
+Deadweight is C - C*(L(N, D)), C*(L) the least compute that reaches L: 0 on the optimal frontier, and as a share of C
+the same whatever the unit. All of it is read off a surface, so it says what the shape of the run costs (its N and D),
+not what its luck or its learning rate did; `of_loss` prices those.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.cost import Cost
+from analysis.fits.parametric.surface import Surface
+
+FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)  # of N_opt: what a wrong size costs
+
+
+def of_runs(surface: Surface, n_params: Any, n_tokens: Any, cost: Cost) -> np.ndarray:
+    """The share of its compute that a run of N parameters and D tokens wasted, in [0, 1)."""
+    n_params, n_tokens = np.asarray(n_params, dtype=float), np.asarray(n_tokens, dtype=float)
+    spent = cost.per_token(n_params) * n_tokens
+    least = surface.flops_to_reach(surface.loss(n_params, n_tokens), cost)
+    return np.asarray(np.clip(1 - least / spent, 0.0, 1.0))
+
+
+def of_sizes(surface: Surface, flops: float, factors: Any, cost: Cost) -> np.ndarray:
+    """The share wasted at a budget C where the model is `factors` times N_opt, as a rounded ladder or a guess makes
+    it."""
+    n_params = surface.n_opt(flops, cost) * np.asarray(factors, dtype=float)
+    return of_runs(surface, n_params, flops / cost.per_token(n_params), cost)
+
+
+def of_loss(surface: Surface, flops: float, lost: Any, cost: Cost) -> np.ndarray:
+    """The share wasted where a run on the frontier ends `lost` (in the points' unit of loss) above it, as a wrong
+    learning rate makes it."""
+    worse = surface.l_opt(flops, cost) + np.asarray(lost, dtype=float)
+    return np.asarray(np.clip(1 - surface.flops_to_reach(worse, cost) / flops, 0.0, 1.0))

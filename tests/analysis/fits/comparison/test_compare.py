@@ -1,0 +1,180 @@
+"""Architectures compared: what the joint fit finds, how pairing narrows differences, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, token_savings
+from analysis.fits.comparison.draws import corrected, draw, fit_paired
+from analysis.fits.comparison.joint import fit, gather, jacobian, predict, unpack
+from analysis.fits.comparison.pairs import describe
+from analysis.fits.comparison.views import across
+from analysis.fits.cost import Cost
+from analysis.fits.parametric.surface import Surface
+from arch.errors import InputError
+
+from .worlds import NEAR, ONE, OTHER_TEXT, study
+
+NOISE = (0.005, 0.001)  # of cells and of runs, in log loss
+
+
+def gain_of(one, other, loss):
+    return float(np.log(one.flops_to_reach(loss) / other.flops_to_reach(loss)))
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return compare(study([ONE, NEAR], *NOISE, seed=3), n_replicates=199)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_without_noise_all_parameters_are_found(shared):
+    data = gather(study([ONE, NEAR], 0, 0, seed=0))
+    found = unpack(data, fit(data, shared)[0][None], shared)
+    for g, surface in enumerate((ONE, NEAR)):
+        for name in ("E", "A", "alpha", "B", "beta"):
+            assert getattr(found, name.lower())[0, g] == pytest.approx(getattr(surface, name), rel=1e-7)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_derivatives_are_those_of_the_prediction(shared):
+    data = gather(study([ONE, NEAR], *NOISE, seed=0))
+    theta = fit(data, shared)[0]
+    slope = jacobian(data, theta[None], shared)[0]
+    for k in range(len(theta)):
+        step = np.zeros(len(theta))
+        step[k] = 1e-6
+        ends = predict(data, np.stack([theta + step, theta - step]), shared)
+        np.testing.assert_allclose(slope[:, k], (ends[0] - ends[1]) / 2e-6, atol=1e-8)
+
+
+def test_the_solver_ends_where_scipys_does():
+    data = gather(study([ONE, NEAR], *NOISE, seed=5))
+    theta, total = fit(data)
+    found = optimize.least_squares(
+        lambda at: data.log_loss - predict(data, at[None], True)[0], theta * 1.05, xtol=1e-14, ftol=1e-14, gtol=1e-14
+    )
+    assert total == pytest.approx(2 * found.cost, rel=1e-9)
+    np.testing.assert_allclose(theta, found.x, rtol=1e-5)
+
+
+def test_residuals_are_corrected_to_the_noise_they_had():
+    """(1 - H)^(-1/2) of blocks: over many draws of noise the corrected residuals have its variance again."""
+    rng = np.random.default_rng(0)
+    slope, cell = rng.standard_normal((24, 5)), np.repeat(np.arange(12), 2)
+    q, _ = np.linalg.qr(slope)
+    noise = rng.standard_normal((4000, 24))
+    left = noise - noise @ q @ q.T
+    assert (left**2).mean() == pytest.approx(19 / 24, abs=0.02)
+    assert np.mean([corrected(slope, one, cell) ** 2 for one in left]) == pytest.approx(1, abs=0.02)
+
+
+def test_the_two_noises_are_told_apart():
+    fitted = [fit_paired(gather(study([ONE, NEAR], *NOISE, seed=seed))) for seed in range(20)]
+    assert np.mean([one.noise.cell**2 for one in fitted]) ** 0.5 == pytest.approx(NOISE[0], rel=0.15)
+    assert np.mean([one.noise.run**2 for one in fitted]) ** 0.5 == pytest.approx(NOISE[1], rel=0.15)
+    assert 9 <= fitted[0].df <= 16  # 40 runs, 9 parameters, most of 20 cells' means
+
+
+def test_pairing_makes_the_interval_of_a_gain_three_times_narrower(compared):
+    data = gather(study([ONE, NEAR], *NOISE, seed=3))
+    alone = fit_paired(data, paired=False)
+    drawn = draw(data, alone, 199, 0)
+    unpaired = replace(compared, fine=np.concatenate([[True], drawn.fine]), surfaces=surfaces(data, alone, drawn))
+    for loss in (2.7, 3.2, 4.0):
+        widths = []
+        for one in (compared, unpaired):
+            low, high = interval(log_gain(one, "a", "b", loss), one)
+            widths.append(high - low)
+        assert widths[1] > 3 * widths[0]
+
+
+def surfaces(data, fitted, drawn):
+    own = unpack(data, fitted.theta[None], fitted.shared)
+    names = ("e", "a", "b", "alpha", "beta")
+    return {
+        name: Surface(*(np.concatenate([getattr(part, key)[:, g] for part in (own, drawn)]) for key in names))
+        for g, name in enumerate(data.names)
+    }
+
+
+def test_what_is_read_off_a_comparison(compared):
+    told = describe(compared)
+    (pair,) = told["pairs"]
+    assert told["shared_e"] and told["share_of_draws"] > 0.99
+    for row in pair["gains"]:
+        truth = gain_of(ONE, NEAR, row["loss"])
+        assert np.log(row["gain"]) == pytest.approx(truth, abs=0.06)
+        assert row["joint"][0] < row["interval"][0] < row["gain"] < row["interval"][1] < row["joint"][1]
+        assert row["p_other_ahead"] == 1.0
+    assert pair["crossing"]["c"] is None and pair["crossing"]["share"] < 0.05
+    assert pair["exponents"]["alpha"]["interval"][0] < 0 < pair["exponents"]["alpha"]["interval"][1]
+    saved = pair["savings"]
+    assert saved["value"] == pytest.approx(
+        ONE.tokens_to_reach(saved["loss"], saved["n_params"]) / NEAR.tokens_to_reach(saved["loss"], saved["n_params"]),
+        rel=0.1,
+    )
+    assert token_savings(compared, "a", "b", 1.75, 1e6)["value"] == "unreachable"
+
+
+def test_laws_that_cross_do_so_where_they_should():
+    late = Surface(1.69, 430.0, 470.0, 0.345, 0.287)
+    grid = np.geomspace(1e13, 1e21, 4000)
+    truth = grid[np.abs(late.l_opt(grid) / ONE.l_opt(grid) - 1).argmin()]
+    found = describe(compare(study([ONE, late], 0.003, 0.0003, seed=1), n_replicates=199))["pairs"][0]["crossing"]
+    assert found["share"] > 0.95 and found["interval"][0] < truth < found["interval"][1]
+    assert found["c"] == pytest.approx(truth, rel=0.5)
+
+
+def test_texts_of_other_entropy_are_not_given_one_e():
+    found = compare(study([ONE, OTHER_TEXT], 0.002, 0.0005, seed=1), n_replicates=19)
+    assert found.p_one_e < 0.01 and not found.fitted.shared
+
+
+def test_the_order_of_rows_and_architectures_changes_nothing(compared):
+    groups = study([ONE, NEAR], *NOISE, seed=3)
+    turned = compare([one.take(np.arange(len(one))[::-1]) for one in groups[::-1]], n_replicates=19)
+    assert log_gain(turned, "a", "b", 3.0)[0] == pytest.approx(log_gain(compared, "a", "b", 3.0)[0], rel=1e-7)
+
+
+def test_gains_follow_the_real_cost():
+    """Twice the cost of a token is twice the compute for every loss."""
+    groups = study([ONE, NEAR], 0, 0, seed=0)
+    knots = np.log([1e5, 1e7, 1e9])
+    cost = Cost(knots, np.log(6) + np.array([1.2, 1.0, 0.9]) * (knots - knots[1]) + knots[1], "exact")
+    found = [
+        compare(groups, {"a": cost, "b": other}, 3)
+        for other in (cost, replace(cost, log_cost=cost.log_cost + np.log(2)))
+    ]
+    gains = [log_gain(one, "a", "b", 3.0)[0] for one in found]
+    assert gains[0] - gains[1] == pytest.approx(np.log(2), rel=1e-6)
+
+
+def test_a_verdict_stands_only_under_all_views():
+    groups = study([ONE, NEAR], *NOISE, seed=3)
+    dear = [groups[0], replace(groups[1], flops=groups[1].flops * 1.5)]  # b's token costs half as much again
+    views = {"6nd": groups, "GPU-seconds": dear}
+    both = {(row["beyond"]): row for row in across(views, 199)["pairs"]}
+    assert not both[False]["stands"] and both[False]["by_view"] == {"6nd": "b", "GPU-seconds": "a"}
+    (same, _) = across({"6nd": groups, "exact": groups}, 199)["pairs"]
+    assert same["stands"] and same["ahead"] == "b"
+    missing = across({"6nd": groups, "exact": groups[:1]}, 19)["views"]["exact"]
+    assert missing["reason"] == "a comparison needs two architectures, there is 1"
+
+
+def test_what_cannot_be_compared_is_refused(compared):
+    one, other = study([ONE, NEAR], *NOISE, seed=0)
+    for groups, message in (
+        ([one], "needs two architectures"),
+        ([one, replace(other, convention="exact")], "one convention, there are 6nd, exact"),
+        ([one, replace(other, loss_unit="bits/byte")], "one loss unit"),
+        ([one, other.take(np.arange(5))], "b: 5 points of .* needs 6 points"),
+        ([one, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "of 1 sizes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare(groups, n_replicates=3)
+    apart = Compared(**{**vars(compared), "spans": {"a": (1e15, 1e16), "b": (1e18, 1e19)}})
+    with pytest.raises(InputError, match="no compute was reached by all"):
+        describe(apart)
