@@ -20,7 +20,11 @@ from analysis.fits.parametric.many import Fits, fit_many
 from analysis.fits.parametric.surface import Surface
 
 PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
-FORMS = (PLAIN, OVER_TRAINING, DATA_CONSTRAINED)
+FORMS = {
+    PLAIN: "E + A / N^alpha + B / D^beta",
+    OVER_TRAINING: "E + A / N^alpha + B / D^alpha, equally E + (a M^eta + b M^-eta) C^-eta with M = D / N, C = 6 N D",
+    DATA_CONSTRAINED: "E + A / N^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens",
+}
 R_STAR = (0.1, 1e4)  # range of R*; one that ends here is not identified
 R_GRID = np.geomspace(*R_STAR, 16)
 GOLDEN = (5**0.5 - 1) / 2

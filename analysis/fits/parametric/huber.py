@@ -18,10 +18,12 @@ from analysis.fits.parametric.squares import BOUNDS, Problem
 
 DELTA = 1e-3
 FALL = 3.0  # of delta from stage to stage
-MAX_STEPS = 200  # of a stage
+MAX_STEPS = 150  # of the last stage
+ROUGH_STEPS = 20  # of each stage before it
 STEP = 1e-10  # largest change of a parameter below which a search has ended
 ROUGH = 1e-4  # the same for all stages but the last
 GRADIENT = 1e-5  # of the gradient over its largest possible value, below which a search that cannot go down ended well
+NONE = 1e6  # residual where the fitted loss is not positive: a step there is always rejected
 FLOOR = -14.0  # of log A and log B at the centre, over the loss: as good as zero
 
 
@@ -44,10 +46,10 @@ class _State:
 
 
 def residuals(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """[r, n]: log L minus the fitted one, inf where that is none. `problem.loss` is log L."""
+    """[r, n]: log L minus the fitted one. `problem.loss` is log L."""
     model, _, _ = _terms(problem, theta)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(model > 0, problem.loss - np.log(model), np.inf))
+        return np.asarray(np.where(model > 0, problem.loss - np.log(model), NONE))
 
 
 def _terms(problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -70,7 +72,7 @@ def _evaluate(problem: Problem, theta: np.ndarray, delta: float, free: np.ndarra
     """Objective, gradient and Hessian over the free directions: theta = theta_0 + free @ unknowns [5, k]."""
     model, p, q = _terms(problem, theta)
     with np.errstate(invalid="ignore", divide="ignore"):
-        residual = np.where(model > 0, problem.loss - np.log(model), np.inf)
+        residual = np.where(model > 0, problem.loss - np.log(model), NONE)
         p, q, one = p / model, q / model, 1 / model
     pull = np.clip(residual, -delta, delta)
     w, x, y = problem.weights, problem.x, problem.y
@@ -161,7 +163,7 @@ def _descend(problem: Problem, theta: np.ndarray, delta: float, end: float) -> t
     theta, well = theta.copy(), np.zeros(len(theta), dtype=bool)
     active, part = np.arange(len(theta)), problem
     state, damping = _evaluate(problem, theta, delta, free), np.full(len(theta), 1e-3)
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_STEPS if end == STEP else ROUGH_STEPS):
         here = theta[active]
         down = np.sign(state.gradient @ free.T)
         blocked = ((here <= low) & (down > 0)) | ((here >= high) & (down < 0))

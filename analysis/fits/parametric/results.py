@@ -1,0 +1,195 @@
+"""The parametric approach as every approach returns it: parameters, optima and predictions with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.fits.parametric.curves import check_design
+from analysis.fits.parametric.draws import LEAST_TRUNKS
+from analysis.fits.parametric.fit import ParametricFit, refit
+from analysis.fits.parametric.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, R_STAR, over_training
+from analysis.fits.parametric.many import OBJECTIVES
+from analysis.fits.parametric.squares import BOUNDS
+from analysis.fits.parametric.surface import PARAMS
+from analysis.fits.result import FitResult
+from arch.errors import InputError
+
+ESTIMAND = (
+    "the surface that this fit would find on many such runs; re-drawn: {over}; text, learning rates and the form of "
+    "the surface fixed"
+)
+TERM = {"alpha": "N", "beta": "D"}
+OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
+
+
+def result_of(
+    fit: ParametricFit,
+    *,
+    at: Sequence[float] = (),
+    predict: Sequence[tuple[float, float]] = (),
+    level: float = 0.95,
+) -> FitResult:
+    """A fit as a result. at: C [FLOP] of `diagnostics["optimum"]`; predict: (N, D) of `diagnostics["predictions"]`."""
+    points, searched = fit.points, fit.searched
+    low, high = float(points.flops.min()), float(points.flops.max())
+    middle = math.sqrt(low * high)
+    missing = not_identified(fit, level)
+    params, intervals = _parameters(fit, middle, level)
+    for name in missing:
+        for gone in (name, {"alpha": "A", "beta": "B"}.get(name, name), *(OF_OPTIMA if name in TERM else ())):
+            intervals[gone] = None
+    drawn = fit.draws
+    return FitResult(
+        approach="parametric",
+        n_points=len(points),
+        params=params,
+        intervals=intervals,
+        objective={
+            "name": OBJECTIVES[fit.objective],
+            "value": float(searched.best.objective[0]),
+            "worst": float(searched.objectives.max()),
+            "starts": len(searched.objectives),
+            "abnormal": int((~searched.ended_well).sum()),
+        },
+        diagnostics={
+            "form": FORMS[fit.form],
+            "middle": middle,
+            "optimum": [_optimum(fit, c, level, bool(missing)) for c in at],
+            "predictions": [_prediction(fit, n, d, level) for n, d in predict],
+            "not_identified": missing,
+            "left_out": [f"{count} {what}" for what, count in fit.prepared.left_out.items()],
+            "leave_one_size_out": leave_one_size_out(fit, middle),
+            **_noise(fit),
+            **({"over_training": over_training(fit.surface)} if fit.form == OVER_TRAINING else {}),
+        },
+        input_hash=points.input_hash,
+        group=points.group,
+        n_runs=points.n_runs,
+        range=(low, high),
+        conventions={"C": fit.cost.convention, "L": points.loss_unit},
+        interval={"method": fit.why_no_draws, "level": None, "replicates": 0}
+        if drawn is None
+        else {
+            "method": drawn.method,
+            "estimand": ESTIMAND.format(over=drawn.over),
+            "level": level,
+            "replicates": len(drawn.surface),
+            "over": drawn.over,
+        },
+    )
+
+
+def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
+    """Parameters that the points do not identify, with the reason: the search, or more than 1 - `level` of the
+    replicates, ended at the end of an exponent's range, which then sets the interval and not the points."""
+    found = {}
+    for name, edge in zip(TERM, fit.searched.best.at_bound[0], strict=True):
+        if edge:
+            value = getattr(fit.surface, name)
+            found[name] = (
+                f"ended at {value:.4g}, the end of its range ({BOUNDS[0]:g} to {BOUNDS[1]:g})"
+                if not BOUNDS[0] < value < BOUNDS[1]
+                else f"the best fit has no term of {TERM[name]}"
+            )
+    if fit.draws is not None:
+        for name, share in zip(TERM, fit.draws.at_bound, strict=True):
+            if share > 1 - level:
+                found.setdefault(
+                    name,
+                    f"{100 * share:.3g}% of the replicates end at the end of its range ({BOUNDS[0]:g} to {BOUNDS[1]:g})"
+                    f" or have no term of {TERM[name]}",
+                )
+    if fit.form == DATA_CONSTRAINED and fit.r_star is not None:
+        if not np.isfinite(fit.r_star):
+            found["R_star"] = "no point has repeated tokens"
+        elif not R_STAR[0] * 1.01 < fit.r_star < R_STAR[1] / 1.01:
+            found["R_star"] = f"ended at {fit.r_star:.4g}, the end of its range ({R_STAR[0]:g} to {R_STAR[1]:g})"
+    return found
+
+
+def _parameters(
+    fit: ParametricFit, middle: float, level: float
+) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
+    params: dict[str, float] = dict(fit.surface.to_dict())
+    if fit.r_star is not None:
+        params["R_star"] = fit.r_star
+    params |= {name: float(value) for name, value in fit.exponents(fit.surface).items()}
+    optimum = fit.optimum(middle, level)
+    params |= {name.upper()[0] + name[1:]: float(optimum[name][0]) for name in ("n_opt", "d_opt", "l_opt")}
+    intervals: dict[str, tuple[float, float] | None] = dict.fromkeys(params)
+    drawn = fit.draws
+    if drawn is not None:
+        values: dict[str, Any] = {name: getattr(drawn.surface, name) for name in PARAMS}
+        if drawn.r_star is not None:
+            values["R_star"] = drawn.r_star
+        values |= fit.exponents(drawn.surface)
+        intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
+        for name in ("n_opt", "d_opt", "l_opt"):
+            intervals[name.upper()[0] + name[1:]] = _ends(optimum[f"{name}_interval"][:, 0])
+    return params, intervals
+
+
+def _ends(interval: np.ndarray) -> tuple[float, float]:
+    return float(interval[0]), float(interval[1])
+
+
+def _optimum(fit: ParametricFit, c: float, level: float, missing: bool) -> dict[str, Any]:
+    """{"C", "N", "D", "L", "intervals"}; without intervals of N and D where an exponent is not identified."""
+    found = fit.optimum(c, level)
+    one: dict[str, Any] = {"C": c, "intervals": {}}
+    for name, letter in (("n_opt", "N"), ("d_opt", "D"), ("l_opt", "L")):
+        one[letter] = float(found[name][0])
+        known = f"{name}_interval" in found and not (missing and letter != "L")
+        one["intervals"][letter] = _ends(found[f"{name}_interval"][:, 0]) if known else None
+    return one
+
+
+def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: float) -> dict[str, Any]:
+    interval = None if fit.draws is None else _ends(fit.loss_interval(n_params, n_tokens, level=level)[:, 0])
+    return {"N": n_params, "D": n_tokens, "L": float(fit.loss(n_params, n_tokens)), "interval": interval}
+
+
+def _noise(fit: ParametricFit) -> dict[str, Any]:
+    """What the residuals say of the noise, and what runs that differ by their seeds alone say of the surface."""
+    found: dict[str, Any] = {}
+    if fit.effects is not None:
+        found["noise"] = [
+            {"of": kind.name, "s": float(s), "df": float(df)}
+            for kind, s, df in zip(fit.effects.kinds, fit.effects.s, fit.effects.df, strict=True)
+        ]
+    same = fit.replicates
+    if same is not None:
+        found["seeds"] = {"s": same.s, "df": same.df, "p_surface_fits": same.p_fits}
+    return found
+
+
+def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
+    """The range of parameters, and of N_opt at C = `middle`, over fits that leave one size out: what one size decides.
+    `left_out`: sizes without which the fit was done; `impossible`: without which it cannot be, with the reason."""
+    points, weights = fit.points, fit.prepared.weights
+    sizes = points.size.astype(str)
+    done, rows, impossible = [], [], {}
+    for name in dict.fromkeys(sizes.tolist()):
+        keep = sizes != name
+        try:
+            check_design(np.log(points.n_params[keep]), np.log(points.n_tokens[keep]))
+        except InputError as error:
+            impossible[name] = str(error)
+            continue
+        done.append(name)
+        rows.append(weights * keep)
+    ranges: dict[str, tuple[float, float]] = {}
+    if rows and len(rows) < LEAST_TRUNKS:  # more sizes than that are a bootstrap's business
+        found, _ = refit(fit, points.loss, np.stack(rows))
+        values: Mapping[str, Any] = {name: getattr(found.surface, name) for name in PARAMS}
+        values = {**values, **fit.exponents(found.surface)}
+        values["N_opt"] = found.surface.column().n_opt(np.array([middle]), fit.cost)[:, 0]
+        ranges = {name: (float(np.nanmin(one)), float(np.nanmax(one))) for name, one in values.items()}
+    elif rows:
+        impossible = {"all": f"{len(rows)} sizes: not done from {LEAST_TRUNKS} on"}
+        done = []
+    return {"ranges": ranges, "left_out": done, "impossible": impossible}

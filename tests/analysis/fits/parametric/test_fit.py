@@ -1,0 +1,186 @@
+"""The public fit: points in, result with intervals out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.fits.cost import six_nd
+from analysis.fits.parametric.draws import Draws, quantiles
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, effective
+from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES
+from analysis.fits.parametric.results import result_of
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+from .cases import SURFACES, chinchilla, grid, params
+
+TRUTH = SURFACES[0]
+
+
+def study(sizes=6, amounts=4, s=0.005, seed=0, per_token=6.0, **labels):
+    n, d = grid(sizes, amounts)
+    noise = np.exp(s * np.random.default_rng(seed).standard_normal(len(n)))
+    return Points(n, d, per_token * n * d, TRUTH.loss(n, d) * noise, **labels)
+
+
+def test_the_chinchilla_points_end_to_end():
+    found = result_of(fit_parametric(chinchilla()), at=[5.76e23], predict=[(70e9, 1.4e12)])
+    assert found.params["a"] == pytest.approx(0.51390, rel=1e-4)
+    assert found.intervals["a"] == pytest.approx((0.480, 0.557), abs=0.01)
+    assert found.objective["value"] == pytest.approx(0.00101827, rel=1e-4)
+    assert found.objective["worst"] == pytest.approx(found.objective["value"]) and found.objective["abnormal"] == 0
+    assert found.interval["method"] == "bootstrap over 240 runs, percentile interval"
+    one = found.diagnostics["optimum"][0]
+    assert one["N"] * one["D"] * 6 == pytest.approx(5.76e23)
+    assert one["intervals"]["N"][0] < one["N"] < one["intervals"]["N"][1]
+    assert json.loads(json.dumps(found.to_dict()))["params"]["E"] == pytest.approx(1.817218, rel=1e-4)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_intervals_hold_the_truth_of_this_study(objective):
+    found = result_of(fit_parametric(study(), objective=objective, n_replicates=199), at=[1e20])
+    truth = TRUTH.to_dict() | {"a": TRUTH.a, "b": TRUTH.b}
+    for name, value in truth.items():
+        low, high = found.intervals[name]
+        assert low < value < high and low < found.params[name] < high, name
+    assert found.params["N_opt"] == pytest.approx(TRUTH.n_opt(found.diagnostics["middle"]), rel=0.1)
+    assert not found.diagnostics["not_identified"]
+
+
+def test_large_integers_do_not_overflow():
+    n, d = (np.round(values * 1000).astype(np.int64) for values in grid())
+    assert n.max() * 6 > 5e12 and n.dtype == d.dtype == np.int64
+    loss = TRUTH.loss(n, d)
+    found = fit_parametric(Points(n, d, 6.0 * n * d, loss), n_replicates=19)
+    assert params(found.surface) == pytest.approx(params(TRUTH), rel=1e-8)
+    assert found.loss(np.array([7_000_000_000]), np.array([300_000_000_000])) == pytest.approx(TRUTH.loss(7e9, 3e11))
+
+
+def test_the_same_seed_is_the_same_interval_and_the_order_of_rows_does_not_matter():
+    points = study()
+    order = np.random.default_rng(1).permutation(len(points))
+    one, again, other = (fit_parametric(p, n_replicates=99) for p in (points, points, points.take(order)))
+    assert np.array_equal(one.draws.surface.alpha, again.draws.surface.alpha)
+    assert params(other.surface) == pytest.approx(params(one.surface), rel=1e-6)
+
+
+def test_the_same_run_twice_is_one():
+    points = study(4, 3)
+    twice = points.take(np.tile(np.arange(12), 2))
+    one, both = (result_of(fit_parametric(p, n_replicates=99)) for p in (points, twice))
+    assert both.params == pytest.approx(one.params) and both.intervals["a"] == pytest.approx(one.intervals["a"])
+    assert both.diagnostics["left_out"] == ["12 rows given twice"]
+
+
+def test_few_runs_widen_the_interval_and_too_few_have_none():
+    widths = {}
+    for sizes, amounts in ((6, 3), (3, 3)):
+        low, high = result_of(fit_parametric(study(sizes, amounts), n_replicates=199)).intervals["a"]
+        widths[sizes * amounts] = high - low
+    assert widths[9] > 2 * widths[18]
+    for points in (study().take([3]), study().take([0, 7, 14]), study(1, 8)):
+        with pytest.raises(InputError, match=r"needs [36] or more different"):
+            fit_parametric(points)
+
+
+def test_six_points_leave_one_degree_of_freedom():
+    n = np.array([1e7, 1e7, 1e8, 1e8, 1e9, 1e9])
+    d = np.array([1e9, 1e10, 2e9, 2e10, 4e9, 4e10])
+    noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6))
+    found = result_of(fit_parametric(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise), n_replicates=199))
+    low, high = found.intervals["a"]
+    assert high - low > 0.2
+
+
+def test_seed_noise_measured_elsewhere_narrows_the_interval_of_few_runs():
+    points = study(3, 3, 0.003)
+    alone, told = (fit_parametric(points, n_replicates=199, noise=noise) for noise in (None, (0.003, 30)))
+    assert told.effects.df == pytest.approx([34], abs=0.5)
+    narrow, wide = (result_of(one).intervals["a"] for one in (told, alone))
+    assert narrow[1] - narrow[0] < wide[1] - wide[0]
+
+
+def test_runs_of_one_trunk_are_drawn_together():
+    trunk = np.repeat([f"t{i}" for i in range(6)], 4)
+    run = np.array([f"r{i}" for i in range(24)])
+    branched = fit_parametric(study(run=run, trunk=trunk), n_replicates=99)
+    assert branched.draws.over == "6 trunks" and "trunks" in branched.draws.method
+    assert [kind.name for kind in branched.effects.kinds] == ["trunk", "run"]
+    assert fit_parametric(study(run=run), n_replicates=99).draws.method.startswith("bootstrap over 24 runs")
+
+
+def test_whole_curves_count_as_runs():
+    n, d = grid(6, 30)
+    run = np.repeat([f"r{i}" for i in range(6)], 30)
+    noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6)).repeat(30)
+    points = Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise, run)
+    fit = fit_parametric(points, n_replicates=99, objective=LEAST_SQUARES)
+    found = result_of(fit)
+    assert found.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
+    assert "rows before 0.1 of their run" in found.diagnostics["left_out"][0]
+    assert found.intervals["beta"][0] < TRUTH.beta < found.intervals["beta"][1]
+
+
+def test_optima_under_another_cost():
+    bent = np.where(grid()[0] > 1e8, 6 * (grid()[0] / 1e8) ** 0.2, 6.0)
+    points = study(s=1e-9, per_token=bent, convention="exact")
+    found = fit_parametric(points, n_replicates=19)
+    assert found.optimum(1e19)["n_opt"] == pytest.approx(TRUTH.n_opt(1e19, found.cost), rel=1e-5)
+    told = result_of(found)
+    assert told.conventions["C"] == "exact" and told.params["a"] < TRUTH.a
+    assert result_of(fit_parametric(points, cost=six_nd(), n_replicates=19)).params["a"] == pytest.approx(TRUTH.a)
+
+
+def test_leaving_a_size_out():
+    found = result_of(fit_parametric(study(), n_replicates=19)).diagnostics["leave_one_size_out"]
+    assert len(found["left_out"]) == 6 and not found["impossible"]
+    points = study()
+    others = [fit_parametric(points.take(points.size != name), n_replicates=1).surface.a for name in found["left_out"]]
+    assert found["ranges"]["a"] == pytest.approx((min(others), max(others)), rel=1e-6)
+    three = result_of(fit_parametric(study(3, 4), n_replicates=19)).diagnostics["leave_one_size_out"]
+    assert not three["left_out"] and "3 or more different N" in next(iter(three["impossible"].values()))
+
+
+def test_an_exponent_at_the_end_of_its_range_has_no_interval():
+    n, d = grid()
+    noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(len(n)))
+    nothing = Points(n, d, 6 * n * d, (2 + 1e9 / d**1.2) * noise)
+    found = result_of(fit_parametric(nothing, n_replicates=99), at=[1e20])
+    assert "alpha" in found.diagnostics["not_identified"]
+    assert all(found.intervals[name] is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
+    assert found.diagnostics["optimum"][0]["intervals"]["N"] is None
+
+
+def test_forms():
+    n, d = grid(6, 6)
+    unique = np.minimum(d, 1e9)
+    noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(len(n)))
+    repeated = Points(n, d, 6 * n * d, TRUTH.loss(n, effective(d, unique, 15.4)) * noise, unique_tokens=unique)
+    fit = fit_parametric(repeated, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=49)
+    found = result_of(fit)
+    assert found.intervals["R_star"][0] < 15.4 < found.intervals["R_star"][1]
+    fresh, again = fit.loss(1e9, 4e9), fit.loss(1e9, 4e9, 1e9)
+    assert fresh == pytest.approx(TRUTH.loss(1e9, 4e9), rel=1e-2) and again > fresh
+    low, high = fit.loss_interval(1e9, 4e9, 1e9)[:, 0]
+    assert low < again < high
+    tied = result_of(fit_parametric(study(), form=OVER_TRAINING, n_replicates=49))
+    assert tied.params["alpha"] == tied.params["beta"] and tied.params["a"] == 0.5
+    assert tied.diagnostics["over_training"]["eta"] == tied.params["alpha"] / 2
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(InputError, match="objective mse: one of huber, least_squares"):
+        fit_parametric(study(), objective="mse")
+    with pytest.raises(InputError, match="form bent: one of plain, over_training, data_constrained"):
+        fit_parametric(study(), form="bent")
+
+
+def test_quantiles_are_of_r_plus_one():
+    values = np.arange(1.0, 200.0)  # 199: the 5th lowest and highest leave 2.5% of 200 outside
+    assert quantiles(values, 0.025).tolist() == [5, 195]
+    assert quantiles(np.append(values, np.nan), 0.025).tolist() == [5, 195]
+    assert quantiles(np.append(values[:-10], [np.inf] * 10), 0.025).tolist() == [5, np.inf]
+    wider = Draws(TRUTH, "", "", (0.0, 0.0), df=15.0).interval(values)
+    assert wider[0] < 5 and wider[1] > 195
