@@ -33,6 +33,8 @@ LIGHT = (
     "arch.sizes",
 )  # no torch
 FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.errors")
+SHARED = ("analysis.fits.irreducible", "analysis.fits.noise", "analysis.fits.powerlaw", "analysis.fits.smooth")
+ROOMS = ("analysis.fits.envelope", "analysis.fits.isoflop", "analysis.fits.parametric")
 ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),
@@ -56,15 +58,19 @@ ALLOWED = {
     "analysis.fits.cost": ("analysis.fits.points", "arch.errors"),
     "analysis.fits.tables": FITTED,
     "analysis.fits.parametric": FITTED,
-    "analysis.fits.isoflop": (*FITTED, "analysis.fits.parametric"),
+    "analysis.fits.irreducible": (),
+    "analysis.fits.noise": (),
+    "analysis.fits.powerlaw": (),
+    "analysis.fits.smooth": (),
+    "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
+    "analysis.fits.isoflop": (*FITTED, *SHARED),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": FITTED,
     "analysis.fits": (
-        *FITTED,
-        *("analysis.fits.settings", "analysis.fits.tables", "analysis.runs"),
-        *("flops.laws", "flops.quantity", "data"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.settings", "analysis.fits.tables"),
+        *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
-    "analysis.fits.approaches": (*FITTED, "analysis.fits"),
+    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits"),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),

@@ -1,0 +1,146 @@
+"""Which losses share a budget of compute: end points whose C lie together, or whole curves read off at chosen C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+TOLERANCE = 0.1  # of log C: runs of one budget lie no further apart than this, a neighbour to the next
+CHAIN = 3.0  # times the tolerance: a group that is wider than this is no budget but runs at all kinds of compute
+CURVE_ROWS = 4.0  # rows a run, on average, from which on a table is read as curves
+N_READ = 8  # budgets at which curves are read where the caller names none
+LEAST_SIZES = 3  # that a parabola needs
+
+
+@dataclass(frozen=True)
+class Readings:
+    """p losses in k budgets. log_c [k]: of each budget; budget [p]: which; unit [p]: the trunk whose noise a loss
+    shares; units: their names; spread [k]: how far its runs' log C lie from the budget's; from_curves: read between the
+    rows of a run; left_out: what belongs to no budget, in words."""
+
+    log_c: np.ndarray
+    budget: np.ndarray
+    log_n: np.ndarray
+    loss: np.ndarray
+    unit: np.ndarray
+    units: tuple[str, ...]
+    spread: np.ndarray
+    from_curves: bool
+    left_out: tuple[str, ...] = ()
+    offset: np.ndarray | None = None  # [p]: of each run's log C from its budget's; None: all 0
+
+    def counts(self) -> np.ndarray:
+        """[k]: different sizes in each budget."""
+        return np.array([len(np.unique(self.log_n[self.budget == j])) for j in range(len(self.log_c))])
+
+    def at_budget(self, rise: float) -> Readings:
+        """The losses as they would be at the budget's C, for a log loss that rises by `rise` for an e-fold of it."""
+        if self.offset is None or not np.abs(self.offset).max() > 0:
+            return self
+        return replace(self, loss=self.loss * np.exp(-rise * self.offset), offset=None)
+
+
+def read_budgets(
+    points: Points, budgets: Sequence[float] | None = None, tolerance: float = TOLERANCE, curves: bool | None = None
+) -> Readings:
+    """The budgets of `points`; `budgets` [FLOP] where the caller knows them. `curves`: whether runs are read between
+    their rows; by default where they have CURVE_ROWS rows or more. Raises InputError where nothing can be read."""
+    if not len(points):
+        raise InputError("isoFLOP: no points")
+    if budgets is not None and not (len(budgets) and all(math.isfinite(c) and c > 0 for c in budgets)):
+        raise InputError("isoFLOP: budgets are positive numbers of FLOP")
+    if curves is None:
+        curves = len(points) >= CURVE_ROWS * points.n_runs
+    return _off_curves(points, budgets) if curves else _clusters(points, budgets, tolerance)
+
+
+def _clusters(points: Points, budgets: Sequence[float] | None, tolerance: float) -> Readings:
+    log_c = np.log(points.flops)
+    left: list[str] = []
+    if budgets is not None:
+        centres = np.log(np.sort(np.asarray(budgets, dtype=float)))
+        nearest = np.abs(log_c[:, None] - centres).argmin(1)
+        label = np.where(np.abs(log_c - centres[nearest]) <= tolerance, nearest, -1)
+        if outside := int((label < 0).sum()):
+            left.append(f"{outside} points lie more than {math.expm1(tolerance):.0%} from every budget")
+    else:
+        order = np.argsort(log_c, kind="stable")
+        label = np.empty(len(log_c), dtype=int)
+        label[order] = np.concatenate([[0], np.cumsum(np.diff(log_c[order]) > tolerance)])
+        for one in np.unique(label):
+            inside = log_c[label == one]
+            if np.ptp(inside) > CHAIN * tolerance:
+                low, high = np.exp([inside.min(), inside.max()])
+                left.append(f"{len(inside)} points from {low:.4g} to {high:.4g} FLOP lie at no common budget")
+                label[label == one] = -1
+    kept = label >= 0
+    if not kept.any():
+        raise InputError(f"isoFLOP: no budgets: {'; '.join(left)}; name them, or widen the tolerance")
+    names, budget = np.unique(label[kept], return_inverse=True)
+    middle = np.bincount(budget, log_c[kept]) / np.bincount(budget)
+    if budgets is not None:
+        middle = centres[names]
+    offset = log_c[kept] - middle[budget]
+    offset[np.abs(offset) < 1e-12 * np.abs(middle[budget])] = 0.0
+    spread = np.array([np.abs(offset[budget == j]).max() for j in range(len(middle))])
+    units, unit = np.unique(points.trunk[kept].astype(str), return_inverse=True)
+    return Readings(
+        middle,
+        budget,
+        np.log(points.n_params[kept]),
+        points.loss[kept],
+        unit,
+        tuple(units),
+        spread,
+        False,
+        tuple(left),
+        offset,
+    )
+
+
+def _off_curves(points: Points, budgets: Sequence[float] | None) -> Readings:
+    """Log loss of every run, linear in log C between its rows, at each budget that its rows enclose."""
+    curves = []
+    left: list[str] = []
+    for run in dict.fromkeys(points.run.tolist()):
+        mine = np.flatnonzero(points.run == run)
+        mine = mine[np.argsort(points.flops[mine], kind="stable")]
+        if len(mine) < 2:
+            left.append(f"run {run} has one row")
+            continue
+        log_n, trunk = np.log(points.n_params[mine]), str(points.trunk[mine[0]])
+        if np.ptp(log_n) > 0:
+            raise InputError(f"isoFLOP: run {run} has several sizes")
+        curves.append((float(log_n[0]), trunk, np.log(points.flops[mine]), np.log(points.loss[mine])))
+    if not curves:
+        raise InputError("isoFLOP: no run has two rows to read a loss between")
+    at = np.log(np.sort(np.asarray(budgets, dtype=float))) if budgets is not None else _grid(curves)
+    found = []
+    for log_n, trunk, log_c, log_loss in curves:
+        slack = 1e-12 * abs(log_c[-1])
+        for j in np.flatnonzero((at >= log_c[0] - slack) & (at <= log_c[-1] + slack)):
+            found.append((j, log_n, float(np.exp(np.interp(at[j], log_c, log_loss))), trunk))
+    if not found:
+        raise InputError("isoFLOP: no run reaches any of the budgets")
+    names, budget = np.unique([one[0] for one in found], return_inverse=True)
+    units, unit = np.unique([one[3] for one in found], return_inverse=True)
+    log_n, loss = np.array([one[1] for one in found]), np.array([one[2] for one in found])
+    return Readings(at[names], budget, log_n, loss, unit, tuple(units), np.zeros(len(names)), True, tuple(left))
+
+
+def _grid(curves: Sequence[tuple[float, str, np.ndarray, np.ndarray]]) -> np.ndarray:
+    """N_READ budgets, evenly in log C, over the stretch in which LEAST_SIZES different sizes have a loss."""
+    low, high = min(c[2][0] for c in curves), max(c[2][-1] for c in curves)
+    fine = np.linspace(low, high, 400)
+    covers = np.array([(fine >= c[2][0]) & (fine <= c[2][-1]) for c in curves])
+    sizes = np.array([c[0] for c in curves])
+    enough = np.array([len(np.unique(sizes[covers[:, i]])) >= LEAST_SIZES for i in range(len(fine))])
+    if not enough.any():
+        raise InputError(f"isoFLOP: at no compute do {LEAST_SIZES} sizes have a loss, {LEAST_SIZES} are needed")
+    return np.linspace(fine[enough][0], fine[enough][-1], N_READ)
