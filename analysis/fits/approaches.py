@@ -19,7 +19,7 @@ from analysis.fits.study import fit_study
 from analysis.fits.study_points import StudyRuns
 from arch.errors import InputError, choice
 
-APPROACHES = ("envelope",)
+APPROACHES = ("envelope", "isoflop")
 ALL = "all"
 NEEDS_CURVES = ("envelope",)
 

@@ -103,8 +103,9 @@ def fit_laws(log_c: np.ndarray, log_n: np.ndarray, loss: np.ndarray, cost: Cost)
     for name, y in table.items():
         whole = np.isfinite(y).all(1)
         slope, level, centre = fit_lines(log_c, np.where(whole[:, None], y, 0.0), np.ones_like(y, dtype=bool))
+        if name == "L_opt":
+            whole[1:] = False  # three budgets do not tell a power law from one above an irreducible loss
         found[name] = Line(np.where(whole, level, np.nan), np.where(whole, slope, np.nan), float(centre[0]))
-    found["L_opt"].level[1:] = np.nan  # three budgets do not tell a power law from one above an irreducible loss
     if len(log_c) >= FOR_FLOOR:
         found["L_opt"] = Above(fit_irreducible(log_c, np.exp(log_loss)))
     return found
