@@ -93,10 +93,7 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
         if field == "flops" and convention is not None and len(found) > 1:
             found = [name for name in found if convention_of(name) == convention] or found
         if len(found) > 1:
-            raise InputError(
-                f"{_listed(found)} could all be {field}: say which by --columns {field}={_quoted(found[0])}"
-                + (f", or leave it out by --columns {field}=" if field not in NUMBERS else "")
-            )
+            raise InputError(f"{_listed(found)} could all be {field}: {_which(field, found)}")
         if found:
             chosen[field] = found[0]
     needed = [field for field in ("n_params", "loss") if field not in chosen]
@@ -109,6 +106,15 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             f'--columns {first}="its name"'
         )
     return {field: chosen[field] for field in FIELDS if field in chosen}
+
+
+def _which(field: str, found: Sequence[str]) -> str:
+    """What to do about several columns that could be one field."""
+    conventions = [convention_of(name) for name in found]
+    if field == "flops" and None not in conventions:
+        return f"say which by --convention {conventions[0]}"
+    how = f"say which by --columns {field}={_quoted(found[0])}"
+    return how if field in NUMBERS else f"{how}, or leave it out by --columns {field}="
 
 
 def convention_of(column: str) -> str | None:

@@ -21,6 +21,7 @@ from arch.errors import InputError, choice, nearest
 ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
+AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def _read(
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
     notes = [] if "run" in chosen else [NO_RUNS]
+    notes += [AS_THEY_STAND] if several else []
     if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ALIKE and named in SIX_ND:
         notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
     return Reading(name, found, chosen, points, n_read, dropped, derived, six_nd, several, tuple(notes))

@@ -130,7 +130,7 @@ def test_columns_are_found_by_name_and_never_guessed():
     for names, given, message in (
         (["n_params", "n_params_non_embedding", "D", "loss"], {}, "could all be n_params: say which by --columns"),
         (["N", "D", "train_loss", "val_loss"], {}, "train_loss, val_loss could all be loss"),
-        (["N", "D", "loss", "flops_exact", "flops_6nd"], {}, "flops_exact, flops_6nd could all be flops"),
+        (["N", "D", "loss", "flops_exact", "flops_6nd"], {}, "could all be flops: say which by --convention exact"),
         (["b", "n", "l", "d", "h"], {}, "no column for n_params, loss, n_tokens or flops: the table has b, n, l, d, h"),
         (["N", "loss"], {}, "no column for n_tokens or flops"),
         (["N", "D", "loss"], {"los": "loss"}, r"no field 'los' \(did you mean 'loss'"),
