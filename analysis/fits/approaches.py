@@ -11,30 +11,57 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
+from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.forms import FORMS
+from analysis.fits.parametric.many import HUBER, OBJECTIVES
+from analysis.fits.parametric.results import result_of as parametric_result
+from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from analysis.fits.study import fit_study
 from analysis.fits.study_points import StudyRuns
 from arch.errors import InputError, choice
 
-APPROACHES = ("envelope", "isoflop")
+ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
+APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
-NEEDS_CURVES = ("envelope",)
+NEEDS_CURVES = (ENVELOPE,)
+BEYOND = (1.0, 10.0, 100.0)  # times the largest C of the points, where no C is asked for
 
 
 @dataclass(frozen=True)
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] at which optima are given; n_replicates, level and seed: of the intervals.
+    at: C [FLOP] of optima (none: the largest C of the points, ten and a hundred times that); predict: (N, D) of losses,
+    and objective and form, of the parametric approach; n_replicates, level and seed: of the intervals. Raises
+    InputError for an unknown objective or form, and for a level that is none.
     """
 
-    at: tuple[float, ...] = ()
+    at: Sequence[float] = ()
+    predict: Sequence[tuple[float, float]] = ()
+    objective: str = HUBER
+    form: str = "plain"
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", self.form.replace("-", "_"))
+        for option, value, known in (("objective", self.objective, OBJECTIVES), ("form", self.form, FORMS)):
+            if value not in known:
+                raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
+        if not 0.5 <= self.level < 1:
+            raise InputError(f"--level: {self.level:g} is no level of an interval: give 0.5 to below 1, as 0.95")
+        if self.n_replicates < 2 / (1 - self.level):
+            raise InputError(
+                f"--replicates: {self.n_replicates} are too few for intervals of level {self.level:g}: give "
+                f"{round(2 / (1 - self.level))} or more"
+            )
 
 
 @dataclass(frozen=True)
@@ -54,19 +81,51 @@ def named(approach: str) -> tuple[str, ...]:
     return (approach,)
 
 
-def fit(points: Points, approach: str = "envelope", *, noise: SeedNoise | None = None, **options: Any) -> FitResult:
-    """One group by one approach; options as `Options` has them. noise: of seeds, where more groups than this one tell
-    it. Raises InputError where the points do not allow it."""
-    named(approach)
+def fit(
+    points: Points,
+    approach: str = PARAMETRIC,
+    *,
+    noise: SeedNoise | None = None,
+    surface: Surface | None = None,
+    **options: Any,
+) -> FitResult:
+    """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
+    envelope takes it in the place of its own. surface: as the parametric approach found it, by which isoFLOP tells its
+    own bias. Raises InputError where the points do not allow the fit."""
+    if approach not in APPROACHES:
+        named(approach)  # raises
+        raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
     asked = Options(**options)
-    return fit_envelope(
+    at = tuple(asked.at) or tuple(float(points.flops.max()) * times for times in BEYOND)
+    if approach == ENVELOPE:
+        return fit_envelope(
+            points,
+            noise=noise or seed_noise_of([points]),
+            at=at,
+            n_replicates=asked.n_replicates,
+            level=asked.level,
+            seed=asked.seed,
+        )
+    if approach == ISOFLOP:
+        return fit_isoflop(
+            points,
+            cost_of(points),
+            surface=None if surface is None else surface.loss,
+            noise=noise,
+            n_replicates=asked.n_replicates,
+            level=asked.level,
+            seed=asked.seed,
+            at=at,
+        )
+    found = fit_parametric(
         points,
-        noise=noise or seed_noise_of([points]),
-        at=asked.at,
+        objective=asked.objective,
+        form=asked.form,
         n_replicates=asked.n_replicates,
-        level=asked.level,
         seed=asked.seed,
+        noise=None if noise is None else (noise.s, noise.df),
     )
+    return parametric_result(found, at=at, predict=asked.predict, level=asked.level)
 
 
 def fit_groups(
@@ -78,19 +137,32 @@ def fit_groups(
 ) -> Fits:
     """Every group by every approach: `curves` for those that need them, `ends` for the others. What cannot be fitted is
     told, and stops nothing else. `said` is called with group and approach before each."""
-    noise = seed_noise_of(list(curves.values()))
-    results, failed = [], []
+    of_all = seed_noise_of(list(curves.values()))
+    results: list[FitResult] = []
+    failed: list[Mapping[str, str]] = []
     for group in {**ends, **curves}:
-        for name in wanted:
+        # what a group's own seeds tell is in the residuals of its surface already
+        of_others = seed_noise_of([points for other, points in curves.items() if other != group])
+        found: dict[str, FitResult] = {}
+        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
             said(group, name)
             points = (curves if name in NEEDS_CURVES else ends).get(group)
             try:
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
-                results.append(fit(points, name, noise=noise, **vars(options)))
+                noise = of_others if name == PARAMETRIC else of_all
+                found[name] = fit(points, name, noise=noise, surface=_surface(found.get(PARAMETRIC)), **vars(options))
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
+        results += [found[name] for name in wanted if name in found]
     return Fits(tuple(results), tuple(failed))
+
+
+def _surface(result: FitResult | None) -> Surface | None:
+    """The fitted surface where it is identified and holds for text that is read once."""
+    if result is None or result.diagnostics["not_identified"] or "R_star" in result.params:
+        return None
+    return Surface(*(result.params[name] for name in PARAMS))
 
 
 def envelope_of_study(study: StudyRuns, curves: Mapping[str, Points], options: Options) -> Fits:
@@ -105,7 +177,8 @@ def envelope_of_study(study: StudyRuns, curves: Mapping[str, Points], options: O
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:
-            results.append(result_of(one, curves[arch], settings.optimum, interval, options.at))
+            at = tuple(options.at) or tuple(one["range"][1] * times for times in BEYOND)
+            results.append(result_of(one, curves[arch], settings.optimum, interval, at))
         else:
-            failed.append({"group": arch, "approach": "envelope", "reason": one["reason"] or "no settled curve"})
+            failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})
     return Fits(tuple(results), tuple(failed))

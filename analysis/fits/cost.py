@@ -13,7 +13,9 @@ import numpy as np
 from analysis.fits.points import Points
 from arch.errors import InputError
 
-SAME = 1e-6  # of log cost: sizes of one N whose costs differ by more are not one cost law
+SIX_ND = ("6nd", "6nd_total")  # the conventions by which C is 6 N D
+SAME = 1e-6  # of log cost
+ROUNDED = 0.02  # of log cost: columns that were written with two or three digits differ by less
 
 
 @dataclass(frozen=True)
@@ -49,20 +51,25 @@ def six_nd() -> Cost:
 
 
 def cost_of(points: Points) -> Cost:
-    """The cost law of the sizes of `points`, from their C / D. Raises InputError where one N has several costs, and for
-    a single size whose cost is not 6 N, which tells nothing about the others."""
+    """The cost law of the sizes of `points`, from their C / D; differences within ROUNDED are taken for rounding.
+
+    Raises InputError where one N has several costs, and for a single size whose cost is not 6 N, which tells nothing
+    about the others.
+    """
     log_n, log_cost = np.log(points.n_params), np.log(points.flops / points.n_tokens)
+    off_six = np.abs(log_cost - np.log(6.0) - log_n)
+    if off_six.max() < (ROUNDED if points.convention in SIX_ND else SAME):
+        return six_nd()
     knots, where = np.unique(log_n, return_inverse=True)
     mean = np.bincount(where, log_cost) / np.bincount(where)
     off = np.abs(log_cost - mean[where])
-    if (off > SAME).any():
+    if (off > ROUNDED).any():
         i = int(off.argmax())
         raise InputError(
             f"row {points.row[i]}: C / D is {np.exp(log_cost[i]):.6g} FLOP a token, other rows with N = "
-            f"{points.n_params[i]:.6g} have {np.exp(mean[where[i]]):.6g}: one fit takes one cost for a size"
+            f"{points.n_params[i]:.6g} have {np.exp(mean[where[i]]):.6g} on average: one fit takes one cost for a size "
+            f"(without the column of compute, C is 6 N D)"
         )
-    if np.abs(mean - np.log(6.0) - knots).max() < SAME:
-        return six_nd()
     if len(knots) < 2:
         raise InputError(f"one size only (N = {points.n_params[0]:.6g}): the cost of other sizes is not known")
     return Cost(knots, mean, points.convention)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SLOW = 5.0  # seconds after which the time left is told
 OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-unit")
+OF_PARAMETRIC = ("--objective", "--form", "--predict")
 OF_STUDIES = ("--set", "--out", "--force")
 
 Text = str | None
@@ -32,7 +33,13 @@ def fit(
         list[str] | None,
         typer.Argument(metavar="STUDY...|TABLE", help="Studies, or one table: CSV, TSV, JSONL, JSON array, Parquet."),
     ] = None,
-    approach: Annotated[Text, typer.Option(help="envelope, or all; a study without it: its fit stage.")] = None,
+    approach: Annotated[
+        Text, typer.Option(help="envelope, isoflop, parametric or all; a study without it: its fit stage.")
+    ] = None,
+    objective: Annotated[Text, typer.Option(help="Of parametric: huber or least_squares; default: huber.")] = None,
+    form: Annotated[
+        Text, typer.Option(help="Of parametric: plain, over-training or data-constrained; default: plain.")
+    ] = None,
     points: Annotated[Text, typer.Option(help="ends (last point of each run) or curves; default: ends.")] = None,
     columns: Annotated[
         Text, typer.Option(help='Columns of a table, as n_params="Model Size",flops=C; default: by their names.')
@@ -44,10 +51,13 @@ def fit(
         Text, typer.Option(help="Of C: 6nd, exact, ...; what a table lacks of C and D is C = 6 N D.")
     ] = None,
     loss_unit: Annotated[Text, typer.Option(help="nats or bits, a token; default: nats.")] = None,
-    replicates: Annotated[int, typer.Option(min=0, help="Of the intervals.")] = 1000,
+    replicates: Annotated[int, typer.Option(min=1, help="Of the intervals.")] = 1000,
     level: Annotated[float, typer.Option(help="Nominal level of the intervals.")] = 0.95,
     seed: Annotated[int, typer.Option(min=0, help="Of the replicates.")] = 0,
     at: Annotated[Text, typer.Option(help="C in FLOP for N_opt, D_opt and L_opt, as 1e22,1e23.")] = None,
+    predict: Annotated[
+        list[str] | None, typer.Option(metavar="N,D", help="Loss of N parameters on D tokens, as 7e9,2e12; repeatable.")
+    ] = None,
     check_law: Annotated[
         Text, typer.Option(help='Check a published law instead: "N=1.8e8 C^0.71,D=2.6e10 C^0.51", or a CSV of laws.')
     ] = None,
@@ -67,6 +77,8 @@ def fit(
     """
     given = {
         "--approach": approach,
+        "--objective": objective,
+        "--form": form,
         "--points": points,
         "--columns": columns,
         "--where": where,
@@ -75,6 +87,7 @@ def fit(
         "--convention": convention,
         "--loss-unit": loss_unit,
         "--at": at,
+        "--predict": predict,
         "--save": save,
         "--set": sets,
         "--out": out,
@@ -109,14 +122,22 @@ def fit(
     if force:
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
-    from analysis.fits.approaches import ALL, NEEDS_CURVES, Options, named
+    from analysis.fits.approaches import ALL, NEEDS_CURVES, PARAMETRIC, Options, named
     from analysis.fits.published import number_list
     from analysis.fits.tables.columns import parse_columns
 
     wanted = named(approach or ALL)
-    if not 0.5 <= level < 1:
-        raise InputError(f"--level: {level:g} is no level of an interval: give one from 0.5 to below 1, as 0.95")
-    options = Options(at=tuple(number_list(at, "--at")) if at else (), n_replicates=replicates, level=level, seed=seed)
+    options = Options(
+        at=number_list(at, "--at") if at else (),
+        predict=[_pair(one) for one in predict or ()],
+        objective=objective or "huber",
+        form=form or "plain",
+        n_replicates=replicates,
+        level=level,
+        seed=seed,
+    )
+    if PARAMETRIC not in wanted and (more := [name for name in told if name in OF_PARAMETRIC]):
+        raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
     needs_curves = any(name in NEEDS_CURVES for name in wanted)
     if points is None and all(name in NEEDS_CURVES for name in wanted):
         points = "curves"
@@ -128,6 +149,16 @@ def fit(
         requests = [request_of(one, None, sets, out, as_json) for one in sources]
         source = of_studies(requests, points, convention, needs_curves)
     _fit_points(source, wanted, options, save, dry_run, as_json)
+
+
+def _pair(text: str) -> tuple[float, float]:
+    """--predict: N and D."""
+    from analysis.fits.published import number_list
+
+    found = number_list(text, "--predict")
+    if len(found) != 2:
+        raise InputError(f"--predict: {text!r} is not N and D by a comma, as 7e9,2e12")
+    return found[0], found[1]
 
 
 def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool, as_json: bool) -> None:

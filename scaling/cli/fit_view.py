@@ -126,10 +126,22 @@ def _notes(result: FitResult) -> list[str]:
         lines.append(f"intervals: {interval.get('method', 'none')}")
     for name, why in (result.diagnostics.get("not_identified") or {}).items():
         lines.append(f"{name} is not identified: {why}")
+    lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})
     lines += [f"left out: {why}" for why in result.diagnostics.get("left_out") or ()]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))
     return lines
+
+
+def _without_one_size(found: Mapping[str, Any]) -> list[str]:
+    """How far single sizes decide the result."""
+    ranges = found.get("ranges") or {}
+    told = ", ".join(
+        f"{name} {ranges[name][0]:.4g} to {ranges[name][1]:.4g}" for name in ("a", "N_opt") if name in ranges
+    )
+    lines = [f"without one of {len(found['left_out'])} sizes: {told}"] if told else []
+    impossible = [name for name in found.get("impossible") or {} if name != "all"]
+    return lines + ([f"without size {', '.join(impossible)} no fit is possible"] if impossible else [])
 
 
 def _starts(found: Mapping[str, Any]) -> str:
@@ -137,7 +149,8 @@ def _starts(found: Mapping[str, Any]) -> str:
     if not isinstance(found.get("worst"), float):
         return ""
     starts = f" of {found['starts']} starts" if isinstance(found.get("starts"), int) else ""
-    return f" (the worst{starts} ended at {found['worst']:.6g})"
+    ended = f", {found['abnormal']} not at a minimum" if found.get("abnormal") else ""
+    return f" (the worst{starts} ended at {found['worst']:.6g}{ended})"
 
 
 def failed_lines(failed: Sequence[Mapping[str, str]]) -> list[str]:

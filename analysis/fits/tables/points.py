@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import Points
 from analysis.fits.tables.cells import rows_text, same_text, text_of
 from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose
 from analysis.fits.tables.files import from_frame, read_frame
-from analysis.fits.tables.rows import ALIKE, SIX_ND, derived_conditions, filtered, keep_rows, number_fields
+from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
 from analysis.fits.tables.runs import last_points, once
 from arch.errors import InputError, choice, nearest
 
@@ -140,7 +141,7 @@ def _read(
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
     notes = [] if "run" in chosen else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
-    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ALIKE and named in SIX_ND:
+    if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
         notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")
     return Reading(name, found, chosen, points, n_read, dropped, derived, six_nd, several, tuple(notes))
 

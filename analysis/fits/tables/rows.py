@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.tables.cells import condition_of, numbers, same_text
 from analysis.fits.tables.columns import NUMBERS, convention_of
 from arch.errors import InputError
-
-SIX_ND = ("6nd", "6nd_total")  # the conventions in which C follows from N and D
-ALIKE = 1e-3  # of log 6 N D / C: below it a column of compute is 6 N D, written with a few digits
 
 
 def keep_rows(frame: pd.DataFrame, keep: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:
@@ -81,5 +79,5 @@ def number_fields(
             return fields, {missing: f"{how} ({named})"}, None, named
         ratio = six * fields["n_tokens"] / fields["flops"]
         six_nd = (float(ratio.min()), float(ratio.median()), float(ratio.max()))
-        is_six = bool(np.abs(np.log(ratio)).max() < ALIKE)
+        is_six = bool(np.abs(np.log(ratio)).max() < ROUNDED)
     return fields, {}, six_nd, named or ("6nd" if is_six else chosen["flops"])

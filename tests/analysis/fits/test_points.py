@@ -58,6 +58,15 @@ def test_the_cost_of_points():
         cost_of(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], [7e14, 7e14]))
 
 
+def test_the_cost_of_columns_that_were_rounded():
+    """C with two digits: 6 N D where it is said to be, else the mean cost of each size."""
+    n, d = np.array([1.1e6, 1.1e6, 2.3e6, 4.7e6]), np.array([1.23e8, 3.4e8, 5.6e8, 7.8e8])
+    rounded = np.array([float(f"{value:.1e}") for value in 6 * n * d])
+    assert cost_of(points(n, d, [2.0] * 4, rounded)).per_token(7e9) == pytest.approx(4.2e10)
+    cost = cost_of(points(n, d, [2.0] * 4, rounded, convention="exact"))
+    assert cost.per_token(n) == pytest.approx(6 * n, rel=0.02) and len(cost.log_n) == 3
+
+
 def test_a_result_as_json():
     told = FitResult("parametric", 3, {"E": 1.7}, {"E": (1.6, float("inf"))}, {"name": "huber"}, {}, "0" * 64).to_dict()
     assert told["intervals"] == {"E": [1.6, None]} and told["version"] == 1 and told["verdict"] is None

@@ -90,12 +90,12 @@ def test_pooled_studies_are_one_study(tmp_path, study):
     points = study_points(whole).groups["tnl"]
     assert len(points) == 6 and points.run[0] == "small/tnl-14k-c256-s0"
     curves = study_points(whole, "curves").groups
-    result = approaches.envelope_of_study(whole, curves, approaches.Options(n_replicates=20)).results[0]
+    result = approaches.envelope_of_study(whole, curves, approaches.Options(n_replicates=40)).results[0]
     alone = tmp_path / "all"
     for size in SIZES:
         write_run(alone, "tnl", size, BUDGETS[size])
     other = study_points(runs_of(alone), "curves").groups
-    expected = approaches.envelope_of_study(runs_of(alone), other, approaches.Options(n_replicates=20)).results[0]
+    expected = approaches.envelope_of_study(runs_of(alone), other, approaches.Options(n_replicates=40)).results[0]
     assert result.params == pytest.approx(expected.params, rel=1e-12)
 
 

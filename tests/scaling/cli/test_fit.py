@@ -47,6 +47,33 @@ def curves(tmp_path_factory):
     return path
 
 
+CHINCHILLA = ROOT.parent / "shared" / "data" / "chinchilla" / "svg_extracted_data.csv"
+
+
+def test_the_chinchilla_points():
+    """Besiroglu et al. 2024, refitted to full precision: 245 rows, D = C / 6 N, the five highest losses dropped."""
+    if not CHINCHILLA.is_file():
+        pytest.skip("no shared/data/chinchilla beside the repository")
+    arguments = [CHINCHILLA, "--approach", "parametric", "--columns", COLUMNS, "--drop-highest-loss", "5", "--json"]
+    found = json.loads(fit(*arguments, "--at", "1e22", "--predict", "7e9,1.4e12"))
+    (one,) = found["results"]
+    assert {"approach", "n_points", "params", "intervals", "objective", "diagnostics", "input_hash", "version"} <= set(
+        one
+    )
+    assert one["approach"] == "parametric" and one["n_points"] == 240
+    expected = {"E": 1.817218, "A": 477.83, "B": 2143.4, "alpha": 0.347311, "beta": 0.367172, "a": 0.51390}
+    assert {name: one["params"][name] for name in expected} == pytest.approx(expected, rel=1e-4)
+    assert one["objective"]["value"] == pytest.approx(0.00101827, rel=1e-5)
+    assert one["objective"]["worst"] == pytest.approx(one["objective"]["value"], rel=1e-6)
+    assert one["intervals"]["a"] == pytest.approx([0.480, 0.557], abs=0.01)
+    assert found["input"]["derived"] == {"n_tokens": "C / (6 N) (6nd)"}
+    assert found["input"]["rows"] == {"read": 245, "dropped": {"the highest losses": 5}, "kept": 240}
+    optimum, predicted = one["diagnostics"]["optimum"][0], one["diagnostics"]["predictions"][0]
+    assert 6 * optimum["N"] * optimum["D"] == pytest.approx(1e22)
+    assert predicted["L"] == pytest.approx(1.817218 + 477.83 / 7e9**0.347311 + 2143.4 / 1.4e12**0.367172, rel=1e-4)
+    assert predicted["interval"][0] < predicted["L"] < predicted["interval"][1]
+
+
 def test_a_table_of_curves(curves, tmp_path):
     arguments = [curves, "--approach", "envelope", "--columns", "run=name", "--group", "架构", "--replicates", "50"]
     saved = tmp_path / "fit.json"
@@ -86,7 +113,7 @@ def test_what_cannot_be_fitted_is_told_and_stops_nothing_else(curves, capsys):
     lines = curves.read_text(encoding="utf-8-sig").splitlines()
     short = curves.with_name("short.csv")
     short.write_text("\n".join([*lines, "gla-1,gla,1000000,1000000,5.0"]) + "\n", encoding="utf-8")
-    arguments = ["--approach", "envelope", "--columns", "run=name,arch=架构", "--group", "arch", "--replicates", "20"]
+    arguments = ["--approach", "envelope", "--columns", "run=name,arch=架构", "--group", "arch", "--replicates", "40"]
     result = CliRunner().invoke(app, ["fit", str(short), *arguments, "--json"])
     found = json.loads(result.stdout)
     assert len(found["results"]) == 2 and found["not_fitted"][0]["group"] == "gla"
@@ -116,6 +143,11 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--approach: 'envelop' .*did you mean 'envelope'", curves, "--approach", "envelop"),
         ("--at: 'x' is no list of positive numbers", curves, "--at", "x"),
         ("--at: '-1' is no list", curves, "--at=-1"),
+        ("--form: 'plane' .*did you mean 'plain'", curves, "--approach", "parametric", "--form", "plane"),
+        ("--objective: 'hubert'", curves, "--approach", "parametric", "--objective", "hubert"),
+        ("--predict: is of the approach parametric", curves, "--approach", "envelope", "--predict", "1e9,1e10"),
+        ("--predict: '1e9' is not N and D", curves, "--predict", "1e9"),
+        ("--replicates: 30 are too few for intervals of level 0.95: give 40", curves, "--replicates", "30"),
         ("--level: 95 is no level", curves, "--level", "95"),
         ("--unit: goes with --check-law alone", curves, "--unit", "flop"),
         ("--check-law: checks a law by itself, without --group", "--check-law", "N=1C^.5,D=1C^.5", "--group", "a"),
