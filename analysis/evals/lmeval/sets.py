@@ -98,6 +98,12 @@ TASKS: dict[str, LmTask] = {
     "scrolls-quality": LmTask("quality", ("em", "acc", "acc_norm"), scrolls="QuALITY", about="4 choices on a story"),
     "scrolls-contractnli": LmTask("contract_nli", ("em", "acc", "acc_norm"), scrolls="ContractNLI", about="3 choices"),
 }  # fmt: skip
+# Between how many answers `acc` chooses, in nearly all rows; tasks whose answers are free are not here.
+CHOICES = {
+    **dict.fromkeys(("boolq", "piqa", "winogrande", "copa", "multirc", "rte", "wic", "wsc"), 2),
+    **dict.fromkeys(("siqa", "cb", "scrolls-contractnli"), 3),
+    **dict.fromkeys(("hellaswag", "arc-easy", "arc-challenge", "openbookqa", "scrolls-quality"), 4),
+}
 CSR = ("boolq", "piqa", "siqa", "hellaswag", "winogrande", "arc-easy", "arc-challenge", "openbookqa")
 SUPERGLUE = ("boolq", "cb", "copa", "multirc", "record", "rte", "wic", "wsc")
 SCROLLS = tuple(name for name in TASKS if name.startswith("scrolls-"))

@@ -1,0 +1,101 @@
+"""A link as plain data: its FitResult, and whether to believe it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis.fits.downstream.forms import EXPONENTIAL, LOGISTIC, Form
+from analysis.fits.downstream.link import LEAST_RUNS, LEVEL, Link, fit_link
+from analysis.fits.downstream.scores import LOSS
+from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult, Verdict
+
+BENT = 0.01  # p-value of a bend, below which the form does not hold
+BEYOND = 0.25  # of the range of z, that the forms are compared at beyond the best checkpoint
+ESTIMAND = "the expected score of a run at this {against}, on the task's own questions"
+METHOD = "random run effect or jackknife over runs, the wider; Student's t with runs - 2 degrees of freedom"
+
+
+def to_result(link: Link, loss_name: str = "L", level: float = LEVEL) -> FitResult:
+    """Params and intervals by the papers' names (forms.py), as shares; diagnostics hold the other form beside."""
+    scores, other = link.scores, _other(link)
+    steep = next(name for name in ("gamma", "exponent", "k") if name in link.params())
+    apart = _apart(link, other)
+    bend = link.curvature()
+    return FitResult(
+        approach=f"downstream {link.form.name}",
+        n_points=len(scores),
+        params=link.params(),
+        intervals={name: link.steepness(level) if name == steep else None for name in link.params()},
+        objective={
+            "name": "sum of squares in units of the scores' standard errors",
+            "value": link.objective,
+            "starts": link.starts(),
+        },
+        diagnostics={
+            "against": link.against,
+            "task": scores.task,
+            "scale": scores.scale.to_dict(),
+            "n_missing": scores.n_missing,
+            "loss_range": [float(scores.loss.min()), float(scores.loss.max())],
+            "per_point": link.objective / max(len(scores) - 2, 1),
+            "run_effect_ratio": link.effect.ratio,
+            "p_bend": bend,
+            "other_form": None if other is None else {"form": other.form.name, "objective": other.objective},
+            "forms_apart": apart,
+        },
+        input_hash=scores.input_hash,
+        group=scores.group,
+        n_runs=scores.n_runs,
+        range=(float(scores.flops.min()), float(scores.flops.max())),
+        conventions={"C": scores.convention, "L": loss_name},
+        interval={
+            "method": METHOD,
+            "level": level,
+            "estimand": ESTIMAND.format(against=link.against),
+            "over": "runs",
+        }
+        if link.has_interval
+        else {},
+        verdict=_verdict(link, bend, apart),
+    )
+
+
+def _other(link: Link) -> Link | None:
+    """The other form of accuracies."""
+    names = {LOGISTIC: EXPONENTIAL, EXPONENTIAL: LOGISTIC}
+    name = names.get(link.form.name)
+    return None if name is None or link.form.free else fit_link(link.scores, Form(name), link.against)
+
+
+def _beyond(link: Link) -> float:
+    """A loss, or compute, that is better than the best checkpoint's by a quarter of their range."""
+    if link.against == LOSS:
+        loss = link.scores.loss
+        return float(max(loss.min() - BEYOND * np.ptp(loss), loss.min() / 10))
+    log_c = np.log(link.scores.flops)
+    return float(np.exp(log_c.max() + BEYOND * np.ptp(log_c)))
+
+
+def _apart(link: Link, other: Link | None) -> dict[str, float] | None:
+    """The two forms at `_beyond`, in the task's units; None where there is one alone."""
+    if other is None:
+        return None
+    at = _beyond(link)
+    return {"at": at, link.form.name: float(link.predict(at)[0]), other.form.name: float(other.predict(at)[0])}
+
+
+def _verdict(link: Link, bend: float | None, apart: dict[str, float] | None) -> Verdict:
+    reasons, inside = [], []
+    if bend is not None and bend < BENT:
+        reasons.append(f"the scores bend otherwise than the {link.form.name} form (p = {bend:.2g})")
+    if not link.has_interval:
+        inside.append(f"no interval: {link.scores.n_runs} run(s), {LEAST_RUNS} are needed")
+    elif apart is not None:
+        low, high = (float(one[0]) for one in link.interval(apart["at"]) or ())
+        mine, theirs = list(apart.values())[1:]
+        if not low <= theirs <= high:
+            inside.append(
+                f"at {link.against} {apart['at']:.4g}, a quarter of the range beyond, the forms say {mine:.3g} and "
+                f"{theirs:.3g}, further apart than the interval"
+            )
+    return Verdict(DO_NOT if reasons else INSIDE if inside else BELIEVE, (*reasons, *inside))
