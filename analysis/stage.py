@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.study.spec import RunSpec, StudySpec
 
-FIT_VERSION = 11  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 8  # of the page
+FIT_VERSION = 12  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 9  # of the page
+SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -60,6 +61,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    fits["downstream"] = _downstream(fits, tables, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
@@ -68,6 +70,25 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
         write_bytes(results / f"{file}.parquet", buffer.getvalue(), kind="results")
     write_json(results / "fits.json", fits, kind="results")
     return Fitted(fits, True)
+
+
+def _downstream(fits: dict[str, Any], tables: Tables, path: Path) -> dict[str, Any] | None:
+    """The links of the other evaluations' scores to loss; None where there are none. Raises InputError for a table that
+    cannot be read."""
+    import pandas as pd
+
+    from analysis.evals.scales import scales_of
+    from analysis.fits.tasks import fit_tasks
+
+    if not path.exists():
+        return None
+    try:
+        evals = pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); `scaling eval` writes it again once removed") from None
+    evals = evals[evals["task"] != "validation"]
+    known = {task: found for task in evals["task"].unique() if (found := scales_of(task))}
+    return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
 def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
@@ -143,7 +164,9 @@ def _fit_settings(study: StudySpec) -> FitSettings:
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
     """Every file a fit reads, by its path in the study: a hash of its content, null where it is not there."""
     corpus = study.directory / "corpus" / "manifest.json"
+    scores = study.directory / SCORES
     found: dict[str, str | None] = {"corpus/manifest.json": sha256(corpus) if corpus.exists() else None}
+    found[SCORES] = sha256(scores) if scores.exists() else None
     for run in runs:
         directory = study.directory / "runs" / run.run_id
         files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]

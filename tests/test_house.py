@@ -51,6 +51,7 @@ ALLOWED = {
     "analysis.claims": (),
     "analysis.bigram": ("scaling.study", "data"),
     "analysis.fits.settings": ("scaling.study.schema", "data.files"),
+    "analysis.scales": ("arch.errors",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
     "analysis.fits.points": ("arch.errors",),
@@ -65,7 +66,11 @@ ALLOWED = {
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
-    "analysis.fits.downstream": FITTED,
+    "analysis.fits.downstream": (*FITTED, "analysis.scales"),
+    "analysis.fits.tasks": (
+        *("analysis.fits.downstream", "analysis.fits.settings", "analysis.fits.study", "analysis.runs"),
+        *("analysis.scales", "arch.errors"),
+    ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.settings", "analysis.fits.tables"),
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
@@ -75,13 +80,14 @@ ALLOWED = {
     "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),
     "analysis.evals": (
-        *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs"),
+        *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs", "analysis.scales"),
         *("scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.stage": (
-        *("analysis.bigram", "analysis.fits", "analysis.figures", "analysis.report", "analysis.runs"),
+        *("analysis.bigram", "analysis.evals.scales", "analysis.fits", "analysis.figures", "analysis.report"),
+        "analysis.runs",
         *("scaling.study", "arch.errors", "arch.registry", "data"),
     ),
     "analysis": (),

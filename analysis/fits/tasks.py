@@ -69,16 +69,14 @@ def fit_tasks(fits: Mapping[str, Any], tables: Tables, evals: pd.DataFrame, scal
 Key = tuple[str, int]  # run id, tokens
 
 
-def _places(
-    tables: Tables, evals: pd.DataFrame, settings: FitSettings
-) -> tuple[dict[Key, Checkpoint], dict[Key, str]]:
+def _places(tables: Tables, evals: pd.DataFrame, settings: FitSettings) -> tuple[dict[Key, Checkpoint], dict[Key, str]]:
     """The loss and compute of each evaluated checkpoint, or why it has none."""
-    runs = {str(row.run_id): row for row in tables.runs.itertuples()}
+    runs: dict[str, Any] = {str(row.run_id): row for row in tables.runs.itertuples()}
     places: dict[Key, Checkpoint] = {}
     reasons: dict[Key, str] = {}
     for run_id, rows in evals.groupby("run_id", sort=False):
         run = runs.get(str(run_id))
-        keys = [(str(run_id), int(n)) for n in dict.fromkeys(rows["n_tokens"])]
+        keys = [(str(run_id), int(n)) for n in dict.fromkeys(rows["n_tokens"].tolist())]
         if run is None or run.state != "done":
             reasons |= dict.fromkeys(keys, "its run is not done" if run is not None else "its run is not of the fit")
             continue
@@ -100,8 +98,8 @@ def _places(
 
 
 def _loss_at(tokens: np.ndarray, loss: np.ndarray, n: float) -> float | None:
-    """The curve's loss after n tokens, log-linear between its points. A smoothed curve ends half a window before its run:
-    up to a tenth beyond, the slope of its last tenth goes on."""
+    """The curve's loss after n tokens, log-linear between its points. A smoothed curve ends half a window before its
+    run does: up to a tenth beyond, the slope of its last tenth goes on."""
     if len(tokens) < 2 or not tokens[0] / 1.001 <= n <= tokens[-1] * 1.1:
         return None
     x, y = np.log(tokens), np.log(loss)
@@ -124,10 +122,7 @@ def _task(
     scale: Scale,
 ) -> dict[str, Any]:
     rows = evals[evals["task"] == task]
-    values, errors = (
-        {(str(row.run_id), int(row.n_tokens)): float(row.value) for row in rows[rows["metric"] == name].itertuples()}
-        for name in (metric, f"{metric}_stderr")
-    )
+    values, errors = (_by_checkpoint(rows[rows["metric"] == name]) for name in (metric, f"{metric}_stderr"))
     left: dict[str, int] = {}
     kept: dict[str, list[tuple[Checkpoint, float, float]]] = {}
     for key, value in values.items():
@@ -160,6 +155,11 @@ def _task(
     }
 
 
+def _by_checkpoint(rows: pd.DataFrame) -> dict[Key, float]:
+    keys = zip(rows["run_id"].tolist(), rows["n_tokens"].tolist(), strict=True)
+    return {(str(run_id), int(n)): float(v) for (run_id, n), v in zip(keys, rows["value"].tolist(), strict=True)}
+
+
 def _scores(
     arch: str, task: str, scale: Scale, found: Sequence[tuple[Checkpoint, float, float]], convention: str
 ) -> Scores:
@@ -177,13 +177,24 @@ def _scores(
     )
 
 
+def _points(found: Sequence[tuple[Checkpoint, float, float]]) -> dict[str, list[Any]]:
+    """What a figure draws."""
+    return {
+        "name": [f"{one.run_id} after {one.n_tokens:,.0f} tokens" for one, _, _ in found],
+        "loss": [one.loss for one, _, _ in found],
+        "flops": [one.flops for one, _, _ in found],
+        "value": [value for _, value, _ in found],
+        "error": [None if np.isnan(error) else error for _, _, error in found],
+    }
+
+
 def _arch(fits: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
     told = gate(scores)
     result: dict[str, Any] = {
         "n_checkpoints": len(scores),
         "n_runs": scores.n_runs,
         "withheld": told.reason,
-        "trend": {"t": told.t, "needed": told.needed},
+        "trend": {"t": told.t if told.t is None or np.isfinite(told.t) else None, "needed": told.needed},
         "link": None,
         "against_compute": None,
         "curve": None,
@@ -284,7 +295,9 @@ def _ranking(found: Sequence[tuple[Checkpoint, float, float]]) -> tuple[list[dic
             tails.setdefault(one.size, []).append(tail)
             compute[one.size] = max(compute.get(one.size, 0.0), max(row.flops for row, _ in rows))
     between = between_seeds([one for some in tails.values() for one in some])
-    ranked: list[SizeRanking] = [rank_size(size, tails[size], between) for size in sorted(tails, key=compute.__getitem__)]
+    ranked: list[SizeRanking] = [
+        rank_size(size, tails[size], between) for size in sorted(tails, key=compute.__getitem__)
+    ]
     if not ranked:
         return [], []
     large = max(ranked, key=lambda one: (len(one.means), ranked.index(one)))

@@ -20,6 +20,8 @@ from analysis.report.tables import (
     laws_table,
     optimum_table,
 )
+from analysis.report.task_tables import downstream_part
+from analysis.report.tasks import tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 from analysis.runs import Tables
@@ -54,6 +56,8 @@ DIAGNOSTICS = (
 def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(tables, baseline)}
+    if fits.get("downstream"):
+        found["tasks"] = tasks_figure(fits["downstream"])
     return {name: figure for name, figure in found.items() if figure is not None}
 
 
@@ -91,6 +95,7 @@ def page(
         diagnostics=diagnostics_table(fits),
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
+        downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,
         checkpoints=checkpoint_rows(tables),
         training=training_rows(tables),
         runs=run_rows(fits, tables),

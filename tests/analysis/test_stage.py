@@ -86,6 +86,28 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
         stage.read_tables(results)
 
 
+def test_scores_of_tasks_enter_fits_and_report(study: StudySpec, no_browser: None) -> None:
+    """As `scaling eval` leaves them; a study without them has no such part."""
+    runs = study.runs()
+    assert stage.fit(study, runs).fits["downstream"] is None
+    rows = [
+        (run.run_id, step, step * BATCH, task, "acc", value)
+        for run in runs
+        for step in (200, 400)
+        for task, value in (("validation", 2.0), ("piqa", 0.5 + 1e-5 * step + 1e-4 * len(run.run_id)))
+    ]
+    evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
+    evals.to_parquet(study.directory / "results" / "evals.parquet")
+    fitted = stage.fit(study, runs)
+    assert fitted.fresh and [one["task"] for one in fitted.fits["downstream"]["tasks"]] == ["piqa"]
+    assert not stage.fit(study, runs).fresh
+    html = stage.report(study, runs).path.read_text()
+    assert "Scores of the tasks" in html and "piqa (acc)" in html
+    (study.directory / "results" / "evals.parquet").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval` writes it again"):
+        stage.fit(study, runs)
+
+
 def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> None:
     runs = study.runs()
     path, fresh, no_pictures = stage.report(study, runs)

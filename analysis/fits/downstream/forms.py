@@ -5,9 +5,9 @@ eta = a + b (z - z0) is linear, b > 0 where the score gets better, and the form 
   (Gadre et al. 2024);
 - logistic, of accuracies: share above chance = 1 / (1 + exp(-eta)), so acc = a / (1 + exp(-k (L0 - L))) + b with
   b = chance (Bhagia et al. 2024, who take the loss on the task's own answers for L);
-- power, of perplexities: ln P = exp(-eta), a power law of L: the loss on one text against that on another (Brandfonbrener
-  et al. 2024, without their shifts). It is exact where the text is the corpus (k = 1), or is counted in words (k tokens
-  a word).
+- power, of perplexities: ln P = exp(-eta), a power law of L: the loss on one text against that on another
+  (Brandfonbrener et al. 2024, without their shifts). It is exact where the text is the corpus (k = 1), or is counted in
+  words (k tokens a word).
 Accuracies may have a free floor (1 - eps, b) instead of chance, and the logistic a free ceiling (a + b) instead of 1.
 """
 

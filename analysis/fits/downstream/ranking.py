@@ -68,7 +68,7 @@ def between_seeds(tails: Sequence[Tail]) -> tuple[float, int] | None:
 
 
 def rank_size(size: str, tails: Sequence[Tail], between: tuple[float, int] | None = None) -> SizeRanking:
-    """The architectures of one size, which all have a run among `tails`; between: of `between_seeds`, over all sizes."""
+    """The architectures of one size, which all have a run among `tails`; between: `between_seeds` of all sizes."""
     by_group: dict[str, list[Tail]] = {}
     for one in tails:
         by_group.setdefault(one.group, []).append(one)
@@ -84,12 +84,14 @@ def rank_size(size: str, tails: Sequence[Tail], between: tuple[float, int] | Non
     if noise is None:
         why = f"no run has {LEAST} evaluated checkpoints, so that its noise is not known"
         return SizeRanking(size, means, signal, None, None, None, why)
+    if noise == 0:
+        return SizeRanking(size, means, signal, 0.0, None, None, "no run's score changes over its last checkpoints")
     n = min(len(runs) for runs in by_group.values())
-    if between is not None and noise > 0:
+    if between is not None:
         needed = _quantile(len(means), between[1]) * math.sqrt(between[0] / n) / noise
     else:
         needed = needed_ratio(len(means), df, min(len(one.value) for one in tails), n)
-    ratio = signal / noise if noise > 0 else math.inf if signal > 0 else 0.0
+    ratio = signal / noise
     why = f"signal to noise is {ratio:.2g}, {needed:.2g} is needed for {len(means)} architectures"
     return SizeRanking(size, means, signal, noise, ratio, needed, None if ratio > needed else why)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def pooled(parts: Sequence[Scores]) -> Scores:
     first = parts[0]
     if len({(one.scale, one.task, one.convention) for one in parts}) > 1:
         raise InputError(f"{first.task}: one link takes scores of one task, scale and FLOP convention")
-    joined = {name: np.concatenate([getattr(one, name) for one in parts]) for name in Scores.arrays()}
+    joined: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in parts]) for name in Scores.arrays()}
     joined["run"] = np.array([f"{one.group}/{run}" for one in parts for run in one.run], dtype=object)
     return replace(first, **joined, group="", n_missing=sum(one.n_missing for one in parts))
 

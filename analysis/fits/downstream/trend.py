@@ -54,8 +54,7 @@ class Trend:
                 near[str(self.scores.run[i])] = min(near.get(str(self.scores.run[i]), one), one)
             values = np.array([value for _, value in sorted(near.values())[: max(LEAST_SIDE, -(-len(near) // 3))]])
             if len(values) < LEAST_SIDE:
-                found.append(np.nan)
-                continue
+                return np.nan, np.nan
             half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
             found.append(float(values.mean() + sign * side * half))
         return found[0], found[1]

@@ -1,0 +1,159 @@
+"""Scores of a synthetic study: links to its losses, what is left out and withheld, chained predictions, the report."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+
+from analysis.evals.scales import scales_of
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
+from analysis.fits.tasks import fit_tasks
+from analysis.report.task_tables import downstream_part
+from analysis.report.tasks import tasks_figure
+from analysis.runs import Tables, load_tables
+
+from .synthetic import BATCH, SIZES, power_world, write_run
+
+ARCHS = ("llama", "tnl", "hgrn2")
+STEPS = (30, 60, 120, 250, 350, 400, 450, 500)
+TASKS = ("piqa", "arc-easy", "boolq", "wikitext", "niah-easy", "scrolls-qasper", "lambada", "copa")
+SETTINGS = FitSettings(smoothing_tokens=20_000, n_replicates=50)
+
+
+def scored(task: str, loss: float, arch: str, random: np.random.Generator) -> dict[str, float]:
+    """What a task says of a model at a loss: chance for BoolQ, one link for all in PIQA, one each in ARC."""
+    if task == "boolq":
+        return {"acc": 0.5 + 0.01 * random.normal(), "acc_stderr": 0.01}
+    if task in ("piqa", "arc-easy", "copa"):
+        share = expit(2.5 * (2.1 + (0.2 * ARCHS.index(arch) if task == "arc-easy" else 0) - loss))
+        chance = 0.25 if task == "arc-easy" else 0.5
+        acc = float(np.clip(chance + (1 - chance) * share + 0.004 * random.normal(), 0, 1))
+        return {"acc": acc, "acc_stderr": 0.004}
+    if task == "wikitext":
+        return {"word_perplexity": float(np.exp(1.3 * loss + 0.01 * random.normal())), "bits_per_byte": loss}
+    if task == "lambada":
+        return {"perplexity": float(np.exp(1.1 * loss)), "acc": max(0.0, 0.5 - 0.15 * loss), "acc_stderr": 0.007}
+    return {"weighted_avg_acc" if task == "niah-easy" else "f1": 100 * float(expit(2 - loss + 0.05 * random.normal()))}
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, pd.DataFrame]:
+    folder, random, rows = tmp_path_factory.mktemp("study"), np.random.default_rng(0), []
+    for i, arch in enumerate(ARCHS):
+        for size, n in SIZES.items():
+            for seed in (0, 1) if size == "55k" else (0,):
+                state = "failed" if (arch, size) == ("hgrn2", "14k") else "done"
+                shift = 0.02 * i + 0.003 * float(random.normal())
+                run_id = write_run(folder, arch, size, 500 * BATCH, seed=seed, shift=shift, state=state)
+                for step in (3, *STEPS):
+                    loss = float(power_world(n, np.array([step * BATCH]))[0] * np.exp(shift))
+                    for task in TASKS:
+                        if task == "copa" and size != "55k":
+                            continue  # evaluated for a part of the runs
+                        for metric, value in scored(task, loss, arch, random).items():
+                            rows.append((run_id, step, step * BATCH, task, metric, value))
+    rows += [("tnl-25k-c256-s0", 500, 500 * BATCH, "mine", "score", 1.0)]
+    evals = pd.DataFrame(rows, columns=["run_id", "step", "n_tokens", "task", "metric", "value"])
+    nothing = (evals["task"] == "piqa") & (evals["run_id"] == "tnl-25k-c256-s0") & evals["step"].isin([120, 250])
+    evals.loc[nothing, "value"] = np.nan
+    return load_tables(folder), evals
+
+
+@pytest.fixture(scope="module")
+def found(study: tuple[Tables, pd.DataFrame]) -> dict[str, Any]:
+    tables, evals = study
+    fits = fit_study(tables, SETTINGS)
+    known = {task: scales for task in evals["task"].unique() if (scales := scales_of(task))}
+    told = fit_tasks(fits, tables, evals, known)
+    json.dumps(told, allow_nan=False)
+    return told
+
+
+def of(found: dict[str, Any], task: str, metric: str | None = None) -> dict[str, Any]:
+    return next(one for one in found["tasks"] if one["task"] == task and metric in (None, one["metric"]))
+
+
+def test_links_of_a_study(found: dict[str, Any]) -> None:
+    piqa = of(found, "piqa")
+    assert piqa["scale"]["chance"] == 0.5 and list(piqa["archs"]) == list(ARCHS)
+    for arch in ARCHS:
+        link = piqa["archs"][arch]["link"]
+        low, high = link["intervals"]["k"]
+        assert low < 2.5 < high and link["params"]["L0"] == pytest.approx(2.1, abs=0.05)
+        assert link["approach"] == "downstream logistic" and link["conventions"]["C"] == "exact"
+    assert piqa["shared"]["same"] and piqa["shared"]["p"] > 0.05
+    assert piqa["shared"]["link"]["n_runs"] == 20
+    arc = of(found, "arc-easy")
+    assert arc["shared"]["same"] is False and arc["shared"]["p"] < 0.01
+    text = of(found, "wikitext")["archs"]["tnl"]["link"]
+    assert text["params"] == pytest.approx({"k": 1.3, "exponent": 1.0}, rel=0.03)
+    assert [one["metric"] for one in found["tasks"] if one["task"] == "lambada"] == ["perplexity", "acc"]
+
+
+def test_what_is_left_out_is_counted(found: dict[str, Any]) -> None:
+    left = of(found, "piqa")["left_out"]
+    assert left == {"it has no score": 2, "it lies inside warm-up": 20, "its run is not done": 9}
+    assert found["unknown"] == ["mine"]
+    assert of(found, "piqa")["archs"]["tnl"]["n_checkpoints"] == 7 * 8 - 2
+
+
+def test_flat_tasks_and_those_of_few_runs_are_withheld(found: dict[str, Any]) -> None:
+    for arch, one in of(found, "boolq")["archs"].items():
+        assert one["link"] is None and one["curve"] is None and one["predictions"] == [], arch
+        assert "no trend with loss beyond the noise between runs (t = " in one["withheld"]
+    assert of(found, "copa")["archs"]["tnl"]["withheld"] == "2 run(s) have scores, 4 are needed"
+    assert of(found, "boolq")["shared"]["link"] is None
+    ranked = of(found, "boolq")["rankings"]
+    assert all("signal to noise is" in one["reason"] for one in ranked if len(one["means"]) == 3)
+
+
+def test_trends_do_not_extrapolate(found: dict[str, Any]) -> None:
+    niah = of(found, "niah-easy")["archs"]["tnl"]
+    assert niah["link"] is None and niah["trend"]["tau"] > 0.9 and niah["trend"]["t"] > niah["trend"]["needed"]
+    curve = niah["curve"]
+    assert np.isfinite(curve["value"]).all() and (np.diff(curve["value"]) <= 1e-9).all()  # over rising loss
+    assert curve["low"][0] is None and curve["low"][20] < curve["value"][20] < curve["high"][20]
+
+
+def test_scores_at_a_compute_come_through_the_loss_there(
+    study: tuple[Tables, pd.DataFrame], found: dict[str, Any]
+) -> None:
+    fits = fit_study(study[0], SETTINGS)
+    for arch in ARCHS:
+        at = fits["verdict"]["archs"][arch]["predictions"][0]
+        told = of(found, "piqa")["archs"][arch]["predictions"][0]
+        assert told["c"] == at["c"] and told["loss"] == at["loss"]["value"]
+        if told["value"] is not None:
+            assert told["value"] == pytest.approx(0.5 + 0.5 * expit(2.5 * (2.1 - told["loss"])), abs=0.02)
+            if told["interval"]:
+                assert told["interval"][0] < told["value"] < told["interval"][1]
+        else:
+            assert told["reason"].startswith("the loss there: ")
+
+
+def test_rankings_and_decisions(found: dict[str, Any]) -> None:
+    piqa = of(found, "piqa")
+    large = piqa["rankings"][-1]
+    assert large["size"] == "393k" and large["seeds"] and set(large["means"]) == set(ARCHS)
+    assert large["reason"] is None or large["ratio"] < large["needed"]
+    assert {one["n_pairs"] for one in piqa["decision_accuracy"]} == {1, 3}  # one architecture lacks 14k
+
+
+def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(found: dict[str, Any]) -> None:
+    part = downstream_part(found)
+    assert [row["task"] for row in part["predictions"]][:2] == ["piqa (acc)", "arc-easy (acc_norm)"] or part[
+        "predictions"
+    ]
+    told = " ".join(part["notes"])
+    assert "boolq (acc)" in told and "withheld: no trend with loss" in told
+    assert "Too few runs with scores for a law: copa (acc)." in told
+    assert "Of unknown scale, so not fitted: mine." in told
+    assert "20 checkpoint(s) left out because it lies inside warm-up" in told
+    figure = tasks_figure(found)
+    assert figure is not None and "boolq" not in str(figure.layout.annotations)
+    nothing = {"tasks": [of(found, "boolq"), of(found, "copa")], "unknown": []}
+    assert tasks_figure(nothing) is None and downstream_part(nothing)["predictions"] == []
