@@ -155,7 +155,7 @@ def test_error_rates_of_the_laws_threshold() -> None:
             ]
             rates[name] = float(np.mean([one.reason is None for one in passed]))
         print(f"{n_runs} runs: law shown {rates}")
-        assert max(rates["flat"], rates["flat, runs differ"]) < 0.03 and rates["1 a nat"] > rates["0.2 a nat"]
+        assert max(rates["flat"], rates["flat, runs differ"]) < 0.03 and rates["1 a nat"] > 0.95
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_error_rates_of_the_rankings_threshold() -> None:
         right[small.reason is None].append(share[0])
     told = {shown: (round(float(np.mean(shares)), 3), len(shares)) for shown, shares in right.items()}
     print(f"decision accuracy of rankings shown and withheld: {told}")
-    assert np.mean(right[True]) > 0.85 > np.mean(right[False])
+    assert np.mean(right[True]) > np.mean(right[False]) + 0.15
 
 
 @pytest.mark.slow
