@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.fits.comparison.joint import Data, Parameters, fit, jacobian, predict, solve, unpack
+from analysis.fits.comparison.joint import ROUGH, Data, Parameters, fit, jacobian, predict, solve, unpack
 
 LEFT = 1e-6  # of a block's variance that the fit must have left; less is a cell the fit goes through exactly
 ROUNDS = 3  # of noise and weights; a fourth changes intervals by less than a percent
@@ -89,7 +89,7 @@ def draw(data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = 
             noise += size * rng.standard_normal((n_replicates, int(label.max()) + 1))[:, label]
         noise += fitted.noise.point * rng.standard_normal(noise.shape)
     noise *= np.sqrt(fitted.df / rng.chisquare(fitted.df, size=(n_replicates, 1)))
-    found, _ = solve(data, line + noise, fitted.theta, fitted.shared, fitted.weigh)
+    found, _ = solve(data, line + noise, fitted.theta, fitted.shared, fitted.weigh, ROUGH)
     return unpack(data, found, fitted.shared)
 
 

@@ -19,7 +19,8 @@ from arch.errors import InputError
 
 OWN = 4  # parameters of an architecture beside E: log A', alpha, log B', beta, A' and B' at its centre
 LEAST, MOST = 0.01, 3.0  # exponents; one that ends there is not identified
-STEPS, TOLERANCE = 200, 1e-13
+STEPS, IDLE = 200, 4
+EXACT, ROUGH = 1e-13, 1e-8  # of the sum of squares: a step that gains less is the last, of a fit and of a draw
 
 
 @dataclass(frozen=True)
@@ -88,30 +89,38 @@ def _ranks(labels: Sequence[str]) -> np.ndarray:
 
 
 def solve(
-    data: Data, log_loss: np.ndarray, start: np.ndarray, shared: bool, weigh: np.ndarray | None = None
+    data: Data,
+    log_loss: np.ndarray,
+    start: np.ndarray,
+    shared: bool,
+    weigh: np.ndarray | None = None,
+    tolerance: float = EXACT,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Least squares for log_loss [r, n] from start [p] or [r, p]: theta [r, p] and the sum of squares [r].
 
-    theta: log E (one, or G), then log A', alpha, log B', beta of each architecture; weigh [n, n]: what residuals are
+    theta: E (one, or G), then log A', alpha, log B', beta of each architecture; weigh [n, n]: what residuals are
     multiplied with first, so that their noise is alike and independent.
     """
     theta = np.array(np.broadcast_to(start, (len(log_loss), start.shape[-1])))
-    damping = np.full(len(theta), 1e-3)
+    damping, idle = np.full(len(theta), 1e-3), np.zeros(len(theta), dtype=int)
     weigh = np.eye(len(data.arch)) if weigh is None else weigh
     residual = (log_loss - predict(data, theta, shared)) @ weigh.T
     total = (residual**2).sum(1)
     active = np.ones(len(theta), dtype=bool)
-    identity = np.eye(theta.shape[1])
+    is_e = np.arange(theta.shape[1]) < (1 if shared else len(data.names))
+    reach = np.where(is_e, np.exp(log_loss.min()), 1.0)  # of a step in each parameter
     for _ in range(STEPS):
         rows = np.flatnonzero(active)
         if not len(rows):
             break
         slope = np.matmul(weigh, jacobian(data, theta[rows], shared))
-        normal = np.einsum("rnp,rnq->rpq", slope, slope, optimize=True)
-        scale = np.einsum("rpp->rp", normal)
-        damped = normal + (damping[rows, None] * scale + 1e-300)[:, :, None] * identity
-        step = np.linalg.solve(damped, np.einsum("rnp,rn->rp", slope, residual[rows])[:, :, None])[:, :, 0]
-        trial = bounded(theta[rows] + np.clip(step, -1.0, 1.0), data, shared)
+        normal = slope.transpose(0, 2, 1) @ slope
+        pull = (residual[rows][:, None] @ slope)[:, 0]
+        step = _step(normal, pull, damping[rows], np.zeros_like(pull), np.zeros(pull.shape, dtype=bool))
+        below = is_e & (theta[rows] + step < 0)  # an E that would go below 0 ends there, and the others follow
+        if below.any():
+            step = _step(normal, pull, damping[rows], np.where(below, -theta[rows], 0.0), below)
+        trial = bounded(theta[rows] + np.clip(step, -reach, reach), data, shared)
         rest = (log_loss[rows] - predict(data, trial, shared)) @ weigh.T
         reached = (rest**2).sum(1)
         better = reached < total[rows]
@@ -120,9 +129,21 @@ def solve(
         theta[good], residual[good] = trial[better], rest[better]
         total[good] = reached[better]
         damping[rows] = np.where(better, np.maximum(damping[rows] * 0.2, 1e-12), damping[rows] * 5)
-        settled = better & (gain <= TOLERANCE * total[rows]) & (damping[rows] < 1.0)
+        # one step that gains next to nothing may be a short one; several in a row are the end
+        idle[rows] = np.where(better & (gain > tolerance * total[rows]), 0, idle[rows] + better)
+        settled = (idle[rows] >= IDLE) | (better & (gain <= tolerance * total[rows]) & (damping[rows] < 1.0))
         active[rows[settled | (damping[rows] > 1e10) | (total[rows] < 1e-28)]] = False
     return theta, total
+
+
+def _step(normal: np.ndarray, pull: np.ndarray, damping: np.ndarray, fixed: np.ndarray, held: np.ndarray) -> np.ndarray:
+    """Damped steps [r, p] of normal equations [r, p, p] and right sides `pull`, in which what is `held` is `fixed`."""
+    scale = np.einsum("rpp->rp", normal)
+    pull = np.where(held, 0.0, pull - (normal @ fixed[:, :, None])[:, :, 0])
+    free = ~held
+    damped = normal * (free[:, :, None] & free[:, None])
+    damped = damped + (damping[:, None] * scale + held + 1e-300)[:, :, None] * np.eye(normal.shape[1])
+    return np.asarray(fixed + np.linalg.solve(damped, pull[:, :, None])[:, :, 0])
 
 
 def fit(data: Data, shared: bool = True, log_loss: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -140,7 +161,7 @@ def fit(data: Data, shared: bool = True, log_loss: np.ndarray | None = None) -> 
                 columns = np.exp(-exponent * np.stack([data.log_n[here], data.log_d[here]], axis=1))
                 weights = np.maximum(optimize.nnls(columns, rest)[0], 1e-3 * rest.mean())
                 own += [np.log(weights[0]), exponent, np.log(weights[1]), exponent]
-            starts.append(np.concatenate([np.log(e), own]))
+            starts.append(np.concatenate([e, own]))
     theta, total = solve(data, np.repeat(y[None], len(starts), axis=0), np.array(starts), shared)
     best = int(total.argmin())
     return theta[best], float(total[best])
@@ -159,15 +180,16 @@ def jacobian(data: Data, theta: np.ndarray, shared: bool) -> np.ndarray:
     found = np.zeros((len(theta), len(data.arch), theta.shape[1]))
     at = np.arange(len(data.arch))
     column = n_e + OWN * data.arch
-    found[:, at, 0 if shared else data.arch] = e / whole
+    found[:, at, 0 if shared else data.arch] = 1 / whole
     for k, value in enumerate((a, -a * data.log_n, b, -b * data.log_d)):
         found[:, at, column + k] = value / whole
     return found
 
 
 def bounded(theta: np.ndarray, data: Data, shared: bool) -> np.ndarray:
-    """theta with its exponents inside LEAST and MOST."""
+    """theta with its exponents inside LEAST and MOST, and no E below 0."""
     n_e = 1 if shared else len(data.names)
+    theta[:, :n_e] = np.maximum(theta[:, :n_e], 0.0)
     for k in (1, 3):
         theta[:, n_e + k :: OWN] = np.clip(theta[:, n_e + k :: OWN], LEAST, MOST)
     return theta
@@ -177,7 +199,7 @@ def unpack(data: Data, theta: np.ndarray, shared: bool) -> Parameters:
     """theta [r, p] in the points' own units."""
     g = len(data.names)
     n_e = 1 if shared else g
-    e = np.broadcast_to(np.exp(theta[:, :n_e]), (len(theta), g))
+    e = np.broadcast_to(theta[:, :n_e], (len(theta), g))
     log_a, alpha, log_b, beta = (theta[:, n_e + k :: OWN] for k in range(OWN))
     with np.errstate(over="ignore"):
         a, b = np.exp(log_a + alpha * data.centre[:, 0]), np.exp(log_b + beta * data.centre[:, 1])
@@ -188,6 +210,6 @@ def unpack(data: Data, theta: np.ndarray, shared: bool) -> Parameters:
 def _parts(data: Data, theta: np.ndarray, shared: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n_e = 1 if shared else len(data.names)
     log_a, alpha, log_b, beta = (theta[:, n_e + k :: OWN][:, data.arch] for k in range(OWN))
-    e = np.exp(theta[:, :1] if shared else theta[:, data.arch])
+    e = theta[:, :1] if shared else theta[:, data.arch]
     with np.errstate(over="ignore"):
         return np.broadcast_to(e, log_a.shape), np.exp(log_a - alpha * data.log_n), np.exp(log_b - beta * data.log_d)

@@ -17,6 +17,11 @@ from analysis.fits.comparison.compare import Compared, interval, log_gain, share
 
 N_PLACES = 4  # budgets inside the common range at which architectures are compared
 BEYOND = 10.0  # times the end of the common range: one more budget
+NO_E = 0.01  # of the lowest loss: an E below it is at its bound of 0
+NO_E_REASON = (
+    "the fit wants no irreducible loss (E = 0): these losses are too far from their floor to tell where it is, so "
+    "beyond the range of compute nothing is said"
+)
 AROUND, N_GRID = 100.0, 41  # crossings are looked for from a hundredth of the range to a hundred times it
 
 
@@ -24,12 +29,13 @@ def describe(found: Compared) -> dict[str, Any]:
     """All of it as plain data. Budgets in the unit of the points' compute (FLOP), losses in their unit. Raises
     InputError where the architectures have no range of compute in common."""
     low, high = found.common
-    budgets = [*np.geomspace(low, high, N_PLACES).tolist(), BEYOND * high]
+    floored = e_at_bound(found)
+    budgets = [low, *np.geomspace(low, high, N_PLACES)[1:-1].tolist(), high, *([] if floored else [BEYOND * high])]
     fitted, names = found.fitted, found.data.names
     pairs = list(combinations(names, 2))
     gains = {pair: [_gain(found, *pair, c) for c in budgets] for pair in pairs}
     critical = _critical([one["drawn"] for rows in gains.values() for one in rows], found)
-    grid = np.geomspace(low / AROUND, high * AROUND, N_GRID)
+    grid = np.geomspace(low, high, N_GRID) if floored else np.geomspace(low / AROUND, high * AROUND, N_GRID)
     along = {name: found.l_opt(name, grid) for name in names}
     return {
         "archs": list(names),
@@ -38,6 +44,8 @@ def describe(found: Compared) -> dict[str, Any]:
         "level": found.level,
         "shared_e": fitted.shared,
         "p_one_e": found.p_one_e,
+        "beyond": None if floored else BEYOND * high,
+        "beyond_reason": NO_E_REASON if floored else None,
         "noise": {**vars(fitted.noise), "df": fitted.df},
         "share_of_draws": share_where(found.fine, found),
         "range": [low, high],
@@ -54,6 +62,12 @@ def describe(found: Compared) -> dict[str, Any]:
             for one, other in pairs
         ],
     }
+
+
+def e_at_bound(found: Compared) -> bool:
+    """Whether the E of an architecture ended at its bound of 0."""
+    least = float(np.exp(found.data.log_loss.min()))
+    return any(float(surface.E[0]) < NO_E * least for surface in found.surfaces.values())
 
 
 def _gain(found: Compared, one: str, other: str, c: float) -> dict[str, Any]:
@@ -94,7 +108,8 @@ def _spread(drawn: np.ndarray, found: Compared) -> float:
 def _params(found: Compared, name: str) -> dict[str, Any]:
     surface = found.surfaces[name]
     values = {key: getattr(surface, key) for key in ("E", "A", "B", "alpha", "beta")} | {"a": _a(found, name)}
-    return {key: {"value": float(drawn[0]), "interval": interval(drawn, found)} for key, drawn in values.items()}
+    told = {key: {"value": float(drawn[0]), "interval": interval(drawn, found)} for key, drawn in values.items()}
+    return told | ({"E": {"value": 0.0, "interval": None}} if e_at_bound(found) else {})
 
 
 def _a(found: Compared, name: str) -> np.ndarray:

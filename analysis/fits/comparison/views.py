@@ -15,8 +15,6 @@ from analysis.fits.comparison.pairs import describe
 from analysis.fits.points import Points
 from arch.errors import InputError
 
-INSIDE, BEYOND = -2, -1  # places of a pair's gains: the end of the common range, and ten times that
-
 
 def across(
     views: Mapping[str, Sequence[Points]], n_replicates: int = 999, level: float = 0.95, seed: int = 0
@@ -31,25 +29,21 @@ def across(
     keys = {(row["reference"], row["other"]): None for view in found.values() for row in view["pairs"]}
     return {
         "views": found,
-        "pairs": [_judged(found, one, other, place) for one, other in keys for place in (INSIDE, BEYOND)],
+        "pairs": [_judged(found, one, other, beyond) for one, other in keys for beyond in (False, True)],
     }
 
 
-def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, place: int) -> dict[str, Any]:
-    """Who is ahead at a budget, by view, and whether that stands: under all views that could be compared."""
+def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, beyond: bool) -> dict[str, Any]:
+    """Who is ahead at the end of the common range (or ten times beyond it), by view, and whether that stands: under all
+    views that could be compared."""
     ahead: dict[str, str | None] = {}
     for name, view in found.items():
         for row in view["pairs"]:
             if (row["reference"], row["other"]) == (one, other):
-                joint = row["gains"][place]["joint"]
+                at = view["beyond"] if beyond else view["range"][1]
+                joint = next((gain["joint"] for gain in row["gains"] if gain["c"] == at), None)
                 ahead[name] = None if joint is None or joint[0] <= 1 <= joint[1] else (other if joint[0] > 1 else one)
     names = set(ahead.values())
     stands = len(names) == 1 and None not in names
-    return {
-        "reference": one,
-        "other": other,
-        "beyond": place == BEYOND,
-        "ahead": next(iter(names)) if stands else None,
-        "stands": stands,
-        "by_view": ahead,
-    }
+    told = {"reference": one, "other": other, "beyond": beyond, "stands": stands, "by_view": ahead}
+    return told | {"ahead": next(iter(names)) if stands else None}

@@ -1,0 +1,86 @@
+"""The architectures of a study compared, under every way of counting compute and size that its runs tell.
+
+Each run gives a few points along its settled curve. The noise that moves a run as a whole is a draw of the run's, and
+what the runs of one cell share (size, seed and batches) is taken out of differences: analysis.fits.comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.fits.comparison.views import across
+from analysis.fits.points import Points
+from analysis.fits.study_points import StudyRuns, study_points, under
+from analysis.fits.tables.points import CURVES
+from arch.errors import InputError
+
+POINTS_A_RUN = 5
+FIRST_SHARE = 0.1  # of a run's tokens: what lies before is still falling from the loss of guessing
+N_REPLICATES = 499
+
+
+def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
+    """The comparison as plain data: `views`, `pairs`, and `reason` where there is none to be had."""
+    try:
+        views = views_of(study)
+    except InputError as error:
+        return {"reason": str(error), "views": {}, "pairs": []}
+    if max(map(len, views.values())) < 2:
+        return {"reason": "a comparison needs two architectures", "views": {}, "pairs": []}
+    return {"reason": None} | across(views, N_REPLICATES, level, seed)
+
+
+def views_of(study: StudyRuns) -> dict[str, list[Points]]:
+    """By name, the points of every architecture with C and N counted in one way. Measured seconds only where all runs
+    trained on the same hardware."""
+    found: dict[str, list[Points]] = {}
+    for convention in dict.fromkeys((study.settings.flops, "exact", "6nd")):
+        try:
+            read = study_points(under(study, convention), CURVES)
+        except InputError:
+            continue  # a convention without a formula for one of them
+        groups = [thinned(points, POINTS_A_RUN) for points in read.groups.values()]
+        found[f"C {convention}, N without embeddings"] = groups
+        if convention == study.settings.flops:
+            runs = study.tables.runs.set_index("run_id")
+            found[f"C {convention}, N with embeddings"] = [_all_params(points, runs) for points in groups]
+            found |= _seconds(groups, runs)
+    return found
+
+
+def thinned(points: Points, count: int) -> Points:
+    """At most `count` points of every run, evenly along log D from a tenth of its tokens to the end; runs of one cell
+    are those of one size that read the same batches."""
+    keep: list[int] = []
+    for run in dict.fromkeys(points.run.tolist()):
+        mine = np.flatnonzero(points.run == run)
+        tokens = points.n_tokens[mine]
+        wanted = np.geomspace(FIRST_SHARE * tokens.max(), tokens.max(), count)
+        near = [int(np.abs(np.log(tokens) - at).argmin()) for at in np.log(wanted) if at >= np.log(tokens.min()) - 1e-9]
+        keep += mine[sorted(set(near))].tolist()
+    taken = points.take(keep)
+    return replace(taken, cell=np.array([f"{cell}, {size}" for cell, size in zip(taken.cell, taken.size, strict=True)]))
+
+
+def _all_params(points: Points, runs: pd.DataFrame) -> Points:
+    return replace(points, n_params=runs.loc[points.run, "n_params"].to_numpy(dtype=float))
+
+
+def _seconds(groups: list[Points], runs: pd.DataFrame) -> Mapping[str, list[Points]]:
+    """C as measured training time: seconds a token, the median of a size's runs."""
+    ids = [run for points in groups for run in points.run]
+    hardware = set(runs.loc[ids, "hardware"].dropna())
+    speed = runs.loc[ids, "tokens_per_s"].astype(float)
+    if len(hardware) != 1 or not bool((speed > 0).all()):
+        return {}
+    found = []
+    for points in groups:
+        pace = runs.loc[points.run, "tokens_per_s"].to_numpy(dtype=float)
+        a_token = np.array([1 / np.median(pace[points.size == size]) for size in points.size])
+        found.append(replace(points, flops=points.n_tokens * a_token, convention="seconds"))
+    return {f"C measured seconds on {next(iter(hardware))}, N without embeddings": found}

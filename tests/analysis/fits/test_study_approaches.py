@@ -1,0 +1,107 @@
+"""The approaches on a study's directory whose surfaces are known: what is fitted, compared and priced."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.fits.noise import SeedNoise
+from analysis.fits.settings import FitSettings
+from analysis.fits.study_approaches import approaches_of_study
+from analysis.fits.study_comparison import POINTS_A_RUN, views_of
+from analysis.fits.study_points import StudyRuns
+from analysis.runs import Tables, load_tables
+
+from .synthetic import SIZES, power_world, write_run
+
+BETTER = 0.93  # of both terms: needs 1 - 0.93^(1 / 0.15) less compute, 38%
+
+
+def better_world(n_params, n_tokens):
+    return 0.7 + BETTER * power_world(n_params, n_tokens)
+
+
+def world(n_params, n_tokens):
+    return 0.7 + power_world(n_params, n_tokens)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("studies") / "two"
+    rng = np.random.default_rng(0)
+    for size, n_params in SIZES.items():
+        shared = 0.004 * rng.standard_normal()  # the batches that both read
+        for arch, own in (("llama", world), ("tnl", better_world)):
+            shift = shared + 0.0008 * rng.standard_normal()
+            write_run(directory, arch, size, int(3e12 / 6 / n_params), own, shift=shift)
+    tables = load_tables(directory)
+    runs = tables.runs.assign(hardware="a GPU", tokens_per_s=1e9 / tables.runs["n_params_non_embedding"])
+    return StudyRuns("two", Tables(tables.curves, runs, tables.evals), FitSettings(smoothing_tokens=10_000))
+
+
+@pytest.fixture(scope="module")
+def found(study):
+    return approaches_of_study(study, SeedNoise(0.004, 4))
+
+
+def test_views_count_compute_and_size_in_several_ways(study):
+    views = views_of(study)
+    assert list(views) == [
+        "C exact, N without embeddings",
+        "C exact, N with embeddings",
+        "C measured seconds on a GPU, N without embeddings",
+        "C 6nd, N without embeddings",
+    ]
+    assert all(len(group) <= POINTS_A_RUN * len(SIZES) for groups in views.values() for group in groups)
+    plain, more, seconds, _ = (groups[0] for groups in views.values())
+    np.testing.assert_allclose(more.n_params - plain.n_params, 6000)
+    np.testing.assert_allclose(seconds.flops, seconds.n_tokens * seconds.n_params / 1e9)
+
+
+def test_the_surface_of_each_architecture(found):
+    one = found["parametric"]["llama"]
+    assert one["reason"] is None and one["n_runs"] == len(SIZES)
+    for name, truth in (("a", 0.5), ("alpha", 0.3), ("beta", 0.3), ("E", 0.7)):
+        low, high = one["intervals"][name]
+        assert low <= truth <= high
+
+
+def test_the_better_architecture_needs_less_compute_under_every_view(found):
+    told = found["comparison"]
+    assert told["reason"] is None
+    for name, view in told["views"].items():
+        (pair,) = view["pairs"]
+        at_end = next(row for row in pair["gains"] if row["c"] == view["range"][1])
+        assert at_end["interval"][0] <= BETTER ** (-1 / 0.15) <= at_end["interval"][1], name
+    inside = next(row for row in told["pairs"] if not row["beyond"])
+    assert inside["by_view"]["C exact, N without embeddings"] == "tnl"
+
+
+def test_every_run_is_priced(found):
+    rows = found["waste"]["llama"]
+    assert len(rows) == len(SIZES) and rows == sorted(rows, key=lambda row: -row["share"])
+    for row in rows:
+        assert 0 <= row["share"] < 1 and row["flops"] == pytest.approx(row["share"] * row["c"])
+        assert row["interval"][0] <= row["interval"][1]
+    # every run has C = 3e12 FLOP, where 173k parameters are optimal
+    assert [row["run_id"].split("-")[1] for row in rows] == ["14k", "25k", "55k", "393k", "98k", "221k"]
+    assert rows[0]["share"] > 0.3 and rows[-1]["share"] < 0.05
+
+
+def test_it_is_plain_data(found):
+    assert json.loads(json.dumps(found)) == found
+
+
+def with_runs(study, runs):
+    return StudyRuns("some", Tables(study.tables.curves, runs, study.tables.evals), study.settings)
+
+
+def test_one_architecture_or_no_run_gives_a_reason(study):
+    runs = study.tables.runs
+    one = approaches_of_study(with_runs(study, runs[runs["arch"] == "tnl"]), None)
+    assert one["comparison"]["reason"] == "a comparison needs two architectures" and list(one["parametric"]) == ["tnl"]
+    none = approaches_of_study(with_runs(study, runs.assign(state="running")), None)
+    assert "no run can be fitted" in none["comparison"]["reason"] and none["parametric"] == {}
+    few = approaches_of_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]), None)
+    assert "needs 3 or more different N" in few["parametric"]["llama"]["reason"] and few["waste"] == {}
+    assert all("needs" in view["reason"] for view in few["comparison"]["views"].values())
