@@ -18,6 +18,7 @@ from analysis.fits.envelope.crossings import Crossing, Missing, find_crossings
 from analysis.fits.envelope.curvature import Curvature, find_curvature
 from analysis.fits.envelope.diagnostics import diagnose
 from analysis.fits.envelope.extract import REASONS, UNCOVERED, Envelope, SizeCurve, extract
+from analysis.fits.envelope.floor import irreducible_law, which
 from analysis.fits.envelope.intervals import (
     MIN_SIZES,
     Lines,
@@ -83,6 +84,7 @@ def fit_arch(
         laws["loss"] |= {"curvature": curvature, "curved": curvature["found"]}  # curved: what every reader asks
         if curvature["found"]:
             laws["loss"] |= {"interval": None, "band": None}
+    laws["irreducible"] = _irreducible_law(envelope, taken, replicates, settings.level, laws["loss"].get("curvature"))
     pairs: list[Crossing | Missing] = [*crossings, *missing]
     return {
         "range": [float(stretch[0]), float(stretch[1])],
@@ -143,6 +145,24 @@ def _loss_law(envelope: Envelope, taken: Steps, replicates: Replicates | None, l
         law["off_line"] = float(np.sqrt(((np.log(loss) - line) ** 2).mean()))
         law["steep_early"] = bool(used.sum() > 2 and np.polyfit(np.log(c), np.log(loss), 2)[0] > 0)
     return law | {"n_outside": int((after & ~taken.inside).sum())}
+
+
+def _irreducible_law(
+    envelope: Envelope,
+    taken: Steps,
+    replicates: Replicates | None,
+    level: float,
+    curvature: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """E + beta C^alpha through the points of L(C); `describes`: the form that the curve has."""
+    used = settled(envelope)[0] & taken.inside
+    moved = None
+    if replicates is not None and replicates.log_loss is not None:
+        moved = replicates.log_loss[:, used] - taken.excess[used]
+        moved = moved[np.isfinite(moved).all(1)]
+    law = irreducible_law(envelope.log_c[used], (envelope.log_loss[0] - taken.excess)[used], moved, level)
+    told = curvature or {"shape": None, "tested": False}
+    return law | {"describes": which(law, told["shape"], told["tested"])}
 
 
 def _curvature(

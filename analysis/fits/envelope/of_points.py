@@ -118,7 +118,7 @@ def result_of(
     """What fit_arch found, as every approach returns it. params: a, b and L_exponent, and N_opt, D_opt and L_opt at
     `diagnostics["middle"]`; a law that is not identified has none, and its reason stands in `not_identified`."""
     laws = one["laws"]
-    known = {name: law for name, law in laws.items() if law["identified"]}
+    known = {name: laws[name] for name in LAWS if laws[name]["identified"]}
     spans = [law["range"] for law in known.values()]
     middle = math.sqrt(spans[0][0] * spans[0][1]) if spans else None
     if "n_opt" in known:
@@ -134,9 +134,10 @@ def result_of(
     diagnostics = {
         "middle": middle,
         "optimum": [_optimum(laws, c) for c in at],
-        "not_identified": {name: law["reason"] for name, law in laws.items() if not law["identified"]},
+        "not_identified": {name: laws[name]["reason"] for name in LAWS if not laws[name]["identified"]},
         "curved": laws["loss"]["curved"],
         "curvature": laws["loss"].get("curvature"),
+        "irreducible": laws["irreducible"],
         "alternative": {name: _short(law) for name, law in one["alternative"].items()},
         "crossings": one["crossings"],
         **one["diagnostics"],
