@@ -37,7 +37,7 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     at one D, and where nothing is left.
     """
     n = len(points)
-    unnamed = np.array([str(run) == f"row {row}" for run, row in zip(points.run, points.row, strict=True)], dtype=bool)
+    unnamed = [str(run).startswith("row ") for run in points.run]  # as Points and tables call runs without a name
     numbers = np.column_stack([points.n_params, points.n_tokens, points.flops, points.loss, points.unique_tokens])
     seen: dict[tuple[str, ...], int] = {}
     at: dict[tuple[str, float], int] = {}

@@ -5,9 +5,9 @@ over-training (Gadre et al. 2024, eq. 4): L = E + (a M^eta + b M^-eta) C^-eta wi
 b = B 6^eta: four parameters. It fits where the two exponents do agree; otherwise the plain form contains it.
 
 data-constrained (Muennighoff et al. 2023, eq. 5): a token read again teaches less. D = U (1 + R) tokens of which U are
-unique count as D' = U + U R* (1 - exp(-R / R*)), and N likewise with the N that is optimal for U tokens in the place of
-U (their eq. 6). R* is the number of repetitions after which more of them are worth little. Where nothing is repeated
-D' = D, and this is the plain form.
+unique count as D' = U + U R* (1 - exp(-R / R*)); R* is the number of repetitions after which more of them are worth
+little. Where nothing is repeated D' = D, and this is the plain form. Their paper discounts N by the same formula; here N
+counts in full.
 """
 
 from __future__ import annotations
@@ -31,17 +31,12 @@ GOLDEN = (5**0.5 - 1) / 2
 
 
 def effective(amount: np.ndarray, unique: np.ndarray, r_star: Any) -> np.ndarray:
-    """D' (or N') of an amount of which `unique` is new; the amount itself up to there, and for r_star = inf."""
+    """D' of an amount of tokens of which `unique` are new; the amount itself up to there, and for r_star = inf."""
     unique = np.minimum(unique, amount)
     repeats = amount / unique - 1
     with np.errstate(invalid="ignore"):
         worth = np.where(np.isinf(r_star), repeats, -r_star * np.expm1(-repeats / r_star))
     return np.asarray(unique * (1 + worth))
-
-
-def params_for(surface: Surface, unique_tokens: np.ndarray) -> np.ndarray:
-    """U_N: the N for which `unique_tokens` is the optimal D under C = 6 N D."""
-    return np.asarray(surface.G ** (1 + surface.beta / surface.alpha) * unique_tokens ** (surface.beta / surface.alpha))
 
 
 def over_training(surface: Surface) -> dict[str, Any]:

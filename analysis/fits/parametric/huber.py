@@ -124,9 +124,10 @@ def solve(problem: Problem, starts: np.ndarray, delta: float = DELTA) -> HuberSo
     part = problem.take(below)
     zero = replace(part, fixed_e=np.zeros(len(below)))
     again = _down_the_stages(zero, np.where(np.arange(5) == 0, 0.0, starts[below]), delta)
-    more = _down_the_stages(part, again.theta, delta)
-    better = (more.theta[:, 0] >= 0) & (more.value < again.value)
-    for here, fits, rows in ((below, again, slice(None)), (below[better], more, better)):
+    rising = np.flatnonzero(_evaluate(part, again.theta, delta, np.eye(5)).gradient[:, 0] < 0)
+    more = _down_the_stages(part.take(rising), again.theta[rising], delta)
+    better = np.flatnonzero((more.theta[:, 0] >= 0) & (more.value < again.value[rising]))
+    for here, fits, rows in ((below, again, slice(None)), (below[rising[better]], more, better)):
         for name in ("theta", "value", "ended_well"):
             getattr(found, name)[here] = getattr(fits, name)[rows]
     return found
@@ -134,6 +135,8 @@ def solve(problem: Problem, starts: np.ndarray, delta: float = DELTA) -> HuberSo
 
 def _down_the_stages(problem: Problem, starts: np.ndarray, delta: float) -> HuberSolved:
     theta = _inside(starts, problem.tied)
+    if not len(theta):
+        return HuberSolved(theta, np.zeros(0), np.zeros(0, dtype=bool))
     spread = np.minimum(np.abs(residuals(problem, theta)), 1.0)
     widest = float(np.median(np.sqrt((problem.weights * spread**2).sum(-1))))
     stages = [delta]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analysis.fits.parametric.forms import effective, fit_repeated, over_training, params_for
+from analysis.fits.parametric.forms import effective, fit_repeated, over_training
 from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
 from analysis.fits.parametric.surface import Surface
 
@@ -25,12 +25,6 @@ def test_effective_tokens():
         [1e9 + 1e9 * 15.4 * (1 - np.exp(-3 / 15.4))], rel=1e-12
     )
     assert effective(np.array([1e15]), np.array([1e9]), 15.4) == pytest.approx([16.4e9])  # worth no more than that
-
-
-def test_the_size_that_unique_tokens_are_optimal_for():
-    surface = SURFACES[0]
-    n = params_for(surface, np.array([1e9, 1e11]))
-    assert surface.d_opt(6 * n * [1e9, 1e11]) == pytest.approx([1e9, 1e11], rel=1e-9)
 
 
 @pytest.mark.parametrize("objective", ["huber", LEAST_SQUARES])

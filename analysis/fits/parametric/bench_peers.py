@@ -1,0 +1,79 @@
+"""Fits tables by packages of others, under the Python that has them: JSON on standard input and output.
+
+Run by bench.py as a file; imports nothing of this project. {"tables": [{"n", "d", "loss"}]} becomes {package:
+[{"params", "intervals", "seconds"}]} or {package: reason}.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import tempfile
+import time
+from typing import Any
+
+Table = dict[str, list[float]]
+GRID = {"E": (1.0, 2.0), "a": (3.0, 8.0), "b": (3.0, 8.0), "alpha": (0.2, 0.5), "beta": (0.2, 0.5)}
+
+
+def chinchilla(table: Table) -> dict[str, Any]:
+    """`chinchilla`: BFGS from 32 starts, its log_huber with delta 1e-3 in the place of its default, an asymmetric
+    absolute error that fits another thing (the floor)."""
+    core, metrics = importlib.import_module("chinchilla.core"), importlib.import_module("chinchilla._metrics")
+    with tempfile.TemporaryDirectory() as folder:
+        fit = core.Chinchilla(
+            folder, GRID, loss_fn=lambda told, fitted: metrics.log_huber(told, fitted, 1e-3), log_level=50
+        )
+        for n, d, loss in zip(table["n"], table["d"], table["loss"], strict=True):
+            fit.database.append(N=n, D=d, loss=loss)
+        fit.visualizer.optim = lambda *args, **kwargs: None  # a picture
+        fit.fit(parallel=True)
+    return {"params": fit.params, "intervals": {}}
+
+
+def simple_scaling_laws(table: Table) -> dict[str, Any]:
+    """`simple-scaling-laws`: its law separable-power, 1,000 draws."""
+    package, frames = importlib.import_module("simple_scaling_laws"), importlib.import_module("polars")
+    rows = {
+        "training_run_id": [f"r{i}" for i in range(len(table["n"]))],
+        "test_set_id": ["one"] * len(table["n"]),
+        "model_size__n": table["n"],
+        "dataset_size__d": table["d"],
+        "test_loss__nats": table["loss"],
+    }
+    model = package.fit(frames.DataFrame(rows), law="separable-power", n_draws=1000, seed=0)
+    told = model.fits["test_loss__nats"]
+    reference = importlib.import_module("simple_scaling_laws.model").raw_scale_params
+    raw = reference(model.law, told.params, model._reference)
+    intervals = model.conf_int("test_loss__nats")
+    exponents = {name: list(intervals[name]) for name in ("E", "alpha", "beta") if name in intervals}
+    return {"params": {key: float(value) for key, value in raw.items()}, "intervals": exponents}
+
+
+PACKAGES = {"chinchilla": chinchilla, "simple_scaling_laws": simple_scaling_laws}
+
+
+def main() -> None:
+    tables = json.load(sys.stdin)["tables"]
+    found: dict[str, Any] = {}
+    for name, fit in PACKAGES.items():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            found[name] = f"absent: {error}"
+            continue
+        rows = []
+        for table in tables:
+            start = time.perf_counter()
+            try:
+                row = fit(table)
+            except Exception as error:  # whatever a package of others raises is its result
+                row = {"failed": f"{type(error).__name__}: {error}"}
+            rows.append(row | {"seconds": time.perf_counter() - start})
+        found[name] = rows
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
