@@ -2,18 +2,20 @@
 
 The surface describes losses late in training. A curve's first stretch (warm-up, then the fall from the loss of
 guessing) is not on it: rows up to `warmup_tokens` go, and rows before `first_share` of their run's last D. End points
-stay.
+stay. A curve of more than 64 rows becomes 64: rows between neighbouring D, evenly spaced in log D, are averaged in
+logarithms, which loses nothing that a fit could tell.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.fits.points import Points
 from arch.errors import InputError
 
+MOST_ROWS = 64  # of a run
 FIRST_SHARE = 0.1  # of a run's tokens; one row a run is its last and is kept
 SAME = 0.01  # of log N, log D: closer ones are one size, one amount of tokens
 LEAST_DISTINCT = 3  # of N and of D: a level, a coefficient and an exponent each
@@ -63,8 +65,30 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     kept = points.take(keep & ~warm & ~early)
     if not len(kept):
         raise InputError(f"a parametric fit needs points; none of {n} rows is left after {warmup_tokens:g} tokens")
+    before = len(kept)
+    kept = averaged(kept)
+    left_out[f"rows averaged with their neighbours in log D, {MOST_ROWS} a run"] = before - len(kept)
     _, where, rows = np.unique(kept.run.astype(str), return_inverse=True, return_counts=True)
     return Prepared(kept, 1.0 / rows[where], {key: count for key, count in left_out.items() if count})
+
+
+def averaged(points: Points, most: int = MOST_ROWS) -> Points:
+    """Points with at most `most` rows a run: geometric means of D, C, L and unique tokens in even steps of log D."""
+    _, run, rows = np.unique(points.run.astype(str), return_inverse=True, return_counts=True)
+    if rows.max() <= most:
+        return points
+    log_d = np.log(points.n_tokens)
+    low, high = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+    np.minimum.at(low, run, log_d)
+    np.maximum.at(high, run, log_d)
+    share = (log_d - low[run]) / np.maximum(high - low, 1e-300)[run]
+    cell = np.where(rows[run] > most, np.minimum(share * most, most - 1).astype(int), most + np.arange(len(log_d)))
+    _, first, which = np.unique(np.column_stack([run, cell]), axis=0, return_index=True, return_inverse=True)
+    values = {
+        name: np.exp(np.bincount(which, np.log(getattr(points, name))) / np.bincount(which))
+        for name in ("n_tokens", "flops", "loss", "unique_tokens")
+    }
+    return replace(points.take(first), **values)
 
 
 def check_design(log_n: np.ndarray, log_d: np.ndarray) -> None:

@@ -4,10 +4,10 @@ over-training (Gadre et al. 2024, eq. 4): L = E + (a M^eta + b M^-eta) C^-eta wi
 (C / 6 M)^(1/2) and D is (C M / 6)^(1/2), so this is the plain form with alpha = beta = 2 eta, a = A 6^eta and
 b = B 6^eta: four parameters. It fits where the two exponents do agree; otherwise the plain form contains it.
 
-data-constrained (Muennighoff et al. 2023, eq. 5): a token read again teaches less. D = U (1 + R) tokens of which U are
-unique count as D' = U + U R* (1 - exp(-R / R*)); R* is the number of repetitions after which more of them are worth
-little. Where nothing is repeated D' = D, and this is the plain form. Their paper discounts N by the same formula; here N
-counts in full.
+data-constrained (Muennighoff et al. 2023, eq. 5): a token read again teaches less. D = U (1 + R) tokens of which U
+are unique count as D' = U + U R* (1 - exp(-R / R*)); R* is the number of repetitions after which more of them are worth
+little. Where nothing is repeated D' = D, and this is the plain form. Their paper discounts N by the same formula; here
+N counts in full.
 """
 
 from __future__ import annotations

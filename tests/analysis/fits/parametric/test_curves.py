@@ -7,7 +7,7 @@ from analysis.fits.parametric.curves import check_design, prepare
 from analysis.fits.points import Points
 from arch.errors import InputError
 
-from .cases import grid
+from .cases import SURFACES, grid
 
 
 def points(n, d, loss=None, run=()):
@@ -23,6 +23,19 @@ def test_a_run_of_many_rows_weighs_as_much_as_an_end_point():
     assert found.weights.tolist() == [1 / 7] * 7 + [1]
     assert found.left_out == {"rows before 0.25 of their run": 1}
     assert prepare(curve, 3e8, 0.0).left_out == {"rows of warm-up": 3}
+
+
+def test_a_long_curve_becomes_fewer_rows_of_the_same_surface():
+    n, d = np.repeat([1e6, 2e6], [5000, 10]), np.concatenate([np.linspace(1e8, 1e10, 5000), np.geomspace(1e9, 9e9, 10)])
+    loss = SURFACES[0].loss(n, d)
+    curve = points(n, d, loss, ["a"] * 5000 + ["b"] * 10)
+    found = prepare(curve, first_share=0.0)
+    kept = found.points
+    assert (kept.run == "a").sum() == 64 and (kept.run == "b").sum() == 10
+    assert kept.loss == pytest.approx(SURFACES[0].loss(kept.n_params, kept.n_tokens), rel=2e-5)
+    assert kept.flops == pytest.approx(6 * kept.n_params * kept.n_tokens)
+    assert kept.loss[kept.run == "b"] == pytest.approx(loss[5000:], rel=1e-14)
+    assert list(found.left_out.values()) == [4936] and found.weights.sum() == pytest.approx(2)
 
 
 def test_a_row_given_twice_is_one_and_two_seeds_are_two():
