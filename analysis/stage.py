@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.study.spec import RunSpec, StudySpec
 
-FIT_VERSION = 12  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 9  # of the page
+FIT_VERSION = 13  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 10  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
@@ -54,6 +54,8 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
         return Fitted(stored, False)
 
     from analysis.fits.study import fit_study
+    from analysis.fits.study_approaches import approaches_of_study, seed_noise
+    from analysis.fits.study_points import StudyRuns
     from analysis.runs import load_tables
     from arch.registry import warnings_of
 
@@ -61,6 +63,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings), seed_noise(fits))
     fits["downstream"] = _downstream(fits, tables, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)

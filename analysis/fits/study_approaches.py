@@ -57,6 +57,12 @@ def approaches_of_study(study: StudyRuns, noise: SeedNoise | None) -> dict[str, 
     }
 
 
+def seed_noise(fits: Mapping[str, Any]) -> SeedNoise | None:
+    """The noise between seeds that the fits of a study measured."""
+    found = fits["interval"]["seed_noise"]
+    return None if found is None else SeedNoise(found["s"], found["df"])
+
+
 def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: float) -> list[dict[str, Any]]:
     """For every run: the compute that its size and length cost beyond the optimum of the fitted surface, as a share, in
     FLOP and in hours of its training, with the interval of the share; most wasteful first. Empty where the surface is

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_table
 from analysis.report.figures import figure_one
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
@@ -41,6 +42,10 @@ OPTIMUM = (
     "N_opt is no power law here, or learning rates or training lengths do not suit all sizes alike. The intervals are "
     "widened for it.",
 )
+WASTE = (
+    "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what its "
+    "size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
+)
 DIAGNOSTICS = (
     "a p + b = 1 holds exactly where N_opt and D_opt rest on the same points and the FLOP per token grow as N^p. For "
     "C = 6 N D, p is 1 and a + b is 1.",
@@ -56,6 +61,7 @@ DIAGNOSTICS = (
 def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(tables, baseline)}
+    found["comparison"] = comparison_figure(fits["approaches"]["comparison"], fits["conventions"])
     if fits.get("downstream"):
         found["tasks"] = tasks_figure(fits["downstream"])
     return {name: figure for name, figure in found.items() if figure is not None}
@@ -95,6 +101,10 @@ def page(
         diagnostics=diagnostics_table(fits),
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
+        compared=comparison_rows(fits["approaches"]["comparison"]),
+        compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
+        waste_notes=WASTE,
+        waste=waste_table(fits["approaches"]["waste"]),
         downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,
         checkpoints=checkpoint_rows(tables),
         training=training_rows(tables),

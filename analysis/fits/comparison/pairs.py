@@ -22,23 +22,25 @@ NO_E_REASON = (
     "the fit wants no irreducible loss (E = 0): these losses are too far from their floor to tell where it is, so "
     "beyond the range of compute nothing is said"
 )
+N_CURVE = 17  # budgets of a drawn curve
 AROUND, N_GRID = 100.0, 41  # crossings are looked for from a hundredth of the range to a hundred times it
 
 
 def describe(found: Compared) -> dict[str, Any]:
-    """All of it as plain data. Budgets in the unit of the points' compute (FLOP), losses in their unit. Raises
-    InputError where the architectures have no range of compute in common."""
+    """All of it as plain data; every pair's `reference` is the better one at the end of the range. Budgets in the unit
+    of the points' compute (FLOP), losses in theirs. Raises InputError where no range of compute is common to all."""
     low, high = found.common
     floored = e_at_bound(found)
     budgets = [low, *np.geomspace(low, high, N_PLACES)[1:-1].tolist(), high, *([] if floored else [BEYOND * high])]
-    fitted, names = found.fitted, found.data.names
+    fitted = found.fitted
+    names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, high)[0]))  # the best is the reference
     pairs = list(combinations(names, 2))
     gains = {pair: [_gain(found, *pair, c) for c in budgets] for pair in pairs}
     critical = _critical([one["drawn"] for rows in gains.values() for one in rows], found)
     grid = np.geomspace(low, high, N_GRID) if floored else np.geomspace(low / AROUND, high * AROUND, N_GRID)
     along = {name: found.l_opt(name, grid) for name in names}
     return {
-        "archs": list(names),
+        "archs": names,
         "n_points": len(found.data.arch),
         "n_cells": found.data.n_cells,
         "level": found.level,
@@ -58,6 +60,7 @@ def describe(found: Compared) -> dict[str, Any]:
                 "exponents": _exponents(found, one, other),
                 "savings": _savings(found, one, other),
                 "crossing": _crossing(found, grid, along[one] - along[other]),
+                "curve": _curve(found, one, other, np.geomspace(low, budgets[-1], N_CURVE)),
             }
             for one, other in pairs
         ],
@@ -88,6 +91,18 @@ def _row(one: dict[str, Any], critical: float | None, found: Compared) -> dict[s
     ends = interval(drawn, found)
     kept = {key: one[key] for key in ("c", "loss", "p_other_ahead")}
     return kept | {"gain": _exp(value), "interval": ends and [_exp(end) for end in ends], "joint": joint}
+
+
+def _curve(found: Compared, one: str, other: str, budgets: np.ndarray) -> dict[str, Any]:
+    """The gain of `other` along the frontier of `one`, with its interval at each budget; null where there is none."""
+    told = [log_gain(found, one, other, float(loss)) for loss in found.l_opt(one, budgets)[0]]
+    ends = [interval(drawn, found) or [None, None] for drawn in told]
+    return {
+        "c": budgets.tolist(),
+        "gain": [_exp(float(drawn[0])) for drawn in told],
+        "low": [_exp(low) for low, _ in ends],
+        "high": [_exp(high) for _, high in ends],
+    }
 
 
 def _critical(gains: Sequence[np.ndarray], found: Compared) -> float | None:

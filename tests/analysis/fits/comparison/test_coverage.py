@@ -18,7 +18,7 @@ from analysis.fits.comparison.pairs import describe
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 
-from .worlds import NEAR, ONE, study
+from .worlds import NEAR, ONE, curves, study
 
 LOSSES = (2.7, 3.2, 4.0)  # beyond the range of compute (twelve times its end), at its end, inside
 THIRD = Surface(1.69, 406.4, 440.0, 0.34, 0.284)
@@ -28,8 +28,8 @@ DRAWN = 100_000  # seeds of draws begin here: those of studies are other streams
 
 @dataclass(frozen=True)
 class Cell:
-    """A world and a design. uneven: noise of the smallest size over that of the largest; joined: exponent by which N
-    and D interact in the world (1: not)."""
+    """A world and a design. n_cells 0: the curves of a ladder; uneven: noise of the smallest size over that of the
+    largest; joined: exponent by which N and D interact in the world (1: not)."""
 
     cell_noise: float
     own_noise: float
@@ -45,6 +45,8 @@ CELLS = [
     Cell(0.005, 0.005),
     Cell(0.0, 0.005),
     Cell(0.003, 0.0005, n_cells=14),
+    Cell(0.004, 0.001, n_cells=0),
+    Cell(0.0, 0.005, n_cells=0),
 ]
 BROKEN = [Cell(0.005, 0.001, uneven=4.0), Cell(0.005, 0.001, joined=0.7)]
 
@@ -78,7 +80,10 @@ def coverage(cell: Cell, n_studies: int = N_STUDIES) -> dict[str, float]:
     widths: dict[str, list[float]] = {}
     means: dict[str, list[float]] = {}
     for seed in range(n_studies):
-        groups = study(worlds, cell.cell_noise, cell.own_noise, seed, cell.n_cells, cell.uneven)
+        if cell.n_cells:
+            groups = study(worlds, cell.cell_noise, cell.own_noise, seed, cell.n_cells, cell.uneven)
+        else:
+            groups = curves(worlds, cell.cell_noise, cell.own_noise, seed)
         found = compare(groups, n_replicates=N_DRAWS, seed=seed + DRAWN)
         means.setdefault("one E", []).append(found.fitted.shared)
         for name, one in (("paired", found), ("wild", redrawn(groups, found, seed + DRAWN, True)), ("unpaired", None)):

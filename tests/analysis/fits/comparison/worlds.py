@@ -43,3 +43,22 @@ def study(
         )
         for name, surface in zip("abcdefg", surfaces, strict=False)
     ]
+
+
+def curves(
+    surfaces: Sequence[Surface], cell_noise: float, own_noise: float, seed: int, flops: float = 2e17, n_points: int = 5
+) -> list[Points]:
+    """A ladder: six sizes, all trained to `flops`, the third with two more seeds; of every run `n_points` along its last
+    decade. Noise moves a run as a whole; runs of one size and seed share the noise of a cell."""
+    rng = np.random.default_rng(seed)
+    runs = [(n, k) for i, n in enumerate(SIZES) for k in range(3 if i == 2 else 1)]
+    shared = cell_noise * rng.standard_normal(len(runs))
+    found = []
+    for name, surface in zip("abcdefg", surfaces, strict=False):
+        own = own_noise * rng.standard_normal(len(runs))
+        n = np.repeat([n for n, _ in runs], n_points)
+        d = np.concatenate([flops / 6 / n_params * np.geomspace(0.1, 1, n_points) for n_params, _ in runs])
+        loss = surface.loss(n, d) * np.exp(np.repeat(shared + own, n_points))
+        label = np.repeat([f"{n_params:.0f}-{k}" for n_params, k in runs], n_points)
+        found.append(Points(n, d, 6 * n * d, loss, run=np.char.add(f"{name}-", label), cell=label, group=name))
+    return found

@@ -1,0 +1,165 @@
+"""Architectures compared, and what runs wasted: the report's figure, tables and notes, from fits.json only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analysis.figures.axes import log_axis, power_of_ten
+from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.style import GREY, SHADE, dress, fade
+from analysis.report.figures import WIDTH
+
+HEIGHT = 380
+MOST_WASTED = 8  # runs in the table
+WORTH = 0.005  # share of a run's compute; less is not worth a row
+
+
+def main_view(comparison: dict[str, Any]) -> dict[str, Any] | None:
+    """The comparison under the study's own counts; None where it could not be made."""
+    found = next(iter(comparison["views"].values()), None)
+    return found if found is not None and found["reason"] is None else None
+
+
+def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -> go.Figure | None:
+    """How many times the best architecture's compute the others need for its loss, with the intervals of the gains."""
+    view = main_view(comparison)
+    if view is None:
+        return None
+    best, colors = view["archs"][0], arch_colors(view["archs"])
+    figure, ends = go.Figure(), [1.0]
+    for pair in view["pairs"]:
+        if pair["reference"] != best:
+            continue
+        rows = [
+            (c, 1 / gain, 1 / high, 1 / low)
+            for c, gain, low, high in zip(*(pair["curve"][key] for key in ("c", "gain", "low", "high")), strict=True)
+            if None not in (gain, low, high)
+        ]
+        if not rows:
+            continue
+        c, times, least, most = (list(column) for column in zip(*rows, strict=True))
+        color = colors[pair["other"]]
+        ends += [min(least), max(most)]
+        band = {"fill": "toself", "fillcolor": fade(color, 0.15), "line": {"width": 0}, "mode": "lines"}
+        figure.add_trace(go.Scatter(x=c + c[::-1], y=least + most[::-1], **band, hoverinfo="skip", showlegend=False))
+        hover = name_of(pair["other"]) + "<br>C %{x:.3g}<br>%{y:.3f} times<extra></extra>"
+        line = {"color": color, "width": 2.4}
+        figure.add_trace(
+            go.Scatter(x=c, y=times, mode="lines", line=line, name=name_of(pair["other"]), hovertemplate=hover)
+        )
+    if not figure.data:
+        return None
+    low, high = view["range"]
+    last = view["beyond"] or high
+    if view["beyond"]:
+        figure.add_vrect(high, last, fillcolor=SHADE, line_width=0, layer="below")
+    figure.add_hline(1.0, line={"color": GREY, "dash": "dash", "width": 1.3})
+    figure.update_xaxes(**log_axis(low, last, f"C of {name_of(best)} (FLOP, {conventions['C']})", "flop"))
+    bounds = (max(min(ends) / 1.1, 0.05), min(max(ends) * 1.1, 20.0))
+    figure.update_yaxes(**log_axis(*bounds, f"compute for the same loss, times {name_of(best)}'s"))
+    figure.update_layout(legend={"x": 1.01, "y": 1})
+    dress(figure, WIDTH, HEIGHT)
+    return figure
+
+
+def comparison_rows(comparison: dict[str, Any]) -> list[dict[str, str]]:
+    """A row a pair, at the end of the range that all reached: the gain, what every way of counting says, and whether
+    the verdict stands."""
+    view = main_view(comparison)
+    if view is None:
+        return []
+    judged = {(row["reference"], row["other"]): row for row in comparison["pairs"] if not row["beyond"]}
+    rows = []
+    for pair in view["pairs"]:
+        one, other = pair["reference"], pair["other"]
+        row = next(row for row in pair["gains"] if row["c"] == view["range"][1])
+        verdict = judged.get((one, other)) or judged[other, one]
+        rows.append(
+            {
+                "pair": f"{name_of(other)} against {name_of(one)}",
+                "compute for the same loss": _times(row),
+                "ahead (share of draws)": f"{name_of(one)} {1 - row['p_other_ahead']:.1%}",
+                "under every count": f"{name_of(verdict['ahead'])} is ahead"
+                if verdict["stands"]
+                else _disagree(verdict),
+                "laws cross at C (FLOP)": _crossing(pair["crossing"]),
+                "tokens for the same loss": _savings(pair["savings"]),
+            }
+        )
+    return rows
+
+
+def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
+    """What belongs under the table, in short lines."""
+    view = main_view(comparison)
+    if view is None:
+        reason = comparison["reason"] or next((one["reason"] for one in comparison["views"].values()), None)
+        return [f"Architectures are not compared by their surfaces: {reason}."]
+    noise = view["noise"]
+    shared = "one E shared by all" if view["shared_e"] else "an E of its own for each, as the test of one E rejects it"
+    lines = [
+        f"L = E + A / N^alpha + B / D^beta fitted to all architectures at once, {shared} (p = {view['p_one_e']:.2g}). "
+        f"Compute is that along each architecture's own optimal frontier.",
+        f"Intervals ({level:.0%}, nominal): refits to redrawn noise, which runs of one size that read the same batches "
+        f"share ({noise['cell']:.2%} of the loss) or not (runs {noise['run']:.2%}, points {noise['point']:.2%}). "
+        f"Those of the verdict hold for all pairs and budgets at once.",
+        "A verdict stands where it is the same under every count: " + "; ".join(comparison["views"]) + ".",
+    ]
+    if view["beyond_reason"]:
+        lines.append(f"Not beyond {power_of_ten(view['range'][1])} FLOP: {view['beyond_reason']}.")
+    failed = [f"{name} ({one['reason']})" for name, one in comparison["views"].items() if one["reason"]]
+    return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
+
+
+def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
+    """The runs whose size and length cost most beyond the optimum of their architecture's surface."""
+    rows = sorted((row for found in waste.values() for row in found), key=lambda row: -float(row["share"]))
+    return [
+        {
+            "run": row["run_id"],
+            "C (FLOP)": power_of_ten(row["c"]),
+            "wasted": f"{row['share']:.1%}{_between(row['interval'], '.1%')}",
+            "wasted FLOP": f"{row['flops']:.2g}",
+            "hours": "" if row["hours"] is None else f"{row['hours']:.2g}",
+        }
+        for row in rows[:MOST_WASTED]
+        if row["share"] >= WORTH
+    ]
+
+
+def _times(row: dict[str, Any]) -> str:
+    if row["gain"] is None:
+        return "never reached"
+    return f"{1 / row['gain']:.3g} times{_between(_inverse(row['interval']), '.3g')}"
+
+
+def _disagree(verdict: dict[str, Any]) -> str:
+    ahead = {name for name in verdict["by_view"].values() if name}
+    if not ahead:
+        return "not told apart"
+    return "not told apart under some" if len(ahead) == 1 else "depends on the count"
+
+
+def _crossing(one: dict[str, Any]) -> str:
+    if one["c"] is None:
+        return ""
+    ends = one["interval"]
+    if ends is None or None in ends:
+        return f"{power_of_ten(one['c'])} (in {one['share']:.0%} of draws)"
+    return f"{power_of_ten(one['c'])} [{power_of_ten(ends[0])}, {power_of_ten(ends[1])}]"
+
+
+def _savings(one: dict[str, Any]) -> str:
+    if isinstance(one["value"], str):
+        return one["value"]
+    return f"{1 / one['value']:.3g} times{_between(_inverse(one['interval']), '.3g')}"
+
+
+def _inverse(ends: list[float | None] | None) -> list[float] | None:
+    return None if ends is None or ends[0] is None or ends[1] is None else [1 / ends[1], 1 / ends[0]]
+
+
+def _between(ends: list[float] | None, form: str) -> str:
+    return "" if ends is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
