@@ -72,6 +72,7 @@ ALLOWED = {
         *("analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
+        "analysis.fits.comparison",
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.settings", "analysis.fits.tables"),
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),

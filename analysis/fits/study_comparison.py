@@ -21,7 +21,7 @@ from arch.errors import InputError
 
 POINTS_A_RUN = 5
 FIRST_SHARE = 0.1  # of a run's tokens: what lies before is still falling from the loss of guessing
-N_REPLICATES = 499
+N_REPLICATES = 299
 
 
 def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
 from analysis.report.figures import WIDTH
 
+SHORT_COLUMNS = ("pair", "compute for the same loss", "under every count")  # of `comparison_rows`, for a terminal
 HEIGHT = 380
 MOST_WASTED = 8  # runs in the table
 WORTH = 0.005  # share of a run's compute; less is not worth a row

@@ -256,6 +256,7 @@ def check_results(request: Request) -> None:
 
 def show_laws(fits: dict[str, Any]) -> str:
     """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    from analysis.report.comparison import SHORT_COLUMNS, comparison_notes, comparison_rows
     from analysis.report.notes import law_notes
     from analysis.report.tables import short_laws_table
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
@@ -267,6 +268,11 @@ def show_laws(fits: dict[str, Any]) -> str:
     parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
     parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
     parts += ["\n".join(wrapped(law_notes(fits)))]
+    compared = fits["approaches"]["comparison"]
+    if rows := comparison_rows(compared):
+        table = rows_table([{key: row[key] for key in SHORT_COLUMNS} for row in rows])
+        parts += [f"compute for the same loss, along the optimal frontiers of fitted surfaces\n{table}"]
+        parts += ["\n".join(wrapped(comparison_notes(compared, fits["settings"]["level"])))]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -132,6 +132,8 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
         f"{held_out['documents']} documents, {held_out['bytes']:,} bytes, {held_out['tokens']:,} tokens",
         runs[0].spec_hash,
         "torch 2.13.0",
+        "Architectures compared along their optimal frontiers",
+        "compute for the same loss, times TNL",
     ):
         assert text in html, text
     assert html.index("What the study says") < html.index("TNL has the lowest loss at C = ") < html.index("<h2>Laws")

@@ -48,7 +48,7 @@ def study(
 def curves(
     surfaces: Sequence[Surface], cell_noise: float, own_noise: float, seed: int, flops: float = 2e17, n_points: int = 5
 ) -> list[Points]:
-    """A ladder: six sizes, all trained to `flops`, the third with two more seeds; of every run `n_points` along its last
+    """A ladder: six sizes, all trained to `flops`, the third with two more seeds; `n_points` along every run's last
     decade. Noise moves a run as a whole; runs of one size and seed share the noise of a cell."""
     rng = np.random.default_rng(seed)
     runs = [(n, k) for i, n in enumerate(SIZES) for k in range(3 if i == 2 else 1)]
