@@ -8,8 +8,11 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
@@ -30,6 +33,7 @@ ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
 NEEDS_CURVES = (ENVELOPE,)
+MOST_ROWS = 100  # of a run that the parametric approach takes: more of one curve tell it little, and take long
 BEYOND = (1.0, 10.0, 100.0)  # times the largest C of the points, where no C is asked for
 
 
@@ -87,11 +91,13 @@ def fit(
     *,
     noise: SeedNoise | None = None,
     surface: Surface | None = None,
+    told: Callable[[float], None] | None = None,
     **options: Any,
 ) -> FitResult:
     """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
     envelope takes it in the place of its own. surface: as the parametric approach found it, by which isoFLOP tells its
-    own bias. Raises InputError where the points do not allow the fit."""
+    own bias. told: called with the share that is done, now and then. Raises InputError where the points do not allow
+    the fit."""
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
@@ -117,15 +123,35 @@ def fit(
             seed=asked.seed,
             at=at,
         )
+    some = _thinned(points)
     found = fit_parametric(
-        points,
+        some,
         objective=asked.objective,
         form=asked.form,
         n_replicates=asked.n_replicates,
         seed=asked.seed,
         noise=None if noise is None else (noise.s, noise.df),
+        told=told,
     )
-    return parametric_result(found, at=at, predict=asked.predict, level=asked.level)
+    result = parametric_result(found, at=at, predict=asked.predict, level=asked.level)
+    if len(some) == len(points):
+        return result
+    left = f"{len(points) - len(some)} rows of curves, of which {MOST_ROWS} a run are taken, evenly"
+    more = {"left_out": [left, *result.diagnostics["left_out"]]}
+    return replace(result, diagnostics={**result.diagnostics, **more}, input_hash=points.input_hash)
+
+
+def _thinned(points: Points) -> Points:
+    """At most MOST_ROWS rows of every run, evenly by tokens rank, its last among them."""
+    order = np.lexsort((points.n_tokens, points.run.astype(str)))
+    _, first, rows = np.unique(points.run[order].astype(str), return_index=True, return_counts=True)
+    if rows.max() <= MOST_ROWS:
+        return points
+    kept = [
+        order[start + np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int))]
+        for start, count in zip(first, rows, strict=True)
+    ]
+    return points.take(np.sort(np.concatenate(kept)))
 
 
 def fit_groups(
@@ -133,10 +159,10 @@ def fit_groups(
     curves: Mapping[str, Points],
     wanted: Sequence[str],
     options: Options,
-    said: Callable[[str, str], None] = lambda group, approach: None,
+    said: Callable[[str, str, float], None] = lambda group, approach, share: None,
 ) -> Fits:
     """Every group by every approach: `curves` for those that need them, `ends` for the others. What cannot be fitted is
-    told, and stops nothing else. `said` is called with group and approach before each."""
+    told, and stops nothing else. `said` is called with group, approach and the share of it that is done."""
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
@@ -145,13 +171,15 @@ def fit_groups(
         of_others = seed_noise_of([points for other, points in curves.items() if other != group])
         found: dict[str, FitResult] = {}
         for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
-            said(group, name)
+            told = partial(said, group, name)
+            told(0.0)
             points = (curves if name in NEEDS_CURVES else ends).get(group)
             try:
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
                 noise = of_others if name == PARAMETRIC else of_all
-                found[name] = fit(points, name, noise=noise, surface=_surface(found.get(PARAMETRIC)), **vars(options))
+                surface = _surface(found.get(PARAMETRIC))
+                found[name] = fit(points, name, noise=noise, surface=surface, told=told, **vars(options))
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
         results += [found[name] for name in wanted if name in found]

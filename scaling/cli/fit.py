@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +41,9 @@ def fit(
     form: Annotated[
         Text, typer.Option(help="Of parametric: plain, over-training or data-constrained; default: plain.")
     ] = None,
-    points: Annotated[Text, typer.Option(help="ends (last point of each run) or curves; default: ends.")] = None,
+    points: Annotated[
+        Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")
+    ] = None,
     columns: Annotated[
         Text, typer.Option(help='Columns of a table, as n_params="Model Size",flops=C; default: by their names.')
     ] = None,
@@ -183,6 +186,9 @@ def _fit_points(
     if dry_run:
         return print_json(read) if as_json else print(f"{reading_text(source.reading)}\nwould fit: {', '.join(wanted)}")
     fits = _fitted(source, wanted, options)
+    if source.reading.points == "ends" and source.reading.several_rows:
+        whole = "; --points curves fits whole curves"
+        fits = replace(fits, failed=tuple({**one, "reason": one["reason"] + whole} for one in fits.failed))
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
@@ -195,25 +201,34 @@ def _fit_points(
         tell(f"not fitted: {line}")
 
 
+class _Progress:
+    """What is being fitted and the time left of it, on stderr, every SLOW seconds."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.done = jobs, 0
+        self.told = self.began = time.monotonic()
+
+    def __call__(self, group: str, approach: str, share: float) -> None:
+        now = time.monotonic()
+        if share == 0:
+            self.done, self.began = self.done + 1, now
+        if now - self.told < SLOW:
+            return
+        self.told = now
+        left = f", about {(now - self.began) * (1 - share) / share:.0f} s left" if share else ""
+        tell(f"fit {self.done} of {self.jobs}: {approach} {group} {share:.0%}{left}")
+
+
 def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
-    """All approaches on all groups; told on stderr from SLOW seconds on, with the time left by the fits done so far."""
+    """All approaches on all groups."""
     from analysis.fits.approaches import Fits, envelope_of_study, fit_groups
 
     others = [name for name in wanted if source.study is None or name != "envelope"]
-    started, jobs, done = time.monotonic(), len(source.reading.groups) * len(others), 0
-
-    def said(group: str, name: str) -> None:
-        nonlocal done
-        passed = time.monotonic() - started
-        if done and passed > SLOW:
-            left = passed / done * (jobs - done)
-            tell(f"fit: {done} of {jobs} done, next {name} {group}, about {left:.0f} s left")
-        done += 1
-
+    progress = _Progress(len(source.reading.groups) * len(others))
     fits = Fits((), ())
     if source.study is not None and len(others) < len(wanted):
         fits = envelope_of_study(source.study, source.curve_points, options)
-    more = fit_groups(source.reading.groups, source.curve_points, others, options, said)
+    more = fit_groups(source.reading.groups, source.curve_points, others, options, progress)
     return Fits(fits.results + more.results, fits.failed + more.failed)
 
 

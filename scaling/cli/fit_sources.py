@@ -51,7 +51,8 @@ def table_among(sources: Sequence[str]) -> str | None:
 
 
 def of_table(path: str, options: Mapping[str, Any], points: str | None, needs_curves: bool) -> Source:
-    """The points of a table, read by `options` of read_points. points: what was asked for, by default ends."""
+    """The points of a table, read by `options` of read_points. points: what was asked for, by default ends: under a
+    schedule that decays over the whole run no point before its end is one that a shorter run would have reached."""
     from analysis.fits.tables import read_points
 
     reading = read_points(path, points=points or "ends", **options)
@@ -62,7 +63,8 @@ def of_table(path: str, options: Mapping[str, Any], points: str | None, needs_cu
 
 
 def of_studies(requests: Sequence[Request], points: str | None, convention: str | None, needs_curves: bool) -> Source:
-    """The points of one study, or of several that agree."""
+    """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
+    constant learning rate each of their points is as good as an end."""
     from analysis.fits.settings import FitSettings
     from analysis.fits.study_points import StudyRuns, pool, study_points, under
     from analysis.runs import load_tables
@@ -77,7 +79,7 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
         tables = load_tables(study.directory, ids, settings.control, study.evaluation.validation_tokens)
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)
-    reading = study_points(study_runs, points or "ends", twice)
+    reading = study_points(study_runs, points or "curves", twice)
     curves = None
     if needs_curves:
         curves = reading if reading.points == "curves" else study_points(study_runs, "curves", twice)

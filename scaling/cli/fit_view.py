@@ -127,6 +127,9 @@ def _notes(result: FitResult) -> list[str]:
     for name, why in (result.diagnostics.get("not_identified") or {}).items():
         lines.append(f"{name} is not identified: {why}")
     lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})
+    lines += [f"no minimum at {why}" for why in result.diagnostics.get("refused") or ()]
+    if bias := (result.diagnostics.get("bias") or {}):
+        lines.append(f"bias: {bias.get('text') or bias.get('reason')}")
     lines += [f"left out: {why}" for why in result.diagnostics.get("left_out") or ()]
     if result.verdict is not None:
         lines.append(f"verdict: {result.verdict.believe}" + "".join(f"; {why}" for why in result.verdict.reasons))

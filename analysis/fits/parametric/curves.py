@@ -113,8 +113,12 @@ def check_design(log_n: np.ndarray, log_d: np.ndarray) -> None:
 
 
 def _groups(values: np.ndarray) -> np.ndarray:
-    """[n]: a number for each group of values that lie close together."""
-    order = np.argsort(values, kind="stable")
-    found = np.empty(len(values), dtype=int)
-    found[order] = np.concatenate([[0], np.cumsum(np.diff(values[order]) > SAME)])
-    return found
+    """[n]: a number for each group of values within SAME of its lowest: rows of a dense curve, each close to the next,
+    are not all one."""
+    ordered = np.unique(values)
+    firsts = []
+    at = 0
+    while at < len(ordered):
+        firsts.append(ordered[at])
+        at = int(np.searchsorted(ordered, ordered[at] + SAME, side="right"))
+    return np.searchsorted(np.array(firsts), values, side="right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -112,12 +113,14 @@ def fit_parametric(
     noise: tuple[float, float] | None = None,
     warmup_tokens: float = 0.0,
     first_share: float = FIRST_SHARE,
+    told: Callable[[float], None] | None = None,
 ) -> ParametricFit:
     """Fit L(N, D) to points of one group, end points or whole curves.
 
     cost: of a token over N, for optima; that of the points if left out. noise: standard deviation of log L between
     seeds and its degrees of freedom, where it was measured on other runs; it enters below 20 trunks. warmup_tokens and
-    first_share: which rows of curves are transients (`prepare`). Raises InputError for points that cannot identify five
+    first_share: which rows of curves are transients (`prepare`). told: called with the share of the replicates that is
+    done, but for the data-constrained form. Raises InputError for points that cannot identify five
     parameters, with how many are needed.
     """
     for value, names, what in ((objective, OBJECTIVES, "objective"), (form, FORMS, "form")):
@@ -160,18 +163,20 @@ def fit_parametric(
     fit = ParametricFit(prepared, objective, form, law, surface, r_star, searched, None, why, effects, same)
     if not method:
         return fit
-    fits, stars = refit(fit, losses, drawn_weights)
+    fits, stars = refit(fit, losses, drawn_weights, told)
     alpha, beta = fits.at_bound.mean(0).tolist()
     return replace(fit, draws=Draws(fits.surface, method, f"{n_trunks} {what}", (alpha, beta), stars, df))
 
 
-def refit(fit: ParametricFit, losses: np.ndarray, weights: np.ndarray) -> tuple[Fits, np.ndarray | None]:
+def refit(
+    fit: ParametricFit, losses: np.ndarray, weights: np.ndarray, told: Callable[[float], None] | None = None
+) -> tuple[Fits, np.ndarray | None]:
     """The same form and objective on other losses or weights [r, n] of the same points: the fits, and R* where the form
     has one."""
     kept = fit.points
     log_n, options = np.log(kept.n_params), _options(fit.objective, fit.form)
     if fit.form != DATA_CONSTRAINED:
-        return fit_many(log_n, np.log(kept.n_tokens), losses, weights, **options), None
+        return fit_many(log_n, np.log(kept.n_tokens), losses, weights, told=told, **options), None
     return fit_repeated(log_n, kept.n_tokens, kept.unique_tokens, losses, weights, tolerance=ROUGH, **options)
 
 

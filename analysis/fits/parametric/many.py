@@ -5,7 +5,7 @@ The result does not depend on the units of N, D and L, nor on the scale of the w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,13 +50,15 @@ def fit_many(
     irreducible: np.ndarray | float | None = None,
     starts: np.ndarray | None = None,
     delta: float = huber.DELTA,
+    told: Callable[[float], None] | None = None,
 ) -> Fits:
     """Fit each of r data sets of n points; every array is [n], shared by all, or [r, n].
 
     log_n, log_d: natural logarithms of N and D. losses: positive. weights: not negative; a bootstrap's multiplicities,
     or 1 over the rows of a point's run. objective: `huber` or `least_squares`. tied: alpha = beta, the over-training
     form. irreducible: E where it is given, a number or [r]. starts: exponents [r, 2] to start from, else the best node
-    of a grid. With [r, n] weights of zero a data set can have fewer points than the others.
+    of a grid. With [r, n] weights of zero a data set can have fewer points than the others. told: called with the share
+    that is done, now and then.
     """
     w = np.ones(np.shape(losses)[-1]) if weights is None else weights
     table = [np.atleast_2d(np.asarray(value, dtype=float)) for value in (log_n, log_d, losses, w)]
@@ -69,6 +71,8 @@ def fit_many(
         rows = slice(first, min(first + block, r))
         problem = _problem([_rows(value, rows) for value in table], _rows(fixed, rows), tied, rows.stop - first)
         parts.append(_fit_block(problem, _rows(begin, rows), objective, delta))
+        if told is not None:
+            told(rows.stop / r)
     surface = Surface(*(np.concatenate([getattr(p.surface, name) for p in parts]) for name in Surface.__annotations__))
     rest = (np.concatenate([getattr(p, name) for p in parts]) for name in ("objective", "ended_well", "at_bound"))
     return Fits(surface, *rest)

@@ -179,3 +179,17 @@ def test_what_the_envelope_cannot_fit_is_told(study):
     assert not fits.results and [one["group"] for one in fits.failed] == ["llama", "tnl"]
     with pytest.raises(InputError, match="--approach: 'envelop'"):
         approaches.named("envelop")
+
+
+def test_the_surface_of_whole_curves_of_a_study(study):
+    """L = (N / 1.2e5)^-0.3 + (D / 2e6)^-0.3: exponents within the intervals, though a run has thousands of rows."""
+    curves = study_points(runs_of(study), "curves").groups
+    found, shares = {}, []
+    for group, points in curves.items():
+        result = approaches.fit(points, "parametric", n_replicates=100, told=shares.append)
+        found[group] = result.params["alpha"]
+        assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
+        assert result.params["a"] == pytest.approx(0.5, abs=0.05)
+        assert "rows of curves, of which 100 a run are taken" in result.diagnostics["left_out"][0]
+        assert result.n_runs == 8 and result.input_hash == points.input_hash
+    assert shares[-1] == 1.0 and len(found) == 2

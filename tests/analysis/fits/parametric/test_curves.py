@@ -73,3 +73,12 @@ def test_designs_that_identify_nothing_are_refused(n, d, why):
 def test_a_grid_is_enough():
     n, d = grid(3, 3)
     check_design(np.log(n), np.log(d))
+
+
+def test_a_dense_curve_is_many_amounts_of_tokens():
+    """Rows of curves lie closer together than two runs would; they are not all one."""
+    d = np.geomspace(1e8, 1e9, 2000)
+    n = np.repeat([1e6, 2e6, 4e6], len(d))
+    check_design(np.log(n), np.log(np.tile(d, 3)))
+    with pytest.raises(InputError, match="3 or more different D; these points have 1"):
+        check_design(np.log([1e6, 2e6, 4e6, 8e6]), np.log([1e8, 1.002e8, 1.004e8, 1.009e8]))
