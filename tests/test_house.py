@@ -34,7 +34,7 @@ LIGHT = (
 )  # no torch
 FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.errors")
 SHARED = ("analysis.fits.irreducible", "analysis.fits.noise", "analysis.fits.powerlaw", "analysis.fits.smooth")
-ROOMS = ("analysis.fits.envelope", "analysis.fits.isoflop", "analysis.fits.parametric")
+ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),

@@ -7,12 +7,11 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
@@ -26,6 +25,7 @@ from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from analysis.fits.study import fit_study
+from analysis.fits.study_comparison import thinned
 from analysis.fits.study_points import StudyRuns
 from arch.errors import InputError, choice
 
@@ -123,7 +123,8 @@ def fit(
             seed=asked.seed,
             at=at,
         )
-    some = _thinned(points)
+    long = max(Counter(points.run.tolist()).values()) > MOST_ROWS
+    some = thinned(points, MOST_ROWS) if long else points
     found = fit_parametric(
         some,
         objective=asked.objective,
@@ -134,24 +135,11 @@ def fit(
         told=told,
     )
     result = parametric_result(found, at=at, predict=asked.predict, level=asked.level)
-    if len(some) == len(points):
+    if not long:
         return result
-    left = f"{len(points) - len(some)} rows of curves, of which {MOST_ROWS} a run are taken, evenly"
+    left = f"{len(points) - len(some)} rows of curves, of which {MOST_ROWS} a run are taken, evenly in log D"
     more = {"left_out": [left, *result.diagnostics["left_out"]]}
     return replace(result, diagnostics={**result.diagnostics, **more}, input_hash=points.input_hash)
-
-
-def _thinned(points: Points) -> Points:
-    """At most MOST_ROWS rows of every run, evenly by tokens rank, its last among them."""
-    order = np.lexsort((points.n_tokens, points.run.astype(str)))
-    _, first, rows = np.unique(points.run[order].astype(str), return_index=True, return_counts=True)
-    if rows.max() <= MOST_ROWS:
-        return points
-    kept = [
-        order[start + np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).round().astype(int))]
-        for start, count in zip(first, rows, strict=True)
-    ]
-    return points.take(np.sort(np.concatenate(kept)))
 
 
 def fit_groups(
