@@ -7,7 +7,6 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +24,6 @@ from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from analysis.fits.study import fit_study
-from analysis.fits.study_comparison import thinned
 from analysis.fits.study_points import StudyRuns
 from arch.errors import InputError, choice
 
@@ -33,7 +31,6 @@ ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL = "all"
 NEEDS_CURVES = (ENVELOPE,)
-MOST_ROWS = 100  # of a run that the parametric approach takes: more of one curve tell it little, and take long
 BEYOND = (1.0, 10.0, 100.0)  # times the largest C of the points, where no C is asked for
 
 
@@ -123,10 +120,8 @@ def fit(
             seed=asked.seed,
             at=at,
         )
-    long = max(Counter(points.run.tolist()).values()) > MOST_ROWS
-    some = thinned(points, MOST_ROWS) if long else points
     found = fit_parametric(
-        some,
+        points,
         objective=asked.objective,
         form=asked.form,
         n_replicates=asked.n_replicates,
@@ -135,11 +130,7 @@ def fit(
         told=told,
     )
     result = parametric_result(found, at=at, predict=asked.predict, level=asked.level)
-    if not long:
-        return result
-    left = f"{len(points) - len(some)} rows of curves, of which {MOST_ROWS} a run are taken, evenly in log D"
-    more = {"left_out": [left, *result.diagnostics["left_out"]]}
-    return replace(result, diagnostics={**result.diagnostics, **more}, input_hash=points.input_hash)
+    return replace(result, input_hash=points.input_hash)  # of what was given, not of curves as they were averaged
 
 
 def fit_groups(

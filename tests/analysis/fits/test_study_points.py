@@ -190,6 +190,6 @@ def test_the_surface_of_whole_curves_of_a_study(study):
         found[group] = result.params["alpha"]
         assert result.intervals["a"][0] < 0.5 < result.intervals["a"][1]
         assert result.params["a"] == pytest.approx(0.5, abs=0.05)
-        assert "rows of curves, of which 100 a run are taken" in result.diagnostics["left_out"][0]
+        assert any("rows averaged" in line for line in result.diagnostics["left_out"])
         assert result.n_runs == 8 and result.input_hash == points.input_hash
     assert shares[-1] == 1.0 and len(found) == 2
