@@ -23,11 +23,12 @@ from analysis.fits.downstream.trend import LEAST_SIDE, Trend, fit_trend
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import smoothed
 from analysis.runs import Tables
-from analysis.scales import TREND, Scale
+from analysis.scales import PERPLEXITY, TREND, Scale
 from arch.errors import InputError
 
 VERSION = 1
 CURVE_POINTS = 40
+ROUNDING = 1e-9
 SAME = 0.05  # p-value above which one link for all architectures is not refuted
 Scales = Mapping[str, Mapping[str, Scale]]
 
@@ -84,32 +85,40 @@ def _places(tables: Tables, evals: pd.DataFrame, settings: FitSettings) -> tuple
         if np.isnan(per_token):
             reasons |= dict.fromkeys(keys, f"the convention {settings.flops} has no formula for its architecture")
             continue
-        tokens, loss = smoothed(tables, settings, str(run_id))
+        losses = _losses(tables, settings, str(run_id), np.array([n for _, n in keys], dtype=float))
         settled = settings.settled_after(int(run.warmup_tokens))
-        for key in keys:
+        for key, loss in zip(keys, losses.tolist(), strict=True):
             n = float(key[1])
             if n < settled:
                 reasons[key] = "it lies inside warm-up"
-            elif (at := _loss_at(tokens, loss, n)) is None:
+            elif np.isnan(loss):
                 reasons[key] = "its run has no loss there"
             else:
-                places[key] = Checkpoint(str(run.arch), str(run.size), str(run_id), n, at, n * per_token)
+                places[key] = Checkpoint(str(run.arch), str(run.size), str(run_id), n, loss, n * per_token)
     return places, reasons
 
 
-def _loss_at(tokens: np.ndarray, loss: np.ndarray, n: float) -> float | None:
-    """The curve's loss after n tokens, log-linear between its points. A smoothed curve ends half a window before its
-    run does: up to a tenth beyond, the slope of its last tenth goes on."""
-    if len(tokens) < 2 or not tokens[0] / 1.001 <= n <= tokens[-1] * 1.1:
-        return None
-    x, y = np.log(tokens), np.log(loss)
-    if n <= tokens[-1]:
-        return float(np.exp(np.interp(np.log(n), x, y)))
-    last = x >= x[-1] - np.log(1.1)
-    if last.sum() < 2:
-        return None
-    slope = float(np.polyfit(x[last] - x[-1], y[last], 1)[0])
-    return float(np.exp(y[-1] + slope * (np.log(n) - x[-1])))
+def _losses(tables: Tables, settings: FitSettings, run_id: str, at: np.ndarray) -> np.ndarray:
+    """[m]: the curve's loss after `at` tokens, log-linear between its points, NaN outside of it.
+
+    A smoothed curve ends half a window before its run does. Behind it a line through the losses of the last window is
+    read (local linear regression, which has no lag at an end, where a one-sided mean would).
+    """
+    tokens, loss = smoothed(tables, settings, run_id)
+    if len(tokens) < 2:
+        return np.full(len(at), np.nan)
+    found = np.exp(np.interp(np.log(at), np.log(tokens), np.log(loss)))
+    found[(at < tokens[0] * (1 - ROUNDING)) | (at > tokens[-1] * (1 + ROUNDING))] = np.nan
+    if settings.loss == "validation":
+        return found
+    raw = settings.model_copy(update={"smoothing_tokens": 0, "smoothing_fraction": 0.0})
+    steps, seen = smoothed(tables, raw, run_id)
+    last = steps >= steps[-1] - max(settings.smoothing_tokens, settings.smoothing_fraction * steps[-1])
+    behind = (at > tokens[-1]) & (at <= steps[-1])
+    if last.sum() > 2 and behind.any():
+        x = np.log(steps[last] / steps[-1])
+        found[behind] = np.polyval(np.polyfit(x, seen[last], 1), np.log(at[behind] / steps[-1]))
+    return found
 
 
 def _task(
@@ -142,7 +151,7 @@ def _task(
             continue
         archs[arch] = _arch(fits, parts[arch]) | {"points": _points(found)}
     laws = [parts[arch] for arch in parts if archs[arch]["withheld"] is None]
-    ranking, accuracy = _ranking([one for found in kept.values() for one in found])
+    ranking, accuracy = _ranking([one for found in kept.values() for one in found], scale)
     return {
         "task": task,
         "metric": metric,
@@ -279,11 +288,14 @@ def _shared(parts: Sequence[Scores], scale: Scale, loss_name: str) -> dict[str, 
     }
 
 
-def _ranking(found: Sequence[tuple[Checkpoint, float, float]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Each size's ranking, smallest size first; and how each size ranks the architectures beside the largest."""
+def _ranking(
+    found: Sequence[tuple[Checkpoint, float, float]], scale: Scale
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Each size's ranking, smallest size first; and how each size ranks the architectures beside the largest. Of
+    perplexities the logarithms are compared."""
     runs: dict[str, list[tuple[Checkpoint, float]]] = {}
     for one, value, _ in found:
-        runs.setdefault(one.run_id, []).append((one, value))
+        runs.setdefault(one.run_id, []).append((one, np.log(value) if scale.kind == PERPLEXITY else value))
     tails: dict[str, list[Tail]] = {}
     compute: dict[str, float] = {}
     for rows in runs.values():

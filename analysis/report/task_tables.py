@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ ABOUT = (
 )
 RANKED = (
     "Signal to noise: the largest difference between two architectures of a size, over the spread of a run's last five "
-    "checkpoints about their line. Below what is needed, differences as large are common without any."
+    "checkpoints about their line. Where it is below what is needed, chance alone makes differences as large."
 )
 
 
@@ -88,7 +89,7 @@ def _rankings(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             {
                 "task": title(one),
                 "size": large["size"],
-                "best first": ", ".join(f"{name_of(arch)} {value:.3g}" for arch, value in order),
+                "best first": ", ".join(f"{name_of(arch)} {_level(value, one):.3g}" for arch, value in order),
                 "signal to noise": f"{large['ratio']:.3g}",
                 "needed": f"{large['needed']:.3g}",
                 "pairs ranked alike at smaller sizes": ", ".join(
@@ -97,6 +98,11 @@ def _rankings(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def _level(value: float, one: dict[str, Any]) -> float:
+    """Of perplexities the geometric mean."""
+    return math.exp(value) if one["scale"]["kind"] == "perplexity" else value
 
 
 def _not_believed(tasks: Sequence[dict[str, Any]]) -> list[str]:

@@ -43,17 +43,18 @@ class Line:
 
 
 def fit_line(columns: np.ndarray, y: np.ndarray, noise: np.ndarray, run: np.ndarray) -> Line:
-    """columns [n, p], y, noise and run [n]. Without a run that alone fixes a coefficient there is no fit: NaN."""
+    """columns [n, p], y and noise [n]; run [n]: 0, 1, .. Without a run that alone fixes a coefficient there is no fit:
+    NaN."""
     x, y = columns / noise[:, None], y / noise
-    names, where = np.unique(run.astype(str), return_inverse=True)
-    gram = np.zeros((len(names), x.shape[1], x.shape[1]))
-    moment = np.zeros((len(names), x.shape[1]))
-    np.add.at(gram, where, x[:, :, None] * x[:, None, :])
-    np.add.at(moment, where, x * y[:, None])
+    n_runs = int(run.max()) + 1
+    gram = np.zeros((n_runs, x.shape[1], x.shape[1]))
+    moment = np.zeros((n_runs, x.shape[1]))
+    np.add.at(gram, run, x[:, :, None] * x[:, None, :])
+    np.add.at(moment, run, x * y[:, None])
     total, rest = gram.sum(0), gram.sum(0) - gram
     known = np.linalg.cond(rest) < 1e12
     without = np.full(moment.shape, np.nan)
     if known.any():
         without[known] = np.linalg.solve(rest[known], (moment.sum(0) - moment)[known][..., None])[..., 0]
     coef = np.linalg.lstsq(x, y, rcond=None)[0] if np.linalg.cond(total) < 1e12 else np.full(x.shape[1], np.nan)
-    return Line(coef, without, len(names) - x.shape[1])
+    return Line(coef, without, n_runs - x.shape[1])

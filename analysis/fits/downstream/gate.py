@@ -50,9 +50,10 @@ def _t(scores: Scores, against: str) -> float:
     """Of the slope of ranks on ranks: infinite where no two disagree, NaN where it is not known."""
     z, y = (stats.rankdata(one) for one in (scores.order(against), scores.value))
     columns, ones = np.stack([np.ones_like(z), z - z.mean()], axis=1), np.ones(len(z))
-    effect = fit_run_effect(columns, y, ones, scores.run)
-    white, seen = (whiten(one, ones, scores.run, effect.ratio) for one in (columns, y))
-    line = fit_line(white, seen, ones, scores.run)
+    runs = scores.run_number
+    effect = fit_run_effect(columns, y, ones, runs)
+    white, seen = (whiten(one, ones, runs, effect.ratio) for one in (columns, y))
+    line = fit_line(white, seen, ones, runs)
     error = float(np.sqrt(max(effect.covariance[1, 1], line.covariance[1, 1])))
     if not (np.isfinite(error) and np.isfinite(line.without).all()):
         return float("nan")

@@ -25,6 +25,7 @@ LEVEL = 0.95
 STEEPNESS = (0.1, 0.5, 1.5, 4.0)  # of starts: b times the spread of z
 HEIGHTS = (0.05, 0.3, 0.7)  # of starts: where eta = 0 lies between floor and ceiling, beside the mean score
 SAME_OPTIMUM = 1e-6  # relative, of objectives
+COARSE, FINE = 1e-9, 1e-15  # tolerances of a start, and of the best one's end
 ROUNDS = 3  # of the run effect: its ratio settles
 
 
@@ -127,7 +128,7 @@ class Link:
         columns = self.form.jacobian(self.theta, z)
         columns = np.column_stack([columns, columns[:, 0] * z**2])
         rest = self.scores.fitted - self.form.value(self.theta, z)
-        line = fit_line(columns, rest, self.scores.noise, self.scores.run)
+        line = fit_line(columns, rest, self.scores.noise, self.scores.run_number)
         t = line.t(len(self.theta))
         return float(2 * stats.t.sf(abs(t), line.df)) if line.df >= 2 and np.isfinite(t) else None
 
@@ -165,23 +166,24 @@ def fit_link(scores: Scores, form: Form | None = None, against: str = LOSS) -> L
     z, y, noise = z - z0, scores.fitted, scores.noise
     low = np.array([-np.inf, -np.inf, *(-1.0 if one == "floor" else 0.0 for one in form.free)])
     high = np.array([np.inf, np.inf, *(1.0 for _ in form.free)])
-    runs, ratio = scores.run, 0.0
+    runs, ratio = scores.run_number, 0.0
 
-    def solve(start: np.ndarray, u: np.ndarray) -> Any:
+    def solve(start: np.ndarray, u: np.ndarray, tolerance: float = FINE) -> Any:
         return optimize.least_squares(
             lambda theta: whiten((form.value(theta, z) - y) / noise, u, runs, ratio),
             start,
             lambda theta: whiten(form.jacobian(theta, z) / noise[:, None], u, runs, ratio),
             bounds=(low, high),
             x_scale="jac",
-            ftol=1e-15,
-            xtol=1e-15,
-            gtol=1e-15,
+            ftol=tolerance,
+            xtol=tolerance,
+            gtol=tolerance,
             max_nfev=200,
         )
 
-    found = [solve(start, np.zeros(len(z))) for start in _starts(form, y, spread)]
-    best = min(found, key=lambda one: one.cost)
+    alone = np.zeros(len(z))
+    found = [solve(start, alone, COARSE) for start in _starts(form, y, spread)]
+    best = solve(min(found, key=lambda one: one.cost).x, alone)
     theta = best.x
     for _ in range(ROUNDS):
         columns = form.jacobian(theta, z) / noise[:, None]
@@ -193,7 +195,17 @@ def fit_link(scores: Scores, form: Form | None = None, against: str = LOSS) -> L
         theta = solve(theta, columns[:, 0]).x
     white, seen = (whiten(one, columns[:, 0], runs, ratio) for one in (columns, working))
     line = fit_line(white, seen, np.ones(len(z)), runs)
-    return Link(scores, form, against, z0, theta, effect, line, 2 * best.cost, tuple(2 * one.cost for one in found))
+    return Link(
+        scores,
+        form,
+        against,
+        z0,
+        theta,
+        effect,
+        line,
+        2 * float(best.cost),
+        tuple(2 * float(one.cost) for one in found),
+    )
 
 
 def _starts(form: Form, y: np.ndarray, spread: float) -> list[np.ndarray]:

@@ -1,12 +1,13 @@
 """Can a task rank architectures? Its signal to noise (Heineman et al. 2025) and decision accuracy (Magnusson et al.
 2025, DataDecide).
 
-Signal: the largest difference between two architectures of one size, each the mean of its last five checkpoints. Noise:
-the standard deviation of these checkpoints about a line in log tokens, pooled; the line is taken out because scores
-still rise. (Both are relative to the mean score in the paper; it cancels.) A ranking is withheld where differences as
-large come up in more than 5% of studies without any: below the quantile of the studentised range. What runs of one
-architecture and size differ by comes from their seeds; where there are none, it is taken to be as much as checkpoints
-do, beside the checkpoints' own part. NOTES.md has how often that errs.
+Signal: the largest difference between two architectures of one size, each the mean of its last five checkpoints, those
+of the last half of its tokens alone. Noise: the standard deviation of these checkpoints about a line in log tokens,
+pooled; the line is taken out because scores still rise. (Both are relative to the mean score in the paper; it cancels.)
+
+A ranking is withheld where differences as large come up in more than 5% of studies without any: below the quantile of
+the studentised range. What runs of one architecture and size differ by comes from their seeds; where there are none, it
+is taken to be as much as checkpoints do, beside the checkpoints' own part. NOTES.md has how often that errs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from scipy import stats
 
 LAST = 5  # checkpoints
+SINCE = 0.5  # of a run's tokens: checkpoints before have another score
 LEAST = 4  # of a run, for its noise: a line has two parameters
 RISK = 0.05
 
@@ -37,8 +39,12 @@ class Tail:
 
 @dataclass(frozen=True)
 class SizeRanking:
-    """One size. means: of each architecture, its seeds averaged; noise: of one checkpoint, None where too few are
-    there; needed: signal / noise from which on a ranking is shown; reason: why it is withheld, None where it is not."""
+    """One size.
+
+    means: of each architecture, its seeds averaged; noise: of one checkpoint, or, where too few are there, between
+    seeds; None where these are not there either; needed: signal / noise from which on a ranking is shown; reason: why
+    it is withheld, None where it is not.
+    """
 
     size: str
     means: Mapping[str, float]
@@ -52,6 +58,7 @@ class SizeRanking:
 def tail_of(group: str, size: str, tokens: np.ndarray, value: np.ndarray) -> Tail | None:
     """Of a run's evaluated checkpoints, those without a score left out; None where none has one."""
     keep = np.isfinite(value)
+    keep &= tokens >= SINCE * tokens[keep].max(initial=0)
     order = np.argsort(tokens[keep])[-LAST:]
     return Tail(group, size, tokens[keep][order], value[keep][order]) if len(order) else None
 
@@ -78,14 +85,14 @@ def rank_size(size: str, tails: Sequence[Tail], between: tuple[float, int] | Non
     for one in tails:
         if len(one.value) >= LEAST:
             squares, df = squares + _rest(np.log(one.tokens), one.value), df + len(one.value) - 2
-    noise = math.sqrt(squares / df) if df else None
+    noise = math.sqrt(squares / df) if df else math.sqrt(between[0]) if between is not None else None
     if len(means) < 2:
         return SizeRanking(size, means, signal, noise, None, None, "one architecture alone has scores at this size")
     if noise is None:
-        why = f"no run has {LEAST} evaluated checkpoints, so that its noise is not known"
+        why = f"the noise is not known: no run has {LEAST} evaluated checkpoints in its last half, no size has seeds"
         return SizeRanking(size, means, signal, None, None, None, why)
     if noise == 0:
-        return SizeRanking(size, means, signal, 0.0, None, None, "no run's score changes over its last checkpoints")
+        return SizeRanking(size, means, signal, 0.0, None, None, "scores do not change at all")
     n = min(len(runs) for runs in by_group.values())
     if between is not None:
         needed = _quantile(len(means), between[1]) * math.sqrt(between[0] / n) / noise

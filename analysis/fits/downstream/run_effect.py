@@ -36,12 +36,11 @@ class RunEffect:
 
 
 def fit_run_effect(x: np.ndarray, y: np.ndarray, u: np.ndarray, run: np.ndarray) -> RunEffect:
-    """x [n, p], y and u [n], in units of the noise of e; run [n]."""
-    names, where = np.unique(run.astype(str), return_inverse=True)
-    n, p = x.shape
-    xu = np.zeros((len(names), p))
-    np.add.at(xu, where, x * u[:, None])
-    uu, uy = np.bincount(where, u * u), np.bincount(where, u * y)
+    """x [n, p], y and u [n], in units of the noise of e; run [n]: 0, 1, .."""
+    (n, p), n_runs = x.shape, int(run.max()) + 1
+    xu = np.zeros((n_runs, p))
+    np.add.at(xu, run, x * u[:, None])
+    uu, uy = np.bincount(run, u * u), np.bincount(run, u * y)
     less = RATIOS[:, None] / (1 + RATIOS[:, None] * uu)  # [ratios, runs]: what the run effect takes away
     gram = x.T @ x - np.einsum("lg,gp,gq->lpq", less, xu, xu)
     moment = x.T @ y - (less * uy) @ xu
@@ -56,14 +55,15 @@ def fit_run_effect(x: np.ndarray, y: np.ndarray, u: np.ndarray, run: np.ndarray)
         likelihood = -(max(n - p, 1) * np.log(np.maximum(rest, 1e-300)) + spread + size) / 2
         which = int(likelihood.argmax())
     factor = max(float(rest[which]), 0.0) / max(n - p, 1)
-    return RunEffect(coef[which], factor * inverse[which], float(RATIOS[which]), factor, len(names) - p)
+    return RunEffect(coef[which], factor * inverse[which], float(RATIOS[which]), factor, n_runs - p)
 
 
 def whiten(values: np.ndarray, u: np.ndarray, run: np.ndarray, ratio: float) -> np.ndarray:
-    """V^(-1/2) values, for V = I + ratio u u' within each run: values [n] or [n, p]."""
-    _, where = np.unique(run.astype(str), return_inverse=True)
-    uu = np.bincount(where, u * u)
+    """V^(-1/2) values, for V = I + ratio u u' within each run: values [n] or [n, p]; run [n]: 0, 1, .."""
+    if ratio == 0:
+        return values
+    uu = np.bincount(run, u * u)
     along = np.zeros((len(uu), *values.shape[1:]))
-    np.add.at(along, where, (values.T * u).T)
+    np.add.at(along, run, (values.T * u).T)
     shrink = (1 - 1 / np.sqrt(1 + ratio * uu)) / np.maximum(uu, 1e-300)
-    return np.asarray(values - ((shrink[where] * u) * along[where].T).T)
+    return np.asarray(values - ((shrink[run] * u) * along[run].T).T)

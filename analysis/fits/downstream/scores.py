@@ -86,6 +86,11 @@ class Scores:
         return len(set(self.run.tolist()))
 
     @property
+    def run_number(self) -> np.ndarray:
+        """[n]: 0, 1, .. of each checkpoint's run."""
+        return np.unique(self.run.astype(str), return_inverse=True)[1]
+
+    @property
     def fitted(self) -> np.ndarray:
         """[n]: what a link is fitted to. Of an accuracy the share above chance, (share - chance) / (1 - chance); of a
         perplexity its logarithm; the score itself, as a share of a full one, otherwise."""
