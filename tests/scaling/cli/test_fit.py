@@ -99,6 +99,46 @@ def test_a_table_of_curves(curves, tmp_path):
         assert told in text, told
 
 
+def profiles(path, noise=0.002):
+    """Seven sizes at each of five computes on a known surface, beside an index and Chinese names."""
+    rng, rows = np.random.default_rng(1), [",参数量,计算量,损失"]
+    for c in np.geomspace(1e18, 1e22, 5):
+        centre = (0.34 * 406.4 / (0.28 * 410.7)) ** (1 / 0.62) * (c / 6) ** (0.28 / 0.62)
+        for n in centre * np.geomspace(1 / 4, 4, 7):
+            loss = (1.69 + 406.4 / n**0.34 + 410.7 / (c / 6 / n) ** 0.28) * np.exp(noise * rng.standard_normal())
+            rows.append(f"{len(rows)},{float(n)!r},{float(c)!r},{float(loss)!r}")
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
+    """Hoffmann et al.'s surface: a = 0.28 / 0.62; isoFLOP's N_opt lies off it by its bias, which the surface tells."""
+    path = profiles(tmp_path / "profiles.csv")
+    found = json.loads(fit(path, "--at", "1e20", "--replicates", "200", "--json"))
+    assert [one["approach"] for one in found["results"]] == ["isoflop", "parametric"]
+    assert found["input"]["columns"] == {"n_params": "参数量", "flops": "计算量", "loss": "损失"}
+    for one in found["results"]:
+        assert one["params"]["a"] == pytest.approx(0.28 / 0.62, abs=0.03)
+        low, high = one["intervals"]["a"]
+        assert low < 0.28 / 0.62 < high
+    assert "above the surface's own optimum" in found["results"][0]["diagnostics"]["bias"]["text"]
+    assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
+    text = fit(path, "--replicates", "100")
+    assert "bias: N_opt lies " in text and "x 100" in text  # a hundred times the largest compute
+
+
+def test_too_little_is_never_a_confident_number(tmp_path):
+    """One run, three points, and a grid on which D follows N."""
+    for name, rows, told in (
+        ("one", [(7 * 10**9, 3 * 10**11, 2.0)], "needs 3 or more different N; these points have 1"),
+        ("three", [(10**8, 10**9, 3.0), (10**9, 10**10, 2.6), (7 * 10**9, 3 * 10**11, 2.0)], "needs 6 or more"),
+        ("line", [(10**8 * k, 20 * 10**8 * k, 3.0 - k / 10) for k in range(1, 9)], "cannot be told apart"),
+    ):
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(dict(zip("NDL", row, strict=True))) + "\n" for row in rows))
+        refused(told, path, "--columns", "loss=L")
+
+
 def test_a_dry_run_tells_what_would_be_fitted(curves):
     text = fit(curves, "--columns", "run=name", "--points", "ends", "--where", "tokens>1e8", "--dry-run")
     told = "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
