@@ -65,6 +65,7 @@ ALLOWED = {
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED),
+    "analysis.fits.diagnose": (*FITTED, *SHARED, *ROOMS),
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
@@ -73,7 +74,7 @@ ALLOWED = {
     ),
     "analysis.fits": (
         "analysis.fits.comparison",
-        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.settings", "analysis.fits.tables"),
+        *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits"),

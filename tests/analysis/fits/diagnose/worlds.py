@@ -1,4 +1,4 @@
-"""Studies like the trial study on books: six sizes, equal tokens, whole curves; most of other forms than the fitted one.
+"""Studies like the trial study on books: six sizes, equal tokens, whole curves; most not of the fitted form.
 
 A study is what one researcher has: one run a size, a second seed of the second size, and the noise between seeds known
 with four degrees of freedom from four architectures.

@@ -1,0 +1,137 @@
+"""What each approach says, fitted to some points, of compute and runs beyond them: one face for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fits.cost import Cost
+from analysis.fits.envelope.diagnostics import interval_of_law, predict
+from analysis.fits.envelope.laws import LawSettings, fit_arch
+from analysis.fits.envelope.of_points import size_curves
+from analysis.fits.isoflop.fit import isoflop
+from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.curves import check_design, prepare
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.many import fit_many
+from analysis.fits.parametric.surface import Surface
+from analysis.fits.points import Points
+from arch.errors import InputError
+
+Value = tuple[float, tuple[float, float] | None]  # and its interval
+LEVEL = 0.95
+GRID_POINTS = 40
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """n_opt, l_opt: of C [FLOP]; loss: of N and D, where the approach has a surface; None for what it does not tell.
+    a: exponent of N_opt; noise: standard deviation of log loss between runs (None: not known)."""
+
+    a: float | None
+    n_opt: Callable[[float], Value] | None
+    l_opt: Callable[[float], Value] | None
+    loss: Callable[[float, float], Value] | None
+    noise: float | None
+
+
+def parametric(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+    if n_replicates <= 0:
+        return _surface(points, cost)
+    given = None if noise is None else (noise.s, float(noise.df))
+    fit = fit_parametric(points, cost=cost, noise=given, n_replicates=n_replicates, seed=seed)
+    sure = fit.draws is not None
+
+    def optimum(name: str) -> Callable[[float], Value]:
+        def at(c: float) -> Value:
+            found = fit.optimum(c, LEVEL)
+            return float(found[name][0]), _ends(found[f"{name}_interval"][:, 0]) if sure else None
+
+        return at
+
+    def loss(n_params: float, n_tokens: float) -> Value:
+        ends = _ends(fit.loss_interval(n_params, n_tokens, level=LEVEL)[:, 0]) if sure else None
+        return float(fit.loss(n_params, n_tokens)), ends
+
+    residual = np.log(fit.points.loss / fit.loss(fit.points.n_params, fit.points.n_tokens))
+    own = float(np.sqrt((residual**2).sum() / max(len(residual) - 5, 1)))
+    a = float(fit.exponents(fit.surface)["a"])
+    known = optimum("n_opt") if fit.identified else None
+    return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
+
+
+def _surface(points: Points, cost: Cost) -> Predictor:
+    """Without replicates and other starts: the same fit, far faster."""
+    prepared = prepare(points)
+    kept = prepared.points
+    log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
+    check_design(log_n, log_d)
+    fits = fit_many(log_n, log_d, kept.loss, prepared.weights)
+    surface = Surface(**fits.surface.take(0).to_dict())
+    known = not fits.at_bound.any()
+
+    def n_opt(c: float) -> Value:
+        return float(surface.n_opt(c, cost)), None
+
+    ends = float(kept.flops.min()), float(kept.flops.max())
+    a = None
+    if known and ends[1] > ends[0]:
+        a = math.log(n_opt(ends[1])[0] / n_opt(ends[0])[0]) / math.log(ends[1] / ends[0])
+    return Predictor(
+        a,
+        n_opt if known else None,
+        lambda c: (float(surface.l_opt(c, cost)), None),
+        lambda n, d: (float(surface.loss(n, d)), None),
+        None,
+    )
+
+
+def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+    fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed)
+    a = float(fit.lines["N_opt"].slope[0])
+    s = fit.noise.total if fit.noise is not None else None
+    return Predictor(a, lambda c: fit.predict("N_opt", c), lambda c: fit.predict("L_opt", c), None, s)
+
+
+def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+    """N_opt by the crossings; L by the form with an irreducible loss where it describes the curve, else by the pure
+    power law, and by none where that misses its points."""
+    curves = size_curves(points)
+    settings = LawSettings(GRID_POINTS, max(n_replicates, 2), LEVEL)
+    laws = fit_arch(curves, (float(points.flops.min()), float(points.flops.max())), noise, settings, (seed,))["laws"]
+    n_opt, bent, pure = laws["n_opt"], laws["irreducible"], laws["loss"]
+
+    def above(c: float) -> Value:
+        return bent["E"] + bent["above"] * (c / bent["centre"][0]) ** bent["exponent"], None
+
+    l_opt: Callable[[float], Value] | None = None
+    if bent["identified"] and bent["describes"] == "irreducible":
+        l_opt = above
+    elif pure["identified"] and not pure["curved"]:
+        l_opt = lambda c: (predict(pure, c), interval_of_law(pure, c))  # noqa: E731
+    known = (lambda c: (predict(n_opt, c), interval_of_law(n_opt, c))) if n_opt["identified"] else None
+    return Predictor(n_opt["exponent"], known, l_opt, None, noise.s if noise else None)
+
+
+PREDICTORS: dict[str, Callable[[Points, Cost, SeedNoise | None, int, int], Predictor]] = {
+    "parametric": parametric,
+    "isoflop": isoflops,
+    "envelope": envelope,
+}
+
+
+def fitted(
+    approach: str, points: Points, cost: Cost, noise: SeedNoise | None = None, n_replicates: int = 0, seed: int = 0
+) -> Predictor:
+    """`approach` fitted to points. Raises InputError where they do not allow it."""
+    if approach not in PREDICTORS:
+        raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
+    return PREDICTORS[approach](points, cost, noise, n_replicates, seed)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float] | None:
+    low, high = (float(value) for value in values)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None

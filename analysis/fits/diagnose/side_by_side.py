@@ -1,0 +1,92 @@
+"""The approaches beside each other: what each says of N_opt and its exponent, and where they contradict one another or
+the cost of the models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+from scipy import stats
+
+from analysis.fits.cost import Cost
+from analysis.fits.points import Points
+from analysis.fits.result import FitResult
+
+FACTOR = 1.5  # of N_opt between two approaches, from which on they disagree
+ERRORS = 3.0  # joint standard errors of a, from which on they disagree
+IDENTITY = 0.05  # that a times the growth of cost, plus b, may be off one
+
+
+def standard_error(result: FitResult, name: str) -> float | None:
+    """Of a parameter, from the width of its interval; None without one."""
+    ends, level = result.intervals.get(name), result.interval.get("level")
+    if ends is None or not level or not all(math.isfinite(end) for end in ends):
+        return None
+    return (ends[1] - ends[0]) / (2 * float(stats.norm.ppf((1 + level) / 2)))
+
+
+def compare(results: Sequence[FitResult]) -> dict[str, Any]:
+    """a and N_opt of each approach, and every pair: the difference of a, the same in joint standard errors (as if the
+    two were independent; they share the runs, so this is cautious), the factor between their N_opt at each C that both
+    give (`diagnostics["optimum"]`), and whether they disagree."""
+    claims = {
+        one.approach: {
+            "a": one.params.get("a"),
+            "error": standard_error(one, "a"),
+            "interval": one.intervals.get("a"),
+            "n_opt": {f"{at['C']:.6g}": at["N"] for at in one.diagnostics.get("optimum", ())},
+        }
+        for one in results
+    }
+    pairs = []
+    for first, second in combinations(claims, 2):
+        one, other = claims[first], claims[second]
+        if one["a"] is None or other["a"] is None:
+            continue
+        errors = [claim["error"] for claim in (one, other)]
+        joint = math.hypot(*errors) if None not in errors else None
+        factors = [
+            max(one["n_opt"][c] / other["n_opt"][c], other["n_opt"][c] / one["n_opt"][c])
+            for c in one["n_opt"].keys() & other["n_opt"].keys()
+            if one["n_opt"][c] and other["n_opt"][c]
+        ]
+        difference, factor = one["a"] - other["a"], max(factors, default=None)
+        in_errors = abs(difference) / joint if joint else None
+        disagree = (factor is not None and factor > FACTOR) or (in_errors is not None and in_errors > ERRORS)
+        pairs.append(
+            {"approaches": [first, second], "difference": difference, "in_errors": in_errors}
+            | {"factor": factor, "disagree": disagree}
+        )
+    return {"claims": claims, "pairs": pairs, "disagree": any(one["disagree"] for one in pairs)}
+
+
+def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
+    """Whether N_opt and D_opt, fitted separately, spend C. `exponents`: a times the growth of a token's cost with N,
+    plus b, less 1; `compute`: cost(N_opt) D_opt / C, and `six_nd` 6 N_opt D_opt / C, at each C asked for, in and
+    beyond the range; off: whether either misses by more than IDENTITY."""
+    found: dict[str, Any] = {"exponents": None, "compute": [], "off": False}
+    a, b, n_opt = (result.params.get(name) for name in ("a", "b", "N_opt"))
+    if a is not None and b is not None and n_opt is not None:
+        found["exponents"] = a * float(cost.growth(math.log(n_opt))) + b - 1  # type: ignore[arg-type]
+    for at in result.diagnostics.get("optimum", ()):
+        if at["N"] and at["D"]:
+            ratio = float(cost.per_token(at["N"])) * at["D"] / at["C"]
+            found["compute"].append({"C": at["C"], "ratio": ratio, "six_nd": 6 * at["N"] * at["D"] / at["C"]})
+    off = [found["exponents"] or 0.0, *(math.log(one["ratio"]) for one in found["compute"])]
+    return found | {"off": max(abs(one) for one in off) > IDENTITY}
+
+
+def outside(result: FitResult, points: Points) -> list[dict[str, Any]]:
+    """Optima that no run was near: each C asked for at which N_opt or D_opt lies outside of what was trained, by which
+    factor."""
+    ends = {"N": points.n_params, "D": points.n_tokens}
+    found = []
+    for at in result.diagnostics.get("optimum", ()):
+        for name, values in ends.items():
+            if at[name]:
+                factor = max(float(values.min()) / at[name], at[name] / float(values.max()))
+                if factor > 1:
+                    found.append({"C": at["C"], "what": name, "value": at[name], "factor": factor})
+    return found

@@ -1,0 +1,171 @@
+"""Backtest, comparison, influence and verdict: each against something that is known."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.fits.cost import Cost, six_nd
+from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE, Row, backtest, summarise
+from analysis.fits.diagnose.believe import Evidence, judge
+from analysis.fits.diagnose.influence import leave_out, sensitivity, variants
+from analysis.fits.diagnose.predictors import fitted
+from analysis.fits.diagnose.side_by_side import compare, identities, outside
+from analysis.fits.diagnose.study import diagnose
+from analysis.fits.isoflop.fit import fit_isoflop
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.results import result_of
+from analysis.fits.points import Points
+from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
+from arch.errors import InputError
+
+from ..isoflop.worlds import Design, Surface
+from .worlds import World, study
+
+
+def ends(s: float, seed: int = 0) -> Points:
+    design = Design("points", 6, 7, s)
+    clean = design.points(Surface())
+    return replace(clean, loss=design.draw(clean, np.random.default_rng(seed)))
+
+
+def test_without_noise_the_surface_foretells_every_run_and_the_others_what_they_see() -> None:
+    points = ends(0.0)
+    rows = backtest(points, "parametric", n_replicates=0)
+    assert {row.what for row in rows} == {RUN, SIZE, LOWEST} and all(row.reason is None for row in rows)
+    runs = [row for row in rows if row.what == RUN]
+    assert max(abs(row.error or 0) for row in runs) < 1e-6
+    for cut in {row.cut for row in rows}:  # every run above the cut, none below
+        assert sum(row.cut == cut for row in runs) == (points.flops > cut).sum()
+    sizes = [row for row in backtest(points, "isoflop", n_replicates=0) if row.what == SIZE]
+    assert sizes and max(abs(row.error or 0) for row in sizes) < 1e-6  # vertices of centred grids are a power law
+    assert [row.reason for row in backtest(points, "envelope")] and all(
+        "the envelope needs curves" in str(row.reason) for row in backtest(points, "envelope")
+    )
+
+
+def test_intervals_of_a_backtest_hold() -> None:
+    rows = [row for seed in range(3) for row in backtest(ends(0.003, seed), "parametric", [1e20], n_replicates=99)]
+    held = [row.held for row in rows if row.what == RUN]
+    assert len(held) == 42 and sum(map(bool, held)) >= 0.85 * len(held)
+    told = summarise(rows)
+    assert {one["what"] for one in told} == {RUN, SIZE, LOWEST}
+    for one in told:
+        mine = [r for r in rows if r.what == one["what"] and one["ratio"][0] <= (r.ratio or 0) < one["ratio"][1]]
+        assert one["n"] == len(mine) and one["error"] == pytest.approx(np.median([abs(r.error or 0) for r in mine]))
+
+
+def test_backtest_of_too_little_says_what_is_needed() -> None:
+    points = ends(0.0)
+    with pytest.raises(InputError, match="no approach 'psychic'"):
+        backtest(points, "psychic")
+    with pytest.raises(InputError, match="more than one compute"):
+        backtest(points.take(np.arange(7)), "parametric", cost=six_nd())
+    early = backtest(points, "isoflop", [1.1e18])
+    assert len(early) == 1 and "3 are needed" in str(early[0].reason) and early[0].predicted is None
+
+
+def claim(approach: str, a: float, half: float, n: float) -> FitResult:
+    at = [{"C": 1e20, "N": n, "D": 1e20 / 6 / n, "L": 2.0, "intervals": {}}]
+    return FitResult(
+        approach,
+        40,
+        {"a": a, "b": 1 - a, "N_opt": n},
+        {"a": (a - half, a + half), "N_opt": (n / 1.1, n * 1.1)},
+        {},
+        {"optimum": at, "middle": 1e20},
+        "0" * 64,
+        range=(1e18, 1e20),
+        interval={"level": 0.95},
+    )
+
+
+def test_approaches_disagree_by_joint_errors_or_by_a_factor() -> None:
+    one, near, off, far = (
+        claim("parametric", 0.5, 0.0196, 1e9),
+        claim("isoflop", 0.52, 0.0196, 1.2e9),
+        claim("envelope", 0.6, 0.0196, 1.2e9),
+        claim("envelope", 0.52, 0.0196, 1.7e9),
+    )
+    pair = compare([one, near])["pairs"][0]
+    assert pair["in_errors"] == pytest.approx(2**0.5, rel=1e-3) and pair["factor"] == pytest.approx(1.2)
+    assert not pair["disagree"] and pair["difference"] == pytest.approx(-0.02)
+    assert compare([one, off])["disagree"] and compare([one, far])["disagree"]
+    assert judge(one, Evidence(pairs=compare([one, off])["pairs"])).believe == DO_NOT
+    assert judge(one, Evidence(pairs=compare([one, near])["pairs"])).believe == BELIEVE
+
+
+def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
+    cost = Cost(np.log([1e6, 1e12]), np.log([6e6, 6e12]) * np.array([1, 1.05]), "exact")
+    growth = float(cost.growth(np.log(1e9)))
+    good = claim("isoflop", 0.5, 0.02, 1e9)
+    assert identities(good, six_nd())["exponents"] == pytest.approx(0) and not identities(good, six_nd())["off"]
+    found = identities(good, cost)
+    assert found["exponents"] == pytest.approx(0.5 * growth + 0.5 - 1)
+    assert found["off"] and found["compute"][0]["six_nd"] == pytest.approx(1)
+    points = ends(0.0)
+    told = outside(replace(good, diagnostics={"optimum": [{"C": 1e24, "N": 1e12, "D": 1e9}]}), points)
+    assert [one["what"] for one in told] == ["N"]
+    assert told[0]["factor"] == pytest.approx(1e12 / points.n_params.max())
+
+
+def test_leaving_out_is_fitting_without() -> None:
+    points = ends(0.004)
+    whole = fitted("parametric", points, six_nd())
+    assert whole.a is not None and whole.n_opt is not None
+    for by, labels in (("run", points.run), ("size", points.size)):
+        found = leave_out(points, "parametric", 1e20, six_nd(), by)
+        assert len(found) == len(set(labels.tolist()))
+        assert [abs(one["a"]) for one in found] == sorted((abs(one["a"]) for one in found), reverse=True)
+        again = fitted("parametric", points.take(labels != found[0][by]), six_nd())
+        assert again.a is not None and again.n_opt is not None
+        assert found[0]["a"] == pytest.approx(again.a - whole.a, abs=1e-6)
+        assert found[0]["log_n_opt"] == pytest.approx(math.log(again.n_opt(1e20)[0] / whole.n_opt(1e20)[0]), abs=1e-6)
+    iso = leave_out(points.take(np.arange(21)), "isoflop", 1e19, six_nd())
+    assert len(iso) == 21 and all(one["a"] is not None for one in iso)
+    with pytest.raises(InputError, match="not identified"):
+        leave_out(points.take(np.arange(14)), "isoflop", 1e19, six_nd())
+
+
+def test_without_noise_cutting_and_smoothing_change_little() -> None:
+    world = World("fitted", 0.8, 0.35, 0.3, 0.2, 0.2, 0.0)
+    points, _ = study(world, np.random.default_rng(0))
+    points = replace(points, loss=np.asarray(world.loss(points.n_params, points.n_tokens)))
+    assert len(variants(points)) == 5 and variants(ends(0.0)) == {}
+    for one in sensitivity(points, "parametric", 1e15, six_nd(), {"7nd": replace(points, flops=7 / 6 * points.flops)}):
+        assert abs(one["a"]) < 0.005, one
+    assert leave_out(points, "parametric", 1e15, six_nd())[0]["a"] == pytest.approx(0, abs=1e-5)
+
+
+def test_verdicts_and_their_reasons() -> None:
+    good = claim("parametric", 0.5, 0.03, 1e9)
+    assert judge(good, Evidence()).believe == BELIEVE
+    wide = judge(claim("parametric", 0.5, 0.2, 1e9), Evidence())
+    assert wide.believe == DO_NOT and "known to 0.20 either way" in wide.reasons[0]
+    no = judge(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
+    assert no.believe == DO_NOT and "no interval" in no.reasons[0]
+    gone = judge(replace(good, params={}, diagnostics={"not_identified": {"n_opt": "2 pairs cross"}}), Evidence())
+    assert gone.believe == DO_NOT and gone.reasons == ("N_opt is not identified: 2 pairs cross",)
+    one_size = judge(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
+    assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
+    far = replace(good, diagnostics={"optimum": [{"C": 1e22, "N": 1e10, "D": 1e11, "L": 2.0}]})
+    assert judge(far, Evidence()).believe == INSIDE and "100 times" in judge(far, Evidence()).reasons[0]
+    rows = [Row("parametric", 1e19, 9, RUN, 1e20, 10.0, 2.0, 2.1, -0.05, (2.05, 2.15), i > 3) for i in range(10)]
+    held = judge(good, Evidence(backtest=rows))
+    assert held.believe == INSIDE and "6 of 10 intervals held" in held.reasons[0]
+
+
+def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:
+    points, at = ends(0.002), [1e19, 1e20]
+    fit = fit_parametric(points, n_replicates=99)
+    results = [result_of(fit, at=at), fit_isoflop(points, six_nd(), surface=fit.surface.loss, at=at, n_replicates=99)]
+    judged, told = diagnose(points, results, n_replicates=49)
+    assert [one.verdict is not None for one in judged] == [True, True]
+    assert not told["compare"]["disagree"]
+    for one in judged:
+        mine = told["approaches"][one.approach]
+        assert mine["by_run"] and mine["by_size"] and mine["backtest"] and mine["not_done"] == {}
+        assert one.to_dict()["verdict"]["reasons"]
+    json.dumps(told)
