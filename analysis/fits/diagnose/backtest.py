@@ -107,11 +107,11 @@ def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
     for (approach, what, place), mine in sorted(groups.items()):
         size = np.abs([row.error for row in mine if row.error is not None])
         held = [row.held for row in mine if row.held is not None]
-        told.append(
-            {"approach": approach, "what": what, "ratio": [BINS[place - 1], BINS[min(place, len(BINS) - 1)]]}
-            | {"n": len(mine), "error": float(np.median(size)), "largest": float(size.max())}
-            | {"n_intervals": len(held), "held": sum(held) / len(held) if held else None}
-        )
+        one: dict[str, Any] = {"approach": approach, "what": what}
+        one |= {"ratio": [BINS[place - 1], BINS[min(place, len(BINS) - 1)]], "n": len(mine)}
+        one |= {"error": float(np.median(size)), "largest": float(size.max())}
+        one |= {"n_intervals": len(held), "held": sum(held) / len(held) if held else None}
+        told.append(one)
     return told
 
 

@@ -24,6 +24,8 @@ WIDE_N = 1.5  # factor from N_opt to an end of its interval
 ONE_SIZE_A = 0.07  # change of a when one size is left out
 ONE_SIZE_N = 1.3  # factor of N_opt when one size is left out
 BEGINNING_A = 0.05  # change of a when twice as much of the beginning of the curves is left out
+WIDE_BEYOND = 2.0  # factor from N_opt to an end of its interval, beyond the range
+FAR = 100.0  # times the largest compute of the fit; no backtest reaches as far
 HELD = 0.8  # share of a backtest's intervals that must hold
 FORETOLD_N = 1.5  # factor by which a backtest's N_opt may be off
 ENOUGH = 5  # intervals of a backtest from which on their share counts
@@ -107,17 +109,27 @@ def _contradicted(result: FitResult, evidence: Evidence) -> list[str]:
 
 
 def _beyond(result: FitResult, evidence: Evidence) -> list[str]:
-    """At computes that were asked for: beyond the runs', or with an optimum that no run was near."""
+    """At computes that were asked for: within the range an optimum that no run was near; beyond it one that is not
+    known well enough, or that lies too far off for any check."""
     told = []
+    last = result.range[1] * (1 + 1e-9) if result.range is not None else math.inf
     for at in result.diagnostics.get("optimum", ()):
-        if result.range is not None and at["C"] > result.range[1] * (1 + 1e-9):
-            told.append(f"{at['C']:.3g} FLOP is {at['C'] / result.range[1]:.3g} times the largest compute of the fit")
+        if at["C"] <= last or not at["N"]:
+            continue
+        ends = at["intervals"].get("N")
+        factor = math.inf if ends is None or not ends[0] > 0 else max(at["N"] / ends[0], ends[1] / at["N"])
+        if at["C"] > FAR * last:
+            told.append(f"{at['C']:.3g} FLOP is {at['C'] / last:.3g} times the largest compute of the fit")
+        elif not factor <= WIDE_BEYOND:
+            size = f"to a factor of {factor:.2g} only" if math.isfinite(factor) else "without an interval"
+            told.append(f"at {at['C']:.3g} FLOP N_opt is known {size}, {WIDE_BEYOND:g} is the limit")
     for one in evidence.outside:
         kind = "parameters" if one["what"] == "N" else "tokens"
-        told.append(
-            f"at {one['C']:.3g} FLOP the optimal {one['value']:.3g} {kind} lie a factor of {one['factor']:.2g} outside "
-            "of what was trained"
-        )
+        if one["C"] <= last:
+            told.append(
+                f"at {one['C']:.3g} FLOP the optimal {one['value']:.3g} {kind} lie a factor of {one['factor']:.2g} "
+                "outside of what was trained"
+            )
     return told
 
 

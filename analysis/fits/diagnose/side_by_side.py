@@ -31,7 +31,7 @@ def compare(results: Sequence[FitResult]) -> dict[str, Any]:
     """a and N_opt of each approach, and every pair: the difference of a, the same in joint standard errors (as if the
     two were independent; they share the runs, so this is cautious), the factor between their N_opt at each C that both
     give (`diagnostics["optimum"]`), and whether they disagree."""
-    claims = {
+    claims: dict[str, dict[str, Any]] = {
         one.approach: {
             "a": one.params.get("a"),
             "error": standard_error(one, "a"),

@@ -150,8 +150,17 @@ def test_verdicts_and_their_reasons() -> None:
     assert gone.believe == DO_NOT and gone.reasons == ("N_opt is not identified: 2 pairs cross",)
     one_size = judge(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
     assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
-    far = replace(good, diagnostics={"optimum": [{"C": 1e22, "N": 1e10, "D": 1e11, "L": 2.0}]})
-    assert judge(far, Evidence()).believe == INSIDE and "100 times" in judge(far, Evidence()).reasons[0]
+    for c, ends, words in (
+        (1e23, (0.9e10, 1.1e10), "1e+03 times the largest compute"),
+        (1e22, (0.3e10, 1.1e10), "known to a factor of 3.3 only"),
+        (1e22, None, "without an interval"),
+    ):
+        asked = {"optimum": [{"C": c, "N": 1e10, "D": 1e11, "L": 2.0, "intervals": {"N": ends}}]}
+        far = judge(replace(good, diagnostics=asked), Evidence())
+        assert far.believe == INSIDE and words in far.reasons[0]
+    near = {"C": 1e19, "what": "N", "value": 1e10, "factor": 3.0}
+    assert judge(good, Evidence(outside=[near])).believe == INSIDE
+    assert judge(good, Evidence(outside=[near | {"C": 1e22}])).believe == BELIEVE  # that is extrapolation, not the edge
     rows = [Row("parametric", 1e19, 9, RUN, 1e20, 10.0, 2.0, 2.1, -0.05, (2.05, 2.15), i > 3) for i in range(10)]
     held = judge(good, Evidence(backtest=rows))
     assert held.believe == INSIDE and "6 of 10 intervals held" in held.reasons[0]
