@@ -9,6 +9,7 @@ logarithms, which loses nothing that a fit could tell.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def averaged(points: Points, most: int = MOST_ROWS) -> Points:
     share = (log_d - low[run]) / np.maximum(high - low, 1e-300)[run]
     cell = np.where(rows[run] > most, np.minimum(share * most, most - 1).astype(int), most + np.arange(len(log_d)))
     _, first, which = np.unique(np.column_stack([run, cell]), axis=0, return_index=True, return_inverse=True)
-    values = {
+    values: dict[str, Any] = {
         name: np.exp(np.bincount(which, np.log(getattr(points, name))) / np.bincount(which))
         for name in ("n_tokens", "flops", "loss", "unique_tokens")
     }
