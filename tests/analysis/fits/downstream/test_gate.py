@@ -211,6 +211,27 @@ def test_coverage_of_links(n_runs: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_runs", [6, 20])
+def test_coverage_of_perplexities_and_of_scores_at_a_compute(n_runs: int) -> None:
+    """The second: of an accuracy at a loss that itself is known to within 0.05 nats; NOTES.md has the figures."""
+    loss, flops, run = ladder(n_runs)
+    random, text, chained, n = np.random.default_rng([n_runs, 8]), np.zeros(3), 0, 150
+    for _ in range(n):
+        at = np.array([np.median(loss), loss.min(), loss.min() - 0.15])
+        noise = 0.02 * random.normal(size=n_runs).repeat(8) + 0.02 * random.normal(size=len(loss))
+        found = fit_link(Scores(loss, flops, np.exp(1.3 * loss**1.1 * np.exp(noise)), run, TEXT, task="t"))
+        low, high = found.interval(at) or (np.nan, np.nan)
+        text += (low <= np.exp(1.3 * at**1.1)) & (np.exp(1.3 * at**1.1) <= high)
+        link = fit_link(drawn(random, n_runs)[0])
+        told = 2.1 + 0.05 * random.normal()
+        around = (told - 1.96 * 0.05, told + 1.96 * 0.05)
+        low, high = link.interval(told, at_interval=around) or (np.nan, np.nan)
+        chained += float(low[0]) <= 0.25 + 0.75 * expit(2 * (2.2 - 2.1)) <= float(high[0])
+    print(f"{n_runs} runs: perplexity covered {(text / n).round(3)}, accuracy at a compute {chained / n:.3f}")
+    assert (text / n).min() >= 0.9 and chained / n >= 0.9
+
+
+@pytest.mark.slow
 def test_coverage_of_trends() -> None:
     """Conservative by construction; NOTES.md has the figures."""
     for n_runs in (12, 20):
