@@ -54,7 +54,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
         return Fitted(stored, False)
 
     from analysis.fits.study import fit_study
-    from analysis.fits.study_approaches import approaches_of_study, seed_noise
+    from analysis.fits.study_approaches import approaches_of_study
     from analysis.fits.study_points import StudyRuns
     from analysis.runs import load_tables
     from arch.registry import warnings_of
@@ -63,7 +63,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
-    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings), seed_noise(fits))
+    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings))
     fits["downstream"] = _downstream(fits, tables, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.noise import SeedNoise
+from analysis.fits.envelope.of_points import seed_noise_of
 from analysis.fits.parametric import waste
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.many import LEAST_SQUARES
@@ -25,9 +25,9 @@ POINTS_A_RUN = 8
 HOUR = 3600.0  # seconds
 
 
-def approaches_of_study(study: StudyRuns, noise: SeedNoise | None) -> dict[str, Any]:
+def approaches_of_study(study: StudyRuns) -> dict[str, Any]:
     """{"parametric": {architecture: a FitResult as plain data, or {"reason"}}, "waste": {architecture: rows},
-    "comparison": of analysis.fits.study_comparison}. noise: between the study's seeds."""
+    "comparison": of analysis.fits.study_comparison}."""
     settings = study.settings
     try:
         groups: Mapping[str, Points] = study_points(study, CURVES).groups
@@ -36,6 +36,8 @@ def approaches_of_study(study: StudyRuns, noise: SeedNoise | None) -> dict[str, 
     parametric: dict[str, Any] = {}
     wasted: dict[str, Any] = {}
     for arch, points in groups.items():
+        # its own seeds' noise is in its residuals already
+        noise = seed_noise_of([one for other, one in groups.items() if other != arch])
         try:
             fit = fit_parametric(
                 thinned(points, POINTS_A_RUN),
@@ -55,12 +57,6 @@ def approaches_of_study(study: StudyRuns, noise: SeedNoise | None) -> dict[str, 
         "waste": wasted,
         "comparison": compare_study(study, settings.seed, settings.level),
     }
-
-
-def seed_noise(fits: Mapping[str, Any]) -> SeedNoise | None:
-    """The noise between seeds that the fits of a study measured."""
-    found = fits["interval"]["seed_noise"]
-    return None if found is None else SeedNoise(found["s"], found["df"])
 
 
 def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: float) -> list[dict[str, Any]]:

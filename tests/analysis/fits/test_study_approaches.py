@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import approaches_of_study
 from analysis.fits.study_comparison import POINTS_A_RUN, views_of
@@ -41,7 +40,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(study):
-    return approaches_of_study(study, SeedNoise(0.004, 4))
+    return approaches_of_study(study)
 
 
 def test_views_count_compute_and_size_in_several_ways(study):
@@ -98,10 +97,10 @@ def with_runs(study, runs):
 
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.tables.runs
-    one = approaches_of_study(with_runs(study, runs[runs["arch"] == "tnl"]), None)
+    one = approaches_of_study(with_runs(study, runs[runs["arch"] == "tnl"]))
     assert one["comparison"]["reason"] == "a comparison needs two architectures" and list(one["parametric"]) == ["tnl"]
-    none = approaches_of_study(with_runs(study, runs.assign(state="running")), None)
+    none = approaches_of_study(with_runs(study, runs.assign(state="running")))
     assert "no run can be fitted" in none["comparison"]["reason"] and none["parametric"] == {}
-    few = approaches_of_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]), None)
+    few = approaches_of_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
     assert "needs 3 or more different N" in few["parametric"]["llama"]["reason"] and few["waste"] == {}
     assert all("needs" in view["reason"] for view in few["comparison"]["views"].values())
