@@ -77,7 +77,7 @@ ALLOWED = {
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
-    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits"),
+    "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),

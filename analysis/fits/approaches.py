@@ -8,11 +8,12 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from analysis.fits.cost import cost_of
+from analysis.fits.diagnose.study import diagnose
 from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
@@ -67,10 +68,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Fits:
-    """results: what was fitted, group by group; failed: what could not be, with its reason."""
+    """results: what was fitted, group by group, each with its verdict and, in `diagnostics["checks"]`, what that rests
+    on; failed: what could not be fitted, with its reason; compared: by group, the approaches side by side."""
 
     results: tuple[FitResult, ...]
     failed: tuple[Mapping[str, str], ...]
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
 
 def named(approach: str) -> tuple[str, ...]:
@@ -139,21 +142,25 @@ def fit_groups(
     wanted: Sequence[str],
     options: Options,
     said: Callable[[str, str, float], None] = lambda group, approach, share: None,
+    given: Sequence[FitResult] = (),
 ) -> Fits:
-    """Every group by every approach: `curves` for those that need them, `ends` for the others. What cannot be fitted is
-    told, and stops nothing else. `said` is called with group, approach and the share of it that is done."""
+    """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
+    curves too) for the others. What cannot be fitted is told, and stops nothing else. `said` is called with group,
+    approach and the share of it that is done; `given`: results that were fitted elsewhere, judged with the others."""
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
+    compared: dict[str, Any] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
         of_others = seed_noise_of([points for other, points in curves.items() if other != group])
-        found: dict[str, FitResult] = {}
+        found = {one.approach: one for one in given if one.group == group}
+        fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
         for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
             told = partial(said, group, name)
             told(0.0)
-            points = (curves if name in NEEDS_CURVES else ends).get(group)
             try:
+                points = fitted[name]
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
                 noise = of_others if name == PARAMETRIC else of_all
@@ -161,8 +168,21 @@ def fit_groups(
                 found[name] = fit(points, name, noise=noise, surface=surface, told=told, **vars(options))
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
-        results += [found[name] for name in wanted if name in found]
-    return Fits(tuple(results), tuple(failed))
+        one, compared[group] = _judged(found, fitted, of_all, options.seed)
+        results += one
+    return Fits(tuple(results), tuple(failed), compared)
+
+
+def _judged(
+    found: Mapping[str, FitResult], fitted: Mapping[str, Points | None], noise: SeedNoise | None, seed: int
+) -> tuple[list[FitResult], Any]:
+    """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side."""
+    points = {name: fitted[name] for name in found}
+    known = {name: one for name, one in points.items() if one is not None}
+    judged, told = diagnose(known, [found[name] for name in APPROACHES if name in found], noise=noise, seed=seed)
+    checks = told["approaches"]
+    whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
+    return whole, told["compare"]
 
 
 def _surface(result: FitResult | None) -> Surface | None:

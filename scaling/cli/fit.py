@@ -180,7 +180,7 @@ def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool
 def _fit_points(
     source: Source, wanted: Sequence[str], options: Options, save: Path | None, dry_run: bool, as_json: bool
 ) -> None:
-    from .fit_view import failed_lines, reading_text, result_text
+    from .fit_view import compared_text, failed_lines, reading_text, result_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
     if dry_run:
@@ -192,11 +192,13 @@ def _fit_points(
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
+    found |= {"compared": {group: one for group, one in fits.compared.items() if one["pairs"]}}
     _save(save, found)
     if as_json:
         print_json(found)
     else:
-        print("\n\n".join([reading_text(source.reading), *map(result_text, fits.results)]))
+        parts = [reading_text(source.reading), *map(result_text, fits.results), compared_text(fits.compared)]
+        print("\n\n".join(part for part in parts if part))
     for line in failed_lines(fits.failed):
         tell(f"not fitted: {line}")
 
@@ -225,11 +227,12 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
 
     others = [name for name in wanted if source.study is None or name != "envelope"]
     progress = _Progress(len(source.reading.groups) * len(others))
-    fits = Fits((), ())
+    of_study = Fits((), ())
     if source.study is not None and len(others) < len(wanted):
-        fits = envelope_of_study(source.study, source.curve_points, options)
-    more = fit_groups(source.reading.groups, source.curve_points, others, options, progress)
-    return Fits(fits.results + more.results, fits.failed + more.failed)
+        of_study = envelope_of_study(source.study, source.curve_points, options)
+    groups = source.reading.groups
+    fits = fit_groups(groups, source.curve_points, others, options, progress, of_study.results)
+    return replace(fits, failed=of_study.failed + fits.failed)
 
 
 def _check_law(

@@ -156,6 +156,24 @@ def _starts(found: Mapping[str, Any]) -> str:
     return f" (the worst{starts} ended at {found['worst']:.6g}{ended})"
 
 
+def compared_text(compared: Mapping[str, Any]) -> str:
+    """The approaches of each group side by side, where it has several; "" without such."""
+    parts = []
+    for group, one in compared.items():
+        if not one["pairs"]:
+            continue
+        rows = []
+        for approach, claim in one["claims"].items():
+            row = {"approach": approach, "a": "not known" if claim["a"] is None else f"{claim['a']:.4f}"}
+            row["interval of a"] = interval_cell(claim["interval"], ".4f")
+            row |= {f"N_opt at {c}": "not known" if n is None else f"{n:.4g}" for c, n in claim["n_opt"].items()}
+            rows.append(row)
+        told = "they disagree" if one["disagree"] else "they do not contradict each other"
+        title = f"{group}: side by side, {told}" if group else f"side by side, {told}"
+        parts.append(f"{title}\n{rows_table(rows)}")
+    return "\n\n".join(parts)
+
+
 def failed_lines(failed: Sequence[Mapping[str, str]]) -> list[str]:
     return [f"{one['group'] + ': ' if one['group'] else ''}{one['approach']}: {one['reason']}" for one in failed]
 

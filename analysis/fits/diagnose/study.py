@@ -18,7 +18,7 @@ from arch.errors import InputError
 
 
 def diagnose(
-    points: Points,
+    points: Points | Mapping[str, Points],
     results: Sequence[FitResult],
     *,
     cost: Cost | None = None,
@@ -29,14 +29,16 @@ def diagnose(
 ) -> tuple[list[FitResult], dict[str, Any]]:
     """`results` (one an approach) with their verdicts, and everything that these rest on as plain data: `compare`, and
     by approach `identities`, `outside`, `by_run`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
-    be computed is in `not_done`, with its reason. others: the same runs with C by other conventions."""
-    cost = cost or cost_of(points)
+    be computed is in `not_done`, with its reason. points: what was fitted, by approach where they differ (ends and
+    curves of the same runs). others: the same runs with C by other conventions."""
     beside = compare(results)
     told: dict[str, Any] = {"compare": beside, "approaches": {}}
     judged = []
     for result in results:
         name, skipped = result.approach, {}
-        found: dict[str, Any] = {"identities": identities(result, cost), "outside": outside(result, points)}
+        fitted = points if isinstance(points, Points) else points[name]
+        law = cost or cost_of(fitted)
+        found: dict[str, Any] = {"identities": identities(result, law), "outside": outside(result, fitted)}
         middle = result.diagnostics.get("middle")
         for key in ("by_run", "by_size", "sensitivity"):
             found[key] = []
@@ -45,12 +47,12 @@ def diagnose(
                 continue
             try:
                 if key == "sensitivity":
-                    found[key] = sensitivity(points, name, middle, cost, others)
+                    found[key] = sensitivity(fitted, name, middle, law, others)
                 else:
-                    found[key] = leave_out(points, name, middle, cost, key.removeprefix("by_"))
+                    found[key] = leave_out(fitted, name, middle, law, key.removeprefix("by_"))
             except InputError as error:
                 skipped[key] = str(error)
-        rows = backtest(points, name, cost=cost, noise=noise, n_replicates=n_replicates, seed=seed)
+        rows = backtest(fitted, name, cost=law, noise=noise, n_replicates=n_replicates, seed=seed)
         evidence = Evidence(
             found["by_size"], beside["pairs"], found["identities"], found["outside"], found["sensitivity"], rows
         )
