@@ -26,10 +26,13 @@ def across(
             found[name] = describe(compare(groups, None, n_replicates, level, seed)) | {"reason": None}
         except InputError as error:
             found[name] = {"reason": str(error), "pairs": []}
-    keys = {(row["reference"], row["other"]): None for view in found.values() for row in view["pairs"]}
+    keys: dict[frozenset[str], tuple[str, str]] = {}  # which of two is the reference may differ between views
+    for view in found.values():
+        for row in view["pairs"]:
+            keys.setdefault(frozenset((row["reference"], row["other"])), (row["reference"], row["other"]))
     return {
         "views": found,
-        "pairs": [_judged(found, one, other, beyond) for one, other in keys for beyond in (False, True)],
+        "pairs": [_judged(found, one, other, beyond) for one, other in keys.values() for beyond in (False, True)],
     }
 
 
@@ -39,10 +42,11 @@ def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, beyond
     ahead: dict[str, str | None] = {}
     for name, view in found.items():
         for row in view["pairs"]:
-            if (row["reference"], row["other"]) == (one, other):
+            if {row["reference"], row["other"]} == {one, other}:
                 at = view["beyond"] if beyond else view["range"][1]
                 joint = next((gain["joint"] for gain in row["gains"] if gain["c"] == at), None)
-                ahead[name] = None if joint is None or joint[0] <= 1 <= joint[1] else (other if joint[0] > 1 else one)
+                apart = joint and not joint[0] <= 1 <= joint[1]
+                ahead[name] = row["other" if joint[0] > 1 else "reference"] if apart else None
     names = set(ahead.values())
     stands = len(names) == 1 and None not in names
     told = {"reference": one, "other": other, "beyond": beyond, "stands": stands, "by_view": ahead}

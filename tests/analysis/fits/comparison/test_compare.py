@@ -104,16 +104,17 @@ def test_what_is_read_off_a_comparison(compared):
     told = describe(compared)
     (pair,) = told["pairs"]
     assert told["shared_e"] and told["share_of_draws"] > 0.99
+    assert (pair["reference"], pair["other"]) == ("b", "a") and told["archs"] == ["b", "a"]
     for row in pair["gains"]:
-        truth = gain_of(ONE, NEAR, row["loss"])
+        truth = gain_of(NEAR, ONE, row["loss"])
         assert np.log(row["gain"]) == pytest.approx(truth, abs=0.06)
         assert row["joint"][0] < row["interval"][0] < row["gain"] < row["interval"][1] < row["joint"][1]
-        assert row["p_other_ahead"] == 1.0
+        assert row["p_other_ahead"] == 0.0
     assert pair["crossing"]["c"] is None and pair["crossing"]["share"] < 0.05
     assert pair["exponents"]["alpha"]["interval"][0] < 0 < pair["exponents"]["alpha"]["interval"][1]
     saved = pair["savings"]
     assert saved["value"] == pytest.approx(
-        ONE.tokens_to_reach(saved["loss"], saved["n_params"]) / NEAR.tokens_to_reach(saved["loss"], saved["n_params"]),
+        NEAR.tokens_to_reach(saved["loss"], saved["n_params"]) / ONE.tokens_to_reach(saved["loss"], saved["n_params"]),
         rel=0.1,
     )
     assert token_savings(compared, "a", "b", 1.75, 1e6)["value"] == "unreachable"
