@@ -45,8 +45,10 @@ def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, beyond
             if {row["reference"], row["other"]} == {one, other}:
                 at = view["beyond"] if beyond else view["range"][1]
                 joint = next((gain["joint"] for gain in row["gains"] if gain["c"] == at), None)
-                apart = joint and not joint[0] <= 1 <= joint[1]
-                ahead[name] = row["other" if joint[0] > 1 else "reference"] if apart else None
+                if joint is None or joint[0] <= 1 <= joint[1]:
+                    ahead[name] = None
+                else:
+                    ahead[name] = row["other" if joint[0] > 1 else "reference"]
     names = set(ahead.values())
     stands = len(names) == 1 and None not in names
     told = {"reference": one, "other": other, "beyond": beyond, "stands": stands, "by_view": ahead}
