@@ -15,6 +15,7 @@ from typing import Any
 from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.study import diagnose
 from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
+from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
@@ -145,7 +146,7 @@ def fit_groups(
     given: Sequence[FitResult] = (),
 ) -> Fits:
     """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
-    curves too) for the others. What cannot be fitted is told, and stops nothing else. `said` is called with group,
+    curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and stops nothing else. `said` is called with group,
     approach and the share of it that is done; `given`: results that were fitted elsewhere, judged with the others."""
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
@@ -156,6 +157,8 @@ def fit_groups(
         of_others = seed_noise_of([points for other, points in curves.items() if other != group])
         found = {one.approach: one for one in given if one.group == group}
         fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
+        if group in curves and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
+            fitted[ISOFLOP] = curves[group]
         for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
             told = partial(said, group, name)
             told(0.0)

@@ -60,6 +60,14 @@ def read_budgets(
     return _off_curves(points, budgets) if curves else _clusters(points, budgets, tolerance)
 
 
+def has_budgets(points: Points, least: int = 3) -> bool:
+    """Whether `least` groups of end points share a compute at three sizes or more."""
+    try:
+        return int((_clusters(points, None, TOLERANCE).counts() >= LEAST_SIZES).sum()) >= least
+    except InputError:
+        return False
+
+
 def _clusters(points: Points, budgets: Sequence[float] | None, tolerance: float) -> Readings:
     log_c = np.log(points.flops)
     left: list[str] = []

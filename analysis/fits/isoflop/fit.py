@@ -75,6 +75,7 @@ def isoflop(
     tolerance: float = TOLERANCE,
     curves: bool | None = None,
     surface: Surface | None = None,
+    known: bool = False,
     noise: SeedNoise | None = None,
     n_replicates: int = 1000,
     level: float = 0.95,
@@ -94,7 +95,7 @@ def isoflop(
         raise InputError(_too_few(told, readings, variant))
     found = residuals(readings)
     clean = None if surface is None else surface_losses(readings, surface, cost)
-    if clean is not None:
+    if clean is not None and known:
         found = found.less(residuals(replace(readings, loss=clean)))
     told_noise = noise_of(readings, found, noise)
     wild = told_noise is not None and noise is None and len(readings.units) >= FROM_RUNS
@@ -125,6 +126,7 @@ def fit_isoflop(
     tolerance: float = TOLERANCE,
     curves: bool | None = None,
     surface: Surface | None = None,
+    known: bool = False,
     noise: SeedNoise | None = None,
     n_replicates: int = 1000,
     level: float = 0.95,
@@ -135,7 +137,8 @@ def fit_isoflop(
 
     variant: `parabola` in log N, or `interpolation` (Akima). budgets: their C [FLOP]; without them end points are
     grouped by `tolerance` in log C, and whole curves (`curves`; by default from four rows a run) read at eight.
-    surface: the loss of N and D, where it is known or fitted: the parabola's bias is told and corrected by it.
+    surface: the loss of N and D: the parabola's bias is told and corrected by it. known: it was not fitted to these
+    very losses, so that what the parabolas miss of it is no noise.
     noise: between seeds, where replicates tell it. at: C [FLOP] of `diagnostics["optimum"]`.
 
     Raises InputError for fewer than three budgets with a minimum inside their sizes, and says what is wrong with each.

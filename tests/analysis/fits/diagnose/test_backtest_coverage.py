@@ -14,7 +14,7 @@ from ..isoflop.worlds import Design, Surface
 from .worlds import World, study
 
 STUDIES, REPLICATES = 300, 199
-CUT = 3e19  # four of six budgets lie below
+CUT = 1e20  # four of six budgets lie below
 DESIGN = Design("points", 6, 7, 0.003)
 
 

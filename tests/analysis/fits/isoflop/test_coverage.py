@@ -19,10 +19,10 @@ def cell(job: tuple[Surface, Design]) -> Coverage:
 
 
 def test_a_few_studies_cover() -> None:
-    """At least 80% of 30 (3.4 sigma below 95%), of resampled runs and of whole curves."""
+    """At least 9 of 12 (3.2 sigma below 95%), of resampled runs and of whole curves."""
     for design in (Design("points", 4, 5, 0.003), Design("curves", 4, 8, 0.003)):
-        found = coverage(Surface(), design, 30)
-        assert min(found.a, found.n_opt, found.n_opt_beyond, found.l_opt) >= 0.8, found
+        found = coverage(Surface(), design, 12)
+        assert min(found.a, found.n_opt, found.n_opt_beyond, found.l_opt) >= 0.75, found
         assert found.identified > 0.6
 
 

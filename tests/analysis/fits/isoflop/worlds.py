@@ -120,7 +120,7 @@ def coverage(surface: Surface, design: Design, studies: int, seed: int = 0, vari
         points = replace(clean, loss=design.draw(clean, rng))
         try:
             fits: list[IsoFlop] = [
-                isoflop(points, six_nd(), variant, surface=one, n_replicates=REPLICATES, seed=study)
+                isoflop(points, six_nd(), variant, surface=one, known=True, n_replicates=REPLICATES, seed=study)
                 for one in (surface, None)
             ]
         except InputError:
