@@ -146,8 +146,9 @@ def fit_groups(
     given: Sequence[FitResult] = (),
 ) -> Fits:
     """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
-    curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and stops nothing else. `said` is called with group,
-    approach and the share of it that is done; `given`: results that were fitted elsewhere, judged with the others."""
+    curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
+    stops nothing else. `said` is called with group, approach and the share of it that is done; `given`: results that
+    were fitted elsewhere, judged with the others."""
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
