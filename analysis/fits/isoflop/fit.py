@@ -176,8 +176,8 @@ def result_of(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence[floa
         "budgets": [vars(one) for one in fit.budgets],
         "n_budgets": len(fit.budgets),
         "n_budgets_used": len(kept),
-        "refused": [f"{one.c:.4g} FLOP: {one.reason}" for one in fit.budgets if one.reason is not None],
-        "left_out": list(fit.readings.left_out),
+        "refused": [f"{one.c:.4g} FLOP: {one.reason}" for one in fit.budgets if one.reason and one.n_sizes > 1],
+        "left_out": [*fit.readings.left_out, *_alone(fit.budgets)],
         "from_curves": fit.readings.from_curves,
         "off_budget": float(np.expm1(fit.readings.spread.max())),
         "flatness": float(np.median([one.flat[1] / one.flat[0] for one in kept if one.flat is not None])),
@@ -218,12 +218,15 @@ def _numbers(
 
 
 def _optimum(fit: IsoFlop, c: float) -> dict[str, Any]:
-    """{"C", "N", "D", "L", "intervals"}; None for an interval that is not to be had."""
+    """{"C", "N", "D", "L", "intervals"}; None for an interval that is not to be had, and for a loss outside three
+    budgets, whose power law runs below any irreducible loss."""
     found: dict[str, Any] = {"C": c, "intervals": {}}
     for name in LAWS:
         found[name[0]], found["intervals"][name[0]] = fit.predict(name, c)
     if fit.variant == "interpolation":
         found["intervals"]["L"] = None
+    if not isinstance(fit.lines["L_opt"], Above) and not fit.range[0] <= c <= fit.range[1]:
+        found["L"] = None
     return found
 
 
@@ -265,6 +268,11 @@ def _gradients(readings: Readings, variant: str, used: np.ndarray) -> np.ndarray
     log_c = readings.log_c[used]
     off = log_c - log_c.mean()
     return np.nan_to_num(np.stack([change.mean(1), change @ off / (off @ off)]))
+
+
+def _alone(budgets: Sequence[Budget]) -> list[str]:
+    count = sum(one.n_points for one in budgets if one.n_sizes == 1)
+    return [f"{count} points lie at a compute that no other size has"] if count else []
 
 
 def _rise(budgets: Sequence[Budget]) -> float:

@@ -106,6 +106,9 @@ def test_minima_outside_and_parabolas_that_open_downward_are_refused_and_named()
     result = fit_isoflop(replace(points, loss=loss).take(keep), six_nd(), n_replicates=0)
     first, second, third = result.diagnostics["refused"]
     assert "opens downward" in first and "is not inside its sizes" in second and "2 sizes, 3 are needed" in third
+    alone = points.take(np.append(np.flatnonzero(keep), 10))  # and a size on its own
+    told = fit_isoflop(replace(alone, flops=np.append(points.flops[keep], 5e21)), six_nd(), n_replicates=0, at=[1e22])
+    assert told.diagnostics["left_out"] == ["1 points lie at a compute that no other size has"]
     assert result.diagnostics["n_budgets"] == 6 and result.diagnostics["n_budgets_used"] == 3
     assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-9)
 
@@ -151,6 +154,13 @@ def test_budgets_are_clusters_of_log_compute() -> None:
     smeared = made(Surface(), points.n_params, np.geomspace(1e18, 1e19, len(points)))
     with pytest.raises(InputError, match=r"no budgets: 28 points from 1e\+18 to 1e\+19 FLOP lie at no common budget"):
         read_budgets(smeared)
+
+
+def test_no_loss_is_told_beyond_three_budgets() -> None:
+    points = Design("points", 3, 7, 0.0).points(Surface())
+    inside, beyond = fit_isoflop(points, six_nd(), n_replicates=0, at=[1e20, 1e22]).diagnostics["optimum"]
+    assert inside["L"] == pytest.approx(Surface().l_opt(1e20), rel=0.02) and beyond["L"] is None
+    assert beyond["N"] is not None and beyond["intervals"]["L"] is None
 
 
 def test_whole_curves_are_read_at_budgets() -> None:
