@@ -31,7 +31,7 @@ from arch.errors import InputError, choice
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
-ALL = "all"
+ALL, CHECKS = "all", "checks"
 NEEDS_CURVES = (ENVELOPE,)
 BEYOND = (1.0, 10.0, 100.0)  # times the largest C of the points, where no C is asked for
 
@@ -147,8 +147,11 @@ def fit_groups(
 ) -> Fits:
     """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
     curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
-    stops nothing else. `said` is called with group, approach and the share of it that is done; `given`: results that
-    were fitted elsewhere, judged with the others."""
+    stops nothing else.
+
+    said: called with group, approach (CHECKS at the end) and the share of it that is done; given: results that were
+    fitted elsewhere, judged with the others.
+    """
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
@@ -172,6 +175,7 @@ def fit_groups(
                 found[name] = fit(points, name, noise=noise, surface=surface, told=told, **vars(options))
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
+        said(group, CHECKS, 0.0)
         one, compared[group] = _judged(found, fitted, of_all, options.seed)
         results += one
     return Fits(tuple(results), tuple(failed), compared)

@@ -204,21 +204,20 @@ def _fit_points(
 
 
 class _Progress:
-    """What is being fitted and the time left of it, on stderr, every SLOW seconds."""
+    """What is being done and the time left, on stderr every SLOW seconds; a step is a fit, or a group's checks."""
 
     def __init__(self, jobs: int) -> None:
-        self.jobs, self.done = jobs, 0
-        self.told = self.began = time.monotonic()
+        self.jobs, self.begun = jobs, 0
+        self.told = self.start = time.monotonic()
 
     def __call__(self, group: str, approach: str, share: float) -> None:
         now = time.monotonic()
-        if share == 0:
-            self.done, self.began = self.done + 1, now
+        self.begun += share == 0
         if now - self.told < SLOW:
             return
-        self.told = now
-        left = f", about {(now - self.began) * (1 - share) / share:.0f} s left" if share else ""
-        tell(f"fit {self.done} of {self.jobs}: {approach} {group} {share:.0%}{left}")
+        self.told, done = now, self.begun - 1 + share
+        left = f", about {(now - self.start) / done * (self.jobs - done):.0f} s left" if done > 0 else ""
+        tell(f"fit: {approach} {group} ({self.begun} of {self.jobs} steps){left}")
 
 
 def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
@@ -226,7 +225,7 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
     from analysis.fits.approaches import Fits, envelope_of_study, fit_groups
 
     others = [name for name in wanted if source.study is None or name != "envelope"]
-    progress = _Progress(len(source.reading.groups) * len(others))
+    progress = _Progress(len(source.reading.groups) * (len(others) + 1))
     of_study = Fits((), ())
     if source.study is not None and len(others) < len(wanted):
         of_study = envelope_of_study(source.study, source.curve_points, options)

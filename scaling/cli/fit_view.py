@@ -127,6 +127,8 @@ def _notes(result: FitResult) -> list[str]:
     for name, why in (result.diagnostics.get("not_identified") or {}).items():
         lines.append(f"{name} is not identified: {why}")
     lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})
+    if result.diagnostics.get("from_curves"):
+        lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")
     lines += [f"no minimum at {why}" for why in result.diagnostics.get("refused") or ()]
     if bias := (result.diagnostics.get("bias") or {}):
         lines.append(f"bias: {bias.get('text') or bias.get('reason')}")
