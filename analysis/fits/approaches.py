@@ -176,18 +176,24 @@ def fit_groups(
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
         said(group, CHECKS, 0.0)
-        one, compared[group] = _judged(found, fitted, of_all, options.seed)
+        one, compared[group] = _judged(found, fitted, of_all, options)
         results += one
     return Fits(tuple(results), tuple(failed), compared)
 
 
 def _judged(
-    found: Mapping[str, FitResult], fitted: Mapping[str, Points | None], noise: SeedNoise | None, seed: int
+    found: Mapping[str, FitResult], fitted: Mapping[str, Points | None], noise: SeedNoise | None, options: Options
 ) -> tuple[list[FitResult], Any]:
     """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side."""
     points = {name: fitted[name] for name in found}
     known = {name: one for name, one in points.items() if one is not None}
-    judged, told = diagnose(known, [found[name] for name in APPROACHES if name in found], noise=noise, seed=seed)
+    judged, told = diagnose(
+        known,
+        [found[name] for name in APPROACHES if name in found],
+        noise=noise,
+        seed=options.seed,
+        objective=options.objective,
+    )
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]

@@ -23,6 +23,7 @@ from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
 from analysis.fits.isoflop.laws import describe, minima_of
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -70,6 +71,7 @@ def backtest(
     noise: SeedNoise | None = None,
     n_replicates: int = 199,
     seed: int = 0,
+    objective: str = HUBER,
 ) -> list[Row]:
     """Rows of one approach over `cuts` [FLOP]; by default at SHARES of the range of log C. noise: between seeds, where
     replicates tell it. Raises InputError for an approach that is not there and for points at one compute."""
@@ -86,7 +88,7 @@ def backtest(
         try:
             if not len(below):
                 raise InputError("no runs below the cut")
-            told = fitted(approach, below, cost, noise, n_replicates, seed)
+            told = fitted(approach, below, cost, noise, n_replicates, seed, objective)
         except InputError as error:
             rows.append(Row(approach, cut, below.n_runs, reason=str(error)))
             continue

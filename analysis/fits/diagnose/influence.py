@@ -13,7 +13,7 @@ import numpy as np
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.parametric.curves import prepare
-from analysis.fits.parametric.many import fit_many
+from analysis.fits.parametric.many import HUBER, fit_many
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
 from arch.errors import InputError
@@ -22,12 +22,14 @@ FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant of the point
 SMOOTHING = (0.2, 0.5)  # of the tokens seen so far, over which a variant is averaged
 
 
-def leave_out(points: Points, approach: str, c: float, cost: Cost, by: str = "run") -> list[dict[str, Any]]:
+def leave_out(
+    points: Points, approach: str, c: float, cost: Cost, by: str = "run", objective: str = HUBER
+) -> list[dict[str, Any]]:
     """For every run (or `size`) left out: the change of a, and of log N_opt at C [FLOP]; None where nothing is left to
     fit. Largest change of a first. Raises InputError where the whole of the points cannot be fitted."""
     names = points.run if by == "run" else points.size
     if approach == "parametric":
-        found = _surfaces(points, names, c, cost)
+        found = _surfaces(points, names, c, cost, objective)
     else:
         whole = _told(points, approach, c, cost)
         if whole is None:
@@ -40,7 +42,7 @@ def leave_out(points: Points, approach: str, c: float, cost: Cost, by: str = "ru
     return sorted(found, key=lambda one: -math.inf if one["a"] is None else -abs(one["a"]))
 
 
-def _surfaces(points: Points, names: np.ndarray, c: float, cost: Cost) -> list[dict[str, Any]]:
+def _surfaces(points: Points, names: np.ndarray, c: float, cost: Cost, objective: str) -> list[dict[str, Any]]:
     """All fits at once: a run that is left out has no weight."""
     prepared = prepare(points)
     kept = prepared.points
@@ -48,7 +50,7 @@ def _surfaces(points: Points, names: np.ndarray, c: float, cost: Cost) -> list[d
     labels = getattr(kept, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits = fit_many(np.log(kept.n_params), np.log(kept.n_tokens), kept.loss, weights)
+    fits = fit_many(np.log(kept.n_params), np.log(kept.n_tokens), kept.loss, weights, objective=objective)
     with np.errstate(all="ignore"):
         log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
         step = math.exp(0.1)
@@ -81,29 +83,34 @@ def variants(points: Points) -> dict[str, Points]:
 
 
 def sensitivity(
-    points: Points, approach: str, c: float, cost: Cost, others: Mapping[str, Points] | None = None
+    points: Points,
+    approach: str,
+    c: float,
+    cost: Cost,
+    others: Mapping[str, Points] | None = None,
+    objective: str = HUBER,
 ) -> list[dict[str, Any]]:
     """a and log N_opt at C [FLOP of the points' own convention], their change in each of `variants`, and in `others`:
     the same runs under other conventions of compute, of which only a is compared."""
-    whole = _told(points, approach, c, cost)
+    whole = _told(points, approach, c, cost, objective)
     if whole is None:
         raise InputError(f"{approach}: N_opt is not identified")
     found = []
     for name, one in variants(points).items():
-        told = _told(one, approach, c, cost)
+        told = _told(one, approach, c, cost, objective)
         a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
         found.append({"variant": name, "a": a, "log_n_opt": n})
     for name, one in (others or {}).items():
         middle = math.sqrt(float(one.flops.min()) * float(one.flops.max()))
-        told = _told(one, approach, middle, cost_of(one))
+        told = _told(one, approach, middle, cost_of(one), objective)
         found.append({"variant": f"C by {name}", "a": None if told is None else told[0] - whole[0], "log_n_opt": None})
     return found
 
 
-def _told(points: Points, approach: str, c: float, cost: Cost) -> tuple[float, float] | None:
+def _told(points: Points, approach: str, c: float, cost: Cost, objective: str = HUBER) -> tuple[float, float] | None:
     """a and log N_opt at C, without intervals; None where they are not identified."""
     try:
-        told = fitted(approach, points, cost)
+        told = fitted(approach, points, cost, objective=objective)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:

@@ -16,7 +16,7 @@ from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import check_design, prepare
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import fit_many
+from analysis.fits.parametric.many import HUBER, fit_many
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from arch.errors import InputError
@@ -38,11 +38,13 @@ class Predictor:
     noise: float | None
 
 
-def parametric(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
+def parametric(
+    points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int, objective: str = HUBER
+) -> Predictor:
     if n_replicates <= 0:
-        return _surface(points, cost)
+        return _surface(points, cost, objective)
     given = None if noise is None else (noise.s, float(noise.df))
-    fit = fit_parametric(points, cost=cost, noise=given, n_replicates=n_replicates, seed=seed)
+    fit = fit_parametric(points, objective=objective, cost=cost, noise=given, n_replicates=n_replicates, seed=seed)
     sure = fit.draws is not None
 
     def optimum(name: str) -> Callable[[float], Value]:
@@ -63,13 +65,13 @@ def parametric(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
 
-def _surface(points: Points, cost: Cost) -> Predictor:
+def _surface(points: Points, cost: Cost, objective: str) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
     prepared = prepare(points)
     kept = prepared.points
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d)
-    fits = fit_many(log_n, log_d, kept.loss, prepared.weights)
+    fits = fit_many(log_n, log_d, kept.loss, prepared.weights, objective=objective)
     surface = Surface(**fits.surface.take(0).to_dict())
     known = not fits.at_bound.any()
 
@@ -124,11 +126,19 @@ PREDICTORS: dict[str, Callable[[Points, Cost, SeedNoise | None, int, int], Predi
 
 
 def fitted(
-    approach: str, points: Points, cost: Cost, noise: SeedNoise | None = None, n_replicates: int = 0, seed: int = 0
+    approach: str,
+    points: Points,
+    cost: Cost,
+    noise: SeedNoise | None = None,
+    n_replicates: int = 0,
+    seed: int = 0,
+    objective: str = HUBER,
 ) -> Predictor:
-    """`approach` fitted to points. Raises InputError where they do not allow it."""
+    """`approach` fitted to points; `objective` of the parametric one. Raises InputError where they do not allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
+    if approach == "parametric":
+        return parametric(points, cost, noise, n_replicates, seed, objective)
     return PREDICTORS[approach](points, cost, noise, n_replicates, seed)
 
 

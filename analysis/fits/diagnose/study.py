@@ -12,6 +12,7 @@ from analysis.fits.diagnose.believe import Evidence, judge
 from analysis.fits.diagnose.influence import leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare, identities, outside
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from arch.errors import InputError
@@ -26,11 +27,13 @@ def diagnose(
     others: Mapping[str, Points] | None = None,
     n_replicates: int = 199,
     seed: int = 0,
+    objective: str = HUBER,
 ) -> tuple[list[FitResult], dict[str, Any]]:
     """`results` (one an approach) with their verdicts, and everything that these rest on as plain data: `compare`, and
     by approach `identities`, `outside`, `by_run`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
     be computed is in `not_done`, with its reason. points: what was fitted, by approach where they differ (ends and
-    curves of the same runs). others: the same runs with C by other conventions."""
+    curves of the same runs). others: the same runs with C by other conventions;
+    objective: of the parametric approach."""
     beside = compare(results)
     told: dict[str, Any] = {"compare": beside, "approaches": {}}
     judged = []
@@ -47,12 +50,13 @@ def diagnose(
                 continue
             try:
                 if key == "sensitivity":
-                    found[key] = sensitivity(fitted, name, middle, law, others)
+                    found[key] = sensitivity(fitted, name, middle, law, others, objective)
                 else:
-                    found[key] = leave_out(fitted, name, middle, law, key.removeprefix("by_"))
+                    found[key] = leave_out(fitted, name, middle, law, key.removeprefix("by_"), objective)
             except InputError as error:
                 skipped[key] = str(error)
-        rows = backtest(fitted, name, cost=law, noise=noise, n_replicates=n_replicates, seed=seed)
+        options: dict[str, Any] = {"n_replicates": n_replicates, "seed": seed, "objective": objective}
+        rows = backtest(fitted, name, cost=law, noise=noise, **options)
         evidence = Evidence(
             found["by_size"], beside["pairs"], found["identities"], found["outside"], found["sensitivity"], rows
         )
