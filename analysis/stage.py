@@ -63,7 +63,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
-    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings))
+    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings), fits)
     fits["downstream"] = _downstream(fits, tables, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)

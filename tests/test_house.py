@@ -73,11 +73,11 @@ ALLOWED = {
         *("analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
-        "analysis.fits.comparison",
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
+    "analysis.fits.study_approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits"),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),

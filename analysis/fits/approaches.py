@@ -187,13 +187,8 @@ def _judged(
     """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side."""
     points = {name: fitted[name] for name in found}
     known = {name: one for name, one in points.items() if one is not None}
-    judged, told = diagnose(
-        known,
-        [found[name] for name in APPROACHES if name in found],
-        noise=noise,
-        seed=options.seed,
-        objective=options.objective,
-    )
+    in_order = [found[name] for name in APPROACHES if name in found]
+    judged, told = diagnose(known, in_order, noise=noise, seed=options.seed, objective=options.objective)
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]
@@ -211,15 +206,19 @@ def envelope_of_study(study: StudyRuns, curves: Mapping[str, Points], options: O
     settings = study.settings.model_copy(
         update={"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
     )
-    found = fit_study(study.tables, settings)
-    spread = found["interval"]["seed_noise"]
+    return envelope_results(fit_study(study.tables, settings), curves, options)
+
+
+def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], options: Options) -> Fits:
+    """What a study's fit stage found (`fit_study`), as results."""
+    optimum, spread = found["settings"]["optimum"], found["interval"]["seed_noise"]
     noise = None if spread is None else SeedNoise(spread["s"], spread["df"])
-    interval = interval_of(noise, options.level, options.n_replicates, settings.optimum)
+    interval = interval_of(noise, options.level, options.n_replicates, optimum)
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:
             at = tuple(options.at) or tuple(one["range"][1] * times for times in BEYOND)
-            results.append(result_of(one, curves[arch], settings.optimum, interval, at))
+            results.append(result_of(one, curves[arch], optimum, interval, at))
         else:
             failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})
     return Fits(tuple(results), tuple(failed))

@@ -47,17 +47,18 @@ class FitResult:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers at full precision, null for what is not finite."""
-        found: dict[str, Any] = _plain(asdict(self))
+        found: dict[str, Any] = plain(asdict(self))
         return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: arrays and tuples as lists, null for numbers that are not finite."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, bool) or value is None or isinstance(value, (str, int)):
         return value
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     return float(value) if math.isfinite(value) else None

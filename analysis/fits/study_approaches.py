@@ -1,5 +1,8 @@
-"""What a study's runs say by every approach, beside the laws of its fit stage: the parametric surface of each
-architecture, what its runs wasted, and the architectures compared.
+"""What a study's runs say by every approach: laws with their checks and verdicts, beside those of its fit stage; what
+the runs wasted; and the architectures compared.
+
+Curves enter as a few points a run: under a constant learning rate each is as good as a run that ends there. The surface
+is fitted by least squares: the noise between seeds has no outliers that Huber's loss would hold off.
 """
 
 from __future__ import annotations
@@ -10,61 +13,69 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.approaches import ENVELOPE, ISOFLOP, PARAMETRIC, Options, envelope_results, fit_groups
 from analysis.fits.envelope.of_points import seed_noise_of
 from analysis.fits.parametric import waste
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.many import LEAST_SQUARES
-from analysis.fits.parametric.results import result_of
 from analysis.fits.points import Points
+from analysis.fits.result import plain
 from analysis.fits.study_comparison import compare_study, thinned
 from analysis.fits.study_points import StudyRuns, study_points
 from analysis.fits.tables.points import CURVES
 from arch.errors import InputError
 
-POINTS_A_RUN = 8
+POINTS_A_RUN, CURVE_POINTS = 12, 64  # of the surfaces; of isoFLOP and the envelope's checks, which read curves
+N_REPLICATES = 400
 HOUR = 3600.0  # seconds
 
 
-def approaches_of_study(study: StudyRuns) -> dict[str, Any]:
-    """{"parametric": {architecture: a FitResult as plain data, or {"reason"}}, "waste": {architecture: rows},
-    "comparison": of analysis.fits.study_comparison}."""
+def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, Any]:
+    """{"laws": [FitResult as plain data, one a group and approach], "not_fitted": [group, approach, reason],
+    "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`}, "comparison":
+    of analysis.fits.study_comparison}. fits: what `fit_study` found."""
     settings = study.settings
     try:
-        groups: Mapping[str, Points] = study_points(study, CURVES).groups
+        groups = study_points(study, CURVES).groups
     except InputError as error:
-        return {"parametric": {}, "waste": {}, "comparison": {"reason": str(error), "views": {}, "pairs": []}}
-    parametric: dict[str, Any] = {}
-    wasted: dict[str, Any] = {}
-    for arch, points in groups.items():
-        # its own seeds' noise is in its residuals already
-        noise = seed_noise_of([one for other, one in groups.items() if other != arch])
-        try:
-            fit = fit_parametric(
-                thinned(points, POINTS_A_RUN),
-                objective=LEAST_SQUARES,  # the noise between seeds has no outliers that Huber's loss would hold off
-                n_replicates=settings.n_replicates,
-                seed=settings.seed,
-                noise=None if noise is None else (noise.s, float(noise.df)),
-            )
-        except InputError as error:
-            parametric[arch] = {"reason": str(error)}
-            continue
-        ends = [float(np.exp(np.log(points.flops).max()))]
-        parametric[arch] = result_of(fit, at=ends, level=settings.level).to_dict() | {"reason": None}
-        wasted[arch] = waste_rows(fit, points, study.tables.runs, settings.level)
+        none = {"reason": str(error), "views": {}, "pairs": []}
+        return {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "comparison": none}
+    options = Options(
+        objective=LEAST_SQUARES, n_replicates=N_REPLICATES, level=settings.level, seed=settings.seed, at=_ends(groups)
+    )
+    few, many = (
+        {arch: thinned(points, count) for arch, points in groups.items()} for count in (POINTS_A_RUN, CURVE_POINTS)
+    )
+    envelope = envelope_results(fits, groups, options)
+    found = fit_groups(few, many, (PARAMETRIC, ISOFLOP), options, given=envelope.results)
     return {
-        "parametric": parametric,
-        "waste": wasted,
+        "laws": [one.to_dict() for one in found.results],
+        "not_fitted": [dict(one) for one in (*envelope.failed, *found.failed) if one["approach"] != ENVELOPE],
+        "side_by_side": plain(found.compared),
+        "waste": waste_of(few, study.tables.runs, settings.level, settings.seed),
         "comparison": compare_study(study, settings.seed, settings.level),
     }
 
 
+def waste_of(groups: Mapping[str, Points], runs: pd.DataFrame, level: float, seed: int) -> dict[str, Any]:
+    """`waste_rows` of every architecture whose surface is identified."""
+    found = {}
+    for arch, points in groups.items():
+        # its own seeds' noise is in its residuals already
+        noise = seed_noise_of([one for other, one in groups.items() if other != arch])
+        given = None if noise is None else (noise.s, float(noise.df))
+        try:
+            fit = fit_parametric(points, objective=LEAST_SQUARES, n_replicates=N_REPLICATES, seed=seed, noise=given)
+        except InputError:
+            continue  # its reason stands among the laws that were not fitted
+        if fit.identified:
+            found[arch] = waste_rows(fit, points, runs, level)
+    return found
+
+
 def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: float) -> list[dict[str, Any]]:
     """For every run: the compute that its size and length cost beyond the optimum of the fitted surface, as a share, in
-    FLOP and in hours of its training, with the interval of the share; most wasteful first. Empty where the surface is
-    not identified."""
-    if not fit.identified:
-        return []
+    FLOP and in hours of its training, with the interval of the share; most wasteful first."""
     known = runs.set_index("run_id")
     rows = []
     for run in dict.fromkeys(points.run.tolist()):
@@ -79,3 +90,10 @@ def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: fl
         hours = share * seconds / HOUR if np.isfinite(seconds) else None
         rows.append({"run_id": run, "c": c, "share": share, "interval": ends, "flops": share * c, "hours": hours})
     return sorted(rows, key=lambda row: -float(row["share"]))
+
+
+def _ends(groups: Mapping[str, Points]) -> tuple[float, ...]:
+    """The computes at which approaches are put side by side: the largest that all architectures reached, and ten times
+    that."""
+    reached = min(float(points.flops.max()) for points in groups.values())
+    return reached, 10 * reached

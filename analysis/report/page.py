@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
+from analysis.report.approaches import approach_notes, approach_rows, backtest_rows
 from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_table
 from analysis.report.figures import figure_one
 from analysis.report.methods import baseline_text, convention_text, methods
@@ -101,6 +102,9 @@ def page(
         diagnostics=diagnostics_table(fits),
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
+        approaches=approach_rows(fits["approaches"]),
+        approach_notes=approach_notes(fits["approaches"]),
+        backtest=backtest_rows(fits["approaches"]),
         compared=comparison_rows(fits["approaches"]["comparison"]),
         compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
         waste_notes=WASTE,

@@ -134,6 +134,8 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
         "torch 2.13.0",
         "Architectures compared along their optimal frontiers",
         "compute for the same loss, times TNL",
+        "by three approaches, and whether to believe it",
+        "Backtests: what laws fitted below a cut",
     ):
         assert text in html, text
     assert html.index("What the study says") < html.index("TNL has the lowest loss at C = ") < html.index("<h2>Laws")

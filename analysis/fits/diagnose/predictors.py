@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from analysis.fits.cost import Cost
+from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.diagnostics import interval_of_law, predict
 from analysis.fits.envelope.laws import LawSettings, fit_arch
 from analysis.fits.envelope.of_points import size_curves
+from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import check_design, prepare
@@ -102,8 +105,13 @@ def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: 
     """N_opt by the crossings; L by the form with an irreducible loss where it describes the curve, else by the pure
     power law, and by none where that misses its points."""
     curves = size_curves(points)
+    low, high = float(points.flops.min()), float(points.flops.max())
+    if n_replicates <= 0:  # N_opt alone, far faster
+        crossings, missing = find_crossings(curves, (math.log(low), math.log(high)))
+        optimum = optimum_laws(curves, crossings, missing, noise, LEVEL)[0]["n_opt"]
+        return Predictor(optimum["exponent"], _n_opt(optimum), None, None, noise.s if noise else None)
     settings = LawSettings(GRID_POINTS, max(n_replicates, 2), LEVEL)
-    laws = fit_arch(curves, (float(points.flops.min()), float(points.flops.max())), noise, settings, (seed,))["laws"]
+    laws = fit_arch(curves, (low, high), noise, settings, (seed,))["laws"]
     n_opt, bent, pure = laws["n_opt"], laws["irreducible"], laws["loss"]
 
     def above(c: float) -> Value:
@@ -114,8 +122,11 @@ def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: 
         l_opt = above
     elif pure["identified"] and not pure["curved"]:
         l_opt = lambda c: (predict(pure, c), interval_of_law(pure, c))  # noqa: E731
-    known = (lambda c: (predict(n_opt, c), interval_of_law(n_opt, c))) if n_opt["identified"] else None
-    return Predictor(n_opt["exponent"], known, l_opt, None, noise.s if noise else None)
+    return Predictor(n_opt["exponent"], _n_opt(n_opt), l_opt, None, noise.s if noise else None)
+
+
+def _n_opt(law: dict[str, Any]) -> Callable[[float], Value] | None:
+    return (lambda c: (predict(law, c), interval_of_law(law, c))) if law["identified"] else None
 
 
 PREDICTORS: dict[str, Callable[[Points, Cost, SeedNoise | None, int, int], Predictor]] = {

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
 from analysis.fits.study_comparison import POINTS_A_RUN, views_of
 from analysis.fits.study_points import StudyRuns
@@ -38,9 +39,13 @@ def study(tmp_path_factory):
     return StudyRuns("two", Tables(tables.curves, runs, tables.evals), FitSettings(smoothing_tokens=10_000))
 
 
+def approaches_of(study):
+    return approaches_of_study(study, fit_study(study.tables, study.settings))
+
+
 @pytest.fixture(scope="module")
 def found(study):
-    return approaches_of_study(study)
+    return approaches_of(study)
 
 
 def test_views_count_compute_and_size_in_several_ways(study):
@@ -58,8 +63,8 @@ def test_views_count_compute_and_size_in_several_ways(study):
 
 
 def test_the_surface_of_each_architecture(found):
-    one = found["parametric"]["llama"]
-    assert one["reason"] is None and one["n_runs"] == len(SIZES)
+    one = next(law for law in found["laws"] if (law["group"], law["approach"]) == ("llama", "parametric"))
+    assert one["n_runs"] == len(SIZES) and one["verdict"]["reasons"] and one["diagnostics"]["checks"]["backtest"]
     for name, truth in (("a", 0.5), ("alpha", 0.3), ("beta", 0.3), ("E", 0.7)):
         low, high = one["intervals"][name]
         assert low <= truth <= high
@@ -99,10 +104,13 @@ def with_runs(study, runs):
 
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.tables.runs
-    one = approaches_of_study(with_runs(study, runs[runs["arch"] == "tnl"]))
-    assert one["comparison"]["reason"] == "a comparison needs two architectures" and list(one["parametric"]) == ["tnl"]
-    none = approaches_of_study(with_runs(study, runs.assign(state="running")))
-    assert "no run can be fitted" in none["comparison"]["reason"] and none["parametric"] == {}
-    few = approaches_of_study(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
-    assert "needs 3 or more different N" in few["parametric"]["llama"]["reason"] and few["waste"] == {}
+    one = approaches_of(with_runs(study, runs[runs["arch"] == "tnl"]))
+    assert one["comparison"]["reason"] == "a comparison needs two architectures" and {
+        law["group"] for law in one["laws"]
+    } == {"tnl"}
+    none = approaches_of(with_runs(study, runs.assign(state="running")))
+    assert "no run can be fitted" in none["comparison"]["reason"] and none["laws"] == []
+    few = approaches_of(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
+    reasons = {(law["group"], law["approach"]): law["reason"] for law in few["not_fitted"]}
+    assert "needs 3 or more different N" in reasons["llama", "parametric"] and few["waste"] == {}
     assert all("needs" in view["reason"] for view in few["comparison"]["views"].values())
