@@ -35,6 +35,8 @@ def power_of_ten(value: float) -> str:
     """1e12 -> 10¹²; 2e12 -> 2·10¹²; three significant digits."""
     exponent = math.floor(math.log10(value) + 1e-9)
     mantissa = value / 10.0**exponent
+    if float(f"{mantissa:.3g}") >= 10:  # 9.999e10 is written as 1e11
+        mantissa, exponent = mantissa / 10, exponent + 1
     power = f"10{str(exponent).translate(SUPERSCRIPT)}"
     return power if abs(mantissa - 1) < 5e-3 else f"{mantissa:.3g}·{power}"
 

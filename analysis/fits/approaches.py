@@ -217,7 +217,8 @@ def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], opt
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:
-            at = tuple(options.at) or tuple(one["range"][1] * times for times in BEYOND)
+            last = float(curves[arch].flops.max())  # as of the other approaches, so that they stand side by side
+            at = tuple(options.at) or tuple(last * times for times in BEYOND)
             results.append(result_of(one, curves[arch], optimum, interval, at))
         else:
             failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})

@@ -6,7 +6,7 @@ what the runs of one cell share (size, seed and batches) is taken out of differe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,17 @@ def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95) -> dict[
         views = views_of(study)
     except InputError as error:
         return {"reason": str(error), "views": {}, "pairs": []}
+    return _compared(views, seed, level)
+
+
+def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> dict[str, Any]:
+    """The same for points of any source, counted as they are; of curves a few points a run."""
+    several = any(len(one) > one.n_runs for one in groups)
+    view = f"C {groups[0].convention}" if groups else ""
+    return _compared({view: [thinned(one, POINTS_A_RUN) if several else one for one in groups]}, seed, level)
+
+
+def _compared(views: Mapping[str, Sequence[Points]], seed: int, level: float) -> dict[str, Any]:
     if max(map(len, views.values())) < 2:
         return {"reason": "a comparison needs two architectures", "views": {}, "pairs": []}
     return {"reason": None} | across(views, N_REPLICATES, level, seed)

@@ -174,13 +174,16 @@ def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool
     if as_json:
         print_json(fits)
     else:
-        print(commands.show_laws(fits))
+        from ..stages.show import show_laws
+
+        print(show_laws(fits))
 
 
 def _fit_points(
     source: Source, wanted: Sequence[str], options: Options, save: Path | None, dry_run: bool, as_json: bool
 ) -> None:
-    from .fit_view import compared_text, failed_lines, reading_text, result_text
+    from ..stages.show import comparison_text
+    from .fit_view import failed_lines, reading_text, result_text, side_by_side_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
     if dry_run:
@@ -192,15 +195,30 @@ def _fit_points(
     if not fits.results:
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
-    found |= {"compared": {group: one for group, one in fits.compared.items() if one["pairs"]}}
+    found |= {"side_by_side": {group: one for group, one in fits.compared.items() if one["pairs"]}}
+    compared = _architectures(source, wanted, options)
+    found |= {"comparison": compared}
     _save(save, found)
     if as_json:
         print_json(found)
     else:
-        parts = [reading_text(source.reading), *map(result_text, fits.results), compared_text(fits.compared)]
+        parts = [reading_text(source.reading), *map(result_text, fits.results), side_by_side_text(fits.compared)]
+        parts.append(comparison_text(compared, options.level))
         print("\n\n".join(part for part in parts if part))
     for line in failed_lines(fits.failed):
         tell(f"not fitted: {line}")
+
+
+def _architectures(source: Source, wanted: Sequence[str], options: Options) -> dict[str, Any] | None:
+    """The groups compared by their surfaces; None where there is one, or no surface was asked for."""
+    from analysis.fits.approaches import PARAMETRIC
+    from analysis.fits.study_comparison import compare_points, compare_study
+
+    if PARAMETRIC not in wanted or len(source.reading.groups) < 2:
+        return None
+    if source.study is not None:
+        return compare_study(source.study, options.seed, options.level)
+    return compare_points(list(source.reading.groups.values()), options.seed, options.level)
 
 
 class _Progress:

@@ -158,7 +158,7 @@ def _starts(found: Mapping[str, Any]) -> str:
     return f" (the worst{starts} ended at {found['worst']:.6g}{ended})"
 
 
-def compared_text(compared: Mapping[str, Any]) -> str:
+def side_by_side_text(compared: Mapping[str, Any]) -> str:
     """The approaches of each group side by side, where it has several; "" without such."""
     parts = []
     for group, one in compared.items():

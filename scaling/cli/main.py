@@ -68,7 +68,9 @@ def run(
     if as_json:
         print_json(result)
     elif result["fits"]:
-        print(f"\n{commands.show_laws(result['fits'])}\n\nreport: {result['report']}")
+        from ..stages.show import show_laws
+
+        print(f"\n{show_laws(result['fits'])}\n\nreport: {result['report']}")
     close(request, result)
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from arch.errors import FULL, InputError
-from arch.tables import rows_table, wrapped
 from flops import cost_table
 
 from ..rundir.directory import RunDir, check_run, clean_unfinished, package_versions, prepare_run
@@ -252,28 +251,6 @@ def check_results(request: Request) -> None:
         f"{request.study.directory}: no run has trained, so there is nothing to fit or to report: "
         f"`scaling train {request.study.path}` first"
     )
-
-
-def show_laws(fits: dict[str, Any]) -> str:
-    """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
-    from analysis.report.comparison import SHORT_COLUMNS, comparison_notes, comparison_rows
-    from analysis.report.notes import law_notes
-    from analysis.report.tables import short_laws_table
-    from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
-
-    parts = ["\n".join(wrapped(verdict_text(fits)))]
-    parts += [rows_table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
-    named = fits["conventions"]
-    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
-    parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
-    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
-    parts += ["\n".join(wrapped(law_notes(fits)))]
-    compared = fits["approaches"]["comparison"]
-    if rows := comparison_rows(compared):
-        table = rows_table([{key: row[key] for key in SHORT_COLUMNS} for row in rows])
-        parts += [f"compute for the same loss, along the optimal frontiers of fitted surfaces\n{table}"]
-        parts += ["\n".join(wrapped(comparison_notes(compared, fits["settings"]["level"])))]
-    return "\n\n".join(part for part in parts if part)
 
 
 def outstanding(request: Request) -> list[str]:

@@ -83,14 +83,17 @@ def _known(result: FitResult) -> list[str]:
 
 def _one_size(evidence: Evidence) -> list[str]:
     told = []
-    for one in evidence.by_size:
-        if one["a"] is None:
-            told.append(f"without the size {one['size']} nothing is identified")
-        elif abs(one["a"]) > ONE_SIZE_A or abs(one["log_n_opt"]) > math.log(ONE_SIZE_N):
-            told.append(
-                f"without the size {one['size']} the exponent changes by {one['a']:+.2f} and N_opt by a factor of "
-                f"{math.exp(one['log_n_opt']):.2f}"
-            )
+    if needed := [one["size"] for one in evidence.by_size if one["a"] is None]:
+        told.append(f"without the size {' or '.join(needed)} nothing is identified")
+    known = [one for one in evidence.by_size if one["a"] is not None]
+    decisive = [one for one in known if abs(one["a"]) > ONE_SIZE_A or abs(one["log_n_opt"]) > math.log(ONE_SIZE_N)]
+    if decisive:
+        most = max(decisive, key=lambda one: abs(one["a"]) / ONE_SIZE_A + abs(one["log_n_opt"]) / math.log(ONE_SIZE_N))
+        others = f" (and {len(decisive) - 1} more sizes change it)" if len(decisive) > 1 else ""
+        told.append(
+            f"without the size {most['size']} the exponent changes by {most['a']:+.2f} and N_opt by a factor of "
+            f"{math.exp(most['log_n_opt']):.2f}, {ONE_SIZE_A} and {ONE_SIZE_N} are the limits{others}"
+        )
     return told
 
 

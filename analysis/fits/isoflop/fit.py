@@ -284,7 +284,13 @@ def _rise(budgets: Sequence[Budget]) -> float:
 
 def _too_few(budgets: Sequence[Budget], readings: Readings, variant: str) -> str:
     kept = sum(one.reason is None for one in budgets)
-    why = "; ".join(f"{one.c:.3g} FLOP: {one.reason}" for one in budgets if one.reason is not None)
+    alike: dict[str, list[float]] = {}
+    for one in budgets:
+        if one.reason is not None:
+            alike.setdefault(one.reason, []).append(one.c)
+    where = {True: "at {0:.3g} FLOP", False: "at {1} budgets from {0:.3g} to {2:.3g} FLOP"}
+    told_at = {reason: where[len(at) == 1].format(min(at), len(at), max(at)) for reason, at in alike.items()}
+    why = "; ".join(f"{at} {reason}" for reason, at in told_at.items())
     left = "; ".join(readings.left_out)
     told = "; ".join(part for part in (why, left) if part)
     return (

@@ -22,6 +22,7 @@ from arch.errors import InputError, choice, nearest
 ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
+ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
 
@@ -124,6 +125,10 @@ def _read(
     fields = derived_conditions(fields, later, dropped)
     for field in set(chosen) - set(fields.columns):
         fields[field] = [text_of(cell) for cell in frame.loc[fields.index, chosen[field]]]
+    notes: list[str] = []
+    if group is None and len({text_of(cell) for cell in fields.get(ARCH, ())}) > 1:
+        group = ARCH  # laws of several architectures are no law
+        notes.append(f"grouped by {chosen[ARCH]!r}; --columns {ARCH}= fits all of its values as one")
     fields["group"] = ""
     if group is not None:
         column = group if group in frame.columns else chosen[group]
@@ -139,7 +144,7 @@ def _read(
         found[str(label)] = _points(rows, named, loss_unit, str(label), drop_highest_loss)
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
-    notes = [] if "run" in chosen else [NO_RUNS]
+    notes += [] if "run" in chosen else [NO_RUNS]
     notes += [AS_THEY_STAND] if several else []
     if six_nd is not None and max(abs(np.log(six_nd[0])), abs(np.log(six_nd[2]))) > ROUNDED and named in SIX_ND:
         notes.append(f"C was said to be {named}, but 6 N D / C runs from {six_nd[0]:.4g} to {six_nd[2]:.4g}")

@@ -124,7 +124,7 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     assert "above the surface's own optimum" in found["results"][0]["diagnostics"]["bias"]["text"]
     assert all(one["verdict"]["believe"] and one["diagnostics"]["checks"]["backtest"] for one in found["results"])
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
-    assert not found["compared"][""]["disagree"]
+    assert not found["side_by_side"][""]["disagree"]
     text = fit(path, "--replicates", "100")
     assert "bias: N_opt lies " in text and "x 100" in text  # a hundred times the largest compute
     assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text

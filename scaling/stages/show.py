@@ -1,0 +1,37 @@
+"""Laws and comparisons as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from arch.tables import rows_table, wrapped
+
+
+def show_laws(fits: dict[str, Any]) -> str:
+    """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    from analysis.report.notes import law_notes
+    from analysis.report.tables import short_laws_table
+    from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+
+    parts = ["\n".join(wrapped(verdict_text(fits)))]
+    parts += [rows_table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
+    named = fits["conventions"]
+    where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
+    parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
+    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
+    parts += ["\n".join(wrapped(law_notes(fits)))]
+    parts += [comparison_text(fits["approaches"]["comparison"], fits["settings"]["level"])]
+    return "\n\n".join(part for part in parts if part)
+
+
+def comparison_text(comparison: Mapping[str, Any] | None, level: float) -> str:
+    """Several architectures (or other groups) against each other; "" for one."""
+    if comparison is None:
+        return ""
+    from analysis.report.comparison import SHORT_COLUMNS, comparison_notes, comparison_rows
+
+    rows = [{key: row[key] for key in SHORT_COLUMNS} for row in comparison_rows(dict(comparison))]
+    title = "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
+    told = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
+    return f"{title}{rows_table(rows)}\n\n{told}" if rows else told
