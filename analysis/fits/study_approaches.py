@@ -43,6 +43,8 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
     options = Options(
         objective=LEAST_SQUARES, n_replicates=N_REPLICATES, level=settings.level, seed=settings.seed, at=_ends(groups)
     )
+    spread = fits["interval"]["seed_noise"]
+    seed_noise = 0.0 if spread is None else float(spread["s"])
     few, many = (
         {arch: thinned(points, count) for arch, points in groups.items()} for count in (POINTS_A_RUN, CURVE_POINTS)
     )
@@ -53,7 +55,9 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
         "not_fitted": [dict(one) for one in (*envelope.failed, *found.failed) if one["approach"] != ENVELOPE],
         "side_by_side": plain(found.compared),
         "waste": waste_of(few, study.tables.runs, settings.level, settings.seed),
-        "comparison": compare_study(study, settings.seed, settings.level),
+        "comparison": compare_study(
+            study, settings.seed, settings.level, 0.0 if spread is None else float(spread["s"])
+        ),
     }
 
 
@@ -85,7 +89,10 @@ def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: fl
         share = float(waste.of_runs(fit.surface, n, d, fit.cost))
         ends = None
         if fit.draws is not None:
-            ends = [float(end) for end in fit.draws.interval(waste.of_runs(fit.draws.surface, n, d, fit.cost), level)]
+            low, high = fit.draws.interval(waste.of_runs(fit.draws.surface, n, d, fit.cost), level)
+            optimum = fit.draws.interval(fit.draws.surface.n_opt(c, fit.cost), level)
+            # no draw wastes nothing, but a run whose size may be the optimal one may
+            ends = [0.0 if optimum[0] <= n <= optimum[1] else float(low), float(high)]
         seconds = float(known.loc[run, "time_s"]) if "time_s" in known else float("nan")
         hours = share * seconds / HOUR if np.isfinite(seconds) else None
         rows.append({"run_id": run, "c": c, "share": share, "interval": ends, "flops": share * c, "hours": hours})

@@ -24,13 +24,14 @@ FIRST_SHARE = 0.1  # of a run's tokens: what lies before is still falling from t
 N_REPLICATES = 299
 
 
-def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95) -> dict[str, Any]:
-    """The comparison as plain data: `views`, `pairs`, and `reason` where there is none to be had."""
+def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0) -> dict[str, Any]:
+    """The comparison as plain data: `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between
+    the study's seeds, in log loss (0: not measured)."""
     try:
         views = views_of(study)
     except InputError as error:
         return {"reason": str(error), "views": {}, "pairs": []}
-    return _compared(views, seed, level)
+    return _compared(views, seed, level, seed_noise)
 
 
 def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> dict[str, Any]:
@@ -40,27 +41,32 @@ def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95)
     return _compared({view: [thinned(one, POINTS_A_RUN) if several else one for one in groups]}, seed, level)
 
 
-def _compared(views: Mapping[str, Sequence[Points]], seed: int, level: float) -> dict[str, Any]:
-    if max(map(len, views.values())) < 2:
+def _compared(
+    views: Mapping[str, Sequence[Points] | str], seed: int, level: float, seed_noise: float = 0.0
+) -> dict[str, Any]:
+    if max((len(groups) for groups in views.values() if not isinstance(groups, str)), default=0) < 2:
         return {"reason": "a comparison needs two architectures", "views": {}, "pairs": []}
-    return {"reason": None} | across(views, N_REPLICATES, level, seed)
+    return {"reason": None} | across(views, N_REPLICATES, level, seed, seed_noise)
 
 
-def views_of(study: StudyRuns) -> dict[str, list[Points]]:
-    """By name, the points of every architecture with C and N counted in one way. Measured seconds only where all runs
-    trained on the same hardware."""
-    found: dict[str, list[Points]] = {}
+def views_of(study: StudyRuns) -> dict[str, list[Points] | str]:
+    """By name, the points of every architecture with C and N counted in one way, or why there are none. Raises
+    InputError where no run can be fitted."""
+    found: dict[str, list[Points] | str] = {}
     for convention in dict.fromkeys((study.settings.flops, "exact", "6nd")):
         try:
             read = study_points(under(study, convention), CURVES)
-        except InputError:
-            continue  # a convention without a formula for one of them
+        except InputError as error:
+            if convention == study.settings.flops:
+                raise
+            found[f"C {convention}, N without embeddings"] = str(error)
+            continue
         groups = [thinned(points, POINTS_A_RUN) for points in read.groups.values()]
         found[f"C {convention}, N without embeddings"] = groups
         if convention == study.settings.flops:
             runs = study.tables.runs.set_index("run_id")
             found[f"C {convention}, N with embeddings"] = [_all_params(points, runs) for points in groups]
-            found |= _seconds(groups, runs)
+            found["C measured seconds, N without embeddings"] = _seconds(groups, runs)
     return found
 
 
@@ -82,16 +88,18 @@ def _all_params(points: Points, runs: pd.DataFrame) -> Points:
     return replace(points, n_params=runs.loc[points.run, "n_params"].to_numpy(dtype=float))
 
 
-def _seconds(groups: list[Points], runs: pd.DataFrame) -> Mapping[str, list[Points]]:
-    """C as measured training time: seconds a token, the median of a size's runs."""
+def _seconds(groups: list[Points], runs: pd.DataFrame) -> list[Points] | str:
+    """C as measured training time: seconds a token, the median of a size's runs. Only where all runs trained on the
+    same hardware; else the reason."""
     ids = [run for points in groups for run in points.run]
-    hardware = set(runs.loc[ids, "hardware"].dropna())
-    speed = runs.loc[ids, "tokens_per_s"].astype(float)
-    if len(hardware) != 1 or not bool((speed > 0).all()):
-        return {}
+    hardware, speed = runs.loc[ids, "hardware"], runs.loc[ids, "tokens_per_s"].astype(float)
+    if missing := int((hardware.isna() | ~(speed > 0)).sum()):
+        return f"hardware or speed is not recorded for {missing} of {len(ids)} points"
+    if len(set(hardware)) > 1:
+        return f"runs trained on different hardware ({', '.join(sorted(set(hardware)))})"
     found = []
     for points in groups:
         pace = runs.loc[points.run, "tokens_per_s"].to_numpy(dtype=float)
         a_token = np.array([1 / np.median(pace[points.size == size]) for size in points.size])
         found.append(replace(points, flops=points.n_tokens * a_token, convention="seconds"))
-    return {f"C measured seconds on {next(iter(hardware))}, N without embeddings": found}
+    return found

@@ -66,8 +66,8 @@ def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -
 
 
 def comparison_rows(comparison: dict[str, Any]) -> list[dict[str, str]]:
-    """A row a pair, at the end of the range that all reached: the gain, what every way of counting says, and whether
-    the verdict stands."""
+    """A row a pair, at the end of the range that all reached: the gain with the interval that the verdict rests on,
+    which holds for all pairs at once; what every way of counting says, and whether the verdict stands."""
     view = main_view(comparison)
     if view is None:
         return []
@@ -81,7 +81,7 @@ def comparison_rows(comparison: dict[str, Any]) -> list[dict[str, str]]:
             {
                 "pair": f"{name_of(other)} against {name_of(one)}",
                 "compute for the same loss": _times(row),
-                "ahead (share of draws)": f"{name_of(one)} {1 - row['p_other_ahead']:.1%}",
+                "ahead (share of draws)": f"{name_of(one)} {_share(1 - row['p_other_ahead'])}",
                 "under every count": f"{name_of(verdict['ahead'])} is ahead"
                 if verdict["stands"]
                 else _disagree(verdict),
@@ -105,13 +105,23 @@ def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
         f"Compute is that along each architecture's own optimal frontier.",
         f"Intervals ({level:.0%}, nominal): refits to redrawn noise, which runs of one size that read the same batches "
         f"share ({noise['cell']:.2%} of the loss) or not (runs {noise['run']:.2%}, points {noise['point']:.2%}). "
-        f"Those of the verdict hold for all pairs and budgets at once.",
-        "A verdict stands where it is the same under every count: " + "; ".join(comparison["views"]) + ".",
+        f"They hold for all pairs and budgets at once; those of the figure for one at a time.",
+        "An architecture is ahead where it is so under every count: " + "; ".join(comparison["views"]) + ".",
     ]
     if view["beyond_reason"]:
         lines.append(f"Not beyond {power_of_ten(view['range'][1])} FLOP: {view['beyond_reason']}.")
     failed = [f"{name} ({one['reason']})" for name, one in comparison["views"].items() if one["reason"]]
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
+
+
+def waste_notes(waste: dict[str, Any]) -> list[str]:
+    """What belongs under the table."""
+    n_runs, shown = sum(map(len, waste.values())), len(waste_table(waste))
+    return [
+        "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
+        "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
+        f"{shown} of {n_runs} runs are shown, those that waste most; all are in results/fits.json.",
+    ]
 
 
 def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
@@ -133,19 +143,25 @@ def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
 def _times(row: dict[str, Any]) -> str:
     if row["gain"] is None:
         return "never reached"
-    return f"{1 / row['gain']:.3g} times{_between(_inverse(row['interval']), '.3g')}"
+    return f"{1 / row['gain']:.3g} times{_between(_inverse(row['joint']), '.3g')}"
 
 
 def _disagree(verdict: dict[str, Any]) -> str:
-    ahead = {name for name in verdict["by_view"].values() if name}
-    if not ahead:
+    found = [name for name in verdict["by_view"].values() if name]
+    if not found:
         return "not told apart"
-    return "not told apart under some" if len(ahead) == 1 else "depends on the count"
+    if len(set(found)) > 1:
+        return "depends on the count"
+    return f"{name_of(found[0])} is ahead under {len(found)} of {len(verdict['by_view'])}"
+
+
+def _share(value: float) -> str:
+    return "> 99%" if value > 0.99 else f"{value:.0%}"
 
 
 def _crossing(one: dict[str, Any]) -> str:
     if one["c"] is None:
-        return ""
+        return "nowhere near"
     ends = one["interval"]
     if ends is None or None in ends:
         return f"{power_of_ten(one['c'])} (in {one['share']:.0%} of draws)"

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
 from analysis.report.approaches import approach_notes, approach_rows, backtest_rows
-from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_table
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_notes, waste_table
 from analysis.report.figures import figure_one
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
@@ -42,10 +42,6 @@ OPTIMUM = (
     "Where the p-value of their scatter is small, the crossings lie further from a line than seed noise explains: "
     "N_opt is no power law here, or learning rates or training lengths do not suit all sizes alike. The intervals are "
     "widened for it.",
-)
-WASTE = (
-    "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what its "
-    "size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
 )
 DIAGNOSTICS = (
     "a p + b = 1 holds exactly where N_opt and D_opt rest on the same points and the FLOP per token grow as N^p. For "
@@ -107,7 +103,7 @@ def page(
         backtest=backtest_rows(fits["approaches"]),
         compared=comparison_rows(fits["approaches"]["comparison"]),
         compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
-        waste_notes=WASTE,
+        waste_notes=waste_notes(fits["approaches"]["waste"]),
         waste=waste_table(fits["approaches"]["waste"]),
         downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,
         checkpoints=checkpoint_rows(tables),

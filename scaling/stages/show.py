@@ -10,6 +10,7 @@ from arch.tables import rows_table, wrapped
 
 def show_laws(fits: dict[str, Any]) -> str:
     """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
+    from analysis.report.approaches import approach_rows
     from analysis.report.notes import law_notes
     from analysis.report.tables import short_laws_table
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
@@ -21,7 +22,10 @@ def show_laws(fits: dict[str, Any]) -> str:
     parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
     parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
     parts += ["\n".join(wrapped(law_notes(fits)))]
-    parts += [comparison_text(fits["approaches"]["comparison"], fits["settings"]["level"])]
+    if told := fits.get("approaches"):  # of the fit stage; laws alone are shown without
+        if judged := approach_rows(told):
+            parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
+        parts += [comparison_text(told["comparison"], fits["settings"]["level"])]
     return "\n\n".join(part for part in parts if part)
 
 

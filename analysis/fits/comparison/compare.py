@@ -66,8 +66,10 @@ def compare(
     level: float = 0.95,
     seed: int = 0,
     wild: bool = False,
+    seed_noise: float = 0.0,
 ) -> Compared:
-    """Fit the architectures of `groups` together; `costs` by group's name, or what their own points say.
+    """Fit the architectures of `groups` together; `costs` by group's name, or what their own points say; seed_noise:
+    the least noise of a run, as a standard deviation of log loss, where seeds tell it.
 
     One E is shared where the F test does not speak against it. Raises InputError for fewer than two groups, for groups
     of another convention or loss unit, and for too few points of one.
@@ -78,9 +80,9 @@ def compare(
         if len(found := {getattr(one, name) for one in groups}) > 1:
             raise InputError(f"one comparison takes one {name.replace('_', ' ')}, there are {', '.join(sorted(found))}")
     data = gather(groups)
-    free = fit_paired(data, shared=False)
+    free = fit_paired(data, shared=False, seed_noise=seed_noise)
     p_one_e = p_value_of_one_e(data, free)
-    fitted = fit_paired(data) if p_one_e >= ONE_E else free
+    fitted = fit_paired(data, seed_noise=seed_noise) if p_one_e >= ONE_E else free
     own = unpack(data, fitted.theta[None], fitted.shared)
     drawn = draw(data, fitted, n_replicates, seed, wild)
     surfaces = {

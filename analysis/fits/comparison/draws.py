@@ -47,8 +47,9 @@ class Fitted:
     df: int
 
 
-def fit_paired(data: Data, shared: bool = True, paired: bool = True) -> Fitted:
-    """The joint fit; without `paired` every run's noise counts as its own, though batches may be shared."""
+def fit_paired(data: Data, shared: bool = True, paired: bool = True, seed_noise: float = 0.0) -> Fitted:
+    """The joint fit; without `paired` every run's noise counts as its own, though batches may be shared. seed_noise:
+    between seeds, as measured: a run's whole noise is no less, also where curves that miss their points hide it."""
     theta, total = fit(data, shared)
     kinds = _kinds(data, paired)
     weigh, sizes = np.eye(len(data.arch)), np.zeros(len(kinds))
@@ -56,6 +57,8 @@ def fit_paired(data: Data, shared: bool = True, paired: bool = True) -> Fitted:
         slope = jacobian(data, theta[None], shared)[0]
         left = np.eye(len(data.arch)) - slope @ np.linalg.pinv(weigh @ slope) @ weigh  # residuals = left @ noise
         sizes = _components(left @ (data.log_loss - predict(data, theta[None], shared)[0]), left, list(kinds.values()))
+        whole = float(sizes[: 1 + list(kinds).index("run")].sum())
+        sizes[list(kinds).index("run")] += max(seed_noise**2 - whole, 0.0)
         weigh = _root(np.einsum("k,kij->ij", sizes, np.stack(list(kinds.values()))))
         found, reached = solve(data, data.log_loss[None], theta, shared, weigh)
         theta, total = found[0], float(reached[0])
@@ -65,13 +68,15 @@ def fit_paired(data: Data, shared: bool = True, paired: bool = True) -> Fitted:
 
 
 def p_value_of_one_e(data: Data, free: Fitted) -> float:
-    """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights."""
+    """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights, under
+    which all residuals are alike: n - p degrees of freedom."""
     start = np.concatenate([free.theta[: len(data.names)].mean(keepdims=True), free.theta[len(data.names) :]])
     starts = np.stack([start, fit(data, True)[0]])
     _, totals = solve(data, np.repeat(data.log_loss[None], 2, axis=0), starts, True, free.weigh)
     more = len(data.names) - 1
-    rest = max(free.total, 1e-300) / free.df
-    return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, free.df))
+    left = max(len(data.arch) - len(free.theta), 1)
+    rest = max(free.total, 1e-300) / left
+    return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, left))
 
 
 def draw(data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False) -> Parameters:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
+from analysis.fits.parametric.curves import check_design
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -60,15 +61,13 @@ class Parameters:
 
 
 def gather(groups: Sequence[Points]) -> Data:
-    """The points of several architectures, by the names of their groups. Raises InputError where one has fewer than six
-    points, or fewer than three sizes or budgets of tokens: five parameters are not known from less."""
+    """The points of several architectures, by the names of their groups. Raises InputError where the points of one do
+    not identify a surface: too few sizes or numbers of tokens, or tokens that follow the size."""
     for one in groups:
-        sizes, tokens = (len(np.unique(np.round(np.log(values), 6))) for values in (one.n_params, one.n_tokens))
-        if len(one) < OWN + 2 or sizes < 3 or tokens < 3:
-            raise InputError(
-                f"{one.group}: {len(one)} points of {sizes} sizes and {tokens} numbers of tokens: a comparison of "
-                f"surfaces needs 6 points of 3 sizes and 3 numbers of tokens"
-            )
+        try:
+            check_design(np.log(one.n_params), np.log(one.n_tokens))
+        except InputError as error:
+            raise InputError(f"{one.group}: {error}") from None
     logs = [(np.log(one.n_params), np.log(one.n_tokens)) for one in groups]
     centre = np.array([[n.mean(), d.mean()] for n, d in logs])
     return Data(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.comparison.compare import Compared, interval, log_gain, share_where, token_savings
+from arch.errors import InputError
 
 N_PLACES = 4  # budgets inside the common range at which architectures are compared
 BEYOND = 10.0  # times the end of the common range: one more budget
@@ -29,6 +30,8 @@ AROUND, N_GRID = 100.0, 41  # crossings are looked for from a hundredth of the r
 def describe(found: Compared) -> dict[str, Any]:
     """All of it as plain data; every pair's `reference` is the better one at the end of the range. Budgets in the unit
     of the points' compute (FLOP), losses in theirs. Raises InputError where no range of compute is common to all."""
+    if not found.fine[0]:
+        raise InputError("the exponents of a fitted surface ended at the end of their range: nothing is identified")
     low, high = found.common
     floored = e_at_bound(found)
     budgets = [low, *np.geomspace(low, high, N_PLACES)[1:-1].tolist(), high, *([] if floored else [BEYOND * high])]
@@ -49,7 +52,7 @@ def describe(found: Compared) -> dict[str, Any]:
         "beyond": None if floored else BEYOND * high,
         "beyond_reason": NO_E_REASON if floored else None,
         "noise": {**vars(fitted.noise), "df": fitted.df},
-        "share_of_draws": share_where(found.fine, found),
+        "share_of_draws": float(found.fine[1:].mean()),
         "range": [low, high],
         "params": {name: _params(found, name) for name in names},
         "pairs": [

@@ -17,13 +17,21 @@ from arch.errors import InputError
 
 
 def across(
-    views: Mapping[str, Sequence[Points]], n_replicates: int = 999, level: float = 0.95, seed: int = 0
+    views: Mapping[str, Sequence[Points] | str],
+    n_replicates: int = 999,
+    level: float = 0.95,
+    seed: int = 0,
+    seed_noise: float = 0.0,
 ) -> dict[str, Any]:
-    """{"views": {name: the comparison or, as `reason`, why there is none}, "pairs": [a verdict for each pair]}."""
+    """{"views": {name: the comparison or, as `reason`, why there is none}, "pairs": [a verdict for each pair]}. A view
+    that could not be made is given by its reason."""
     found: dict[str, dict[str, Any]] = {}
     for name, groups in views.items():
         try:
-            found[name] = describe(compare(groups, None, n_replicates, level, seed)) | {"reason": None}
+            if isinstance(groups, str):
+                raise InputError(groups)
+            compared = compare(groups, None, n_replicates, level, seed, seed_noise=seed_noise)
+            found[name] = describe(compared) | {"reason": None}
         except InputError as error:
             found[name] = {"reason": str(error), "pairs": []}
     keys: dict[frozenset[str], tuple[str, str]] = {}  # which of two is the reference may differ between views
@@ -37,17 +45,15 @@ def across(
 
 
 def _judged(found: Mapping[str, Mapping[str, Any]], one: str, other: str, beyond: bool) -> dict[str, Any]:
-    """Who is ahead at the end of the common range (or ten times beyond it), by view, and whether that stands: under all
-    views that could be compared."""
-    ahead: dict[str, str | None] = {}
+    """Who is ahead at the end of the common range (or ten times beyond it), by view (None: not told apart, or no
+    comparison under this view), and whether that stands: under every view."""
+    ahead: dict[str, str | None] = dict.fromkeys(found)
     for name, view in found.items():
         for row in view["pairs"]:
             if {row["reference"], row["other"]} == {one, other}:
                 at = view["beyond"] if beyond else view["range"][1]
                 joint = next((gain["joint"] for gain in row["gains"] if gain["c"] == at), None)
-                if joint is None or joint[0] <= 1 <= joint[1]:
-                    ahead[name] = None
-                else:
+                if joint is not None and not joint[0] <= 1 <= joint[1]:
                     ahead[name] = row["other" if joint[0] > 1 else "reference"]
     names = set(ahead.values())
     stands = len(names) == 1 and None not in names

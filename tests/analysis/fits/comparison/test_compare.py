@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, token_savings
-from analysis.fits.comparison.draws import corrected, draw, fit_paired
+from analysis.fits.comparison.draws import corrected, draw, fit_paired, p_value_of_one_e
 from analysis.fits.comparison.joint import fit, gather, jacobian, predict, unpack
 from analysis.fits.comparison.pairs import describe
 from analysis.fits.comparison.views import across
@@ -161,8 +161,11 @@ def test_a_verdict_stands_only_under_all_views():
     assert not both[False]["stands"] and both[False]["by_view"] == {"6nd": "b", "GPU-seconds": "a"}
     (same, _) = across({"6nd": groups, "exact": groups}, 199)["pairs"]
     assert same["stands"] and same["ahead"] == "b"
-    missing = across({"6nd": groups, "exact": groups[:1]}, 19)["views"]["exact"]
-    assert missing["reason"] == "a comparison needs two architectures, there is 1"
+    missing = across({"6nd": groups, "exact": groups[:1], "GPU-seconds": "no hardware is recorded"}, 19)
+    reasons = [missing["views"][name]["reason"] for name in ("exact", "GPU-seconds")]
+    assert reasons == ["a comparison needs two architectures, there is 1", "no hardware is recorded"]
+    inside = missing["pairs"][0]
+    assert inside["by_view"] == {"6nd": "b", "exact": None, "GPU-seconds": None} and not inside["stands"]
 
 
 def test_what_cannot_be_compared_is_refused(compared):
@@ -171,11 +174,37 @@ def test_what_cannot_be_compared_is_refused(compared):
         ([one], "needs two architectures"),
         ([one, replace(other, convention="exact")], "one convention, there are 6nd, exact"),
         ([one, replace(other, loss_unit="bits/byte")], "one loss unit"),
-        ([one, other.take(np.arange(5))], "b: 5 points of .* needs 6 points"),
-        ([one, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "of 1 sizes"),
+        ([one, other.take(np.arange(5))], "b: L = E .* these points have 2"),
+        ([one, other.take(np.flatnonzero(other.n_params == other.n_params[0]))], "b: .* needs 3 or more different N"),
+        ([one, replace(other, n_tokens=20 * other.n_params)], "b: .*D follows N"),
     ):
         with pytest.raises(InputError, match=message):
             compare(groups, n_replicates=3)
     apart = Compared(**{**vars(compared), "spans": {"a": (1e15, 1e16), "b": (1e18, 1e19)}})
     with pytest.raises(InputError, match="no compute was reached by all"):
         describe(apart)
+
+
+def test_a_fit_that_ends_at_a_bound_tells_nothing(compared):
+    with pytest.raises(InputError, match="nothing is identified"):
+        describe(replace(compared, fine=np.concatenate([[False], compared.fine[1:]])))
+
+
+def test_noise_between_seeds_is_the_least_noise_of_a_run():
+    data = gather(study([ONE, NEAR], *NOISE, seed=3))
+    plain, floored = fit_paired(data), fit_paired(data, seed_noise=0.02)
+    assert floored.noise.run == pytest.approx((0.02**2 - floored.noise.cell**2) ** 0.5, rel=0.02)
+    assert plain.noise.run < 0.002 and fit_paired(data, seed_noise=0.001).noise == plain.noise
+
+
+def test_the_test_of_one_e_errs_as_often_as_it_says_and_finds_other_texts():
+    """Under one E its p values are uniform; a difference of 0.15 nats is found."""
+    same = [p_value_of_one_e(data, fit_paired(data, shared=False)) for data in drawn_studies(ONE, NEAR, 150)]
+    assert 0.35 < np.mean(np.array(same) < 0.5) < 0.65 and np.mean(np.array(same) < 0.05) < 0.12
+    other = replace(NEAR, E=NEAR.E + 0.15)
+    told = [p_value_of_one_e(data, fit_paired(data, shared=False)) for data in drawn_studies(ONE, other, 40)]
+    assert np.mean(np.array(told) < 0.01) > 0.8
+
+
+def drawn_studies(one, other, count):
+    return (gather(study([one, other], *NOISE, seed=seed)) for seed in range(count))
