@@ -55,9 +55,7 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
         "not_fitted": [dict(one) for one in (*envelope.failed, *found.failed) if one["approach"] != ENVELOPE],
         "side_by_side": plain(found.compared),
         "waste": waste_of(few, study.tables.runs, settings.level, settings.seed),
-        "comparison": compare_study(
-            study, settings.seed, settings.level, 0.0 if spread is None else float(spread["s"])
-        ),
+        "comparison": compare_study(study, settings.seed, settings.level, seed_noise),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
 
 ANOTHER_SIZE = {
@@ -54,7 +55,17 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
         lines.append(
             f"At this compute the optimal {name_of(best)} has N = {n} parameters and trains on D = {d} tokens."
         )
+        lines += _doubted(fits, best)
     return lines
+
+
+def _doubted(fits: dict[str, Any], arch: str) -> list[str]:
+    """A sentence where the checks of the law that was just read speak against it."""
+    laws = fits.get("approaches", {}).get("laws", ())
+    found = next((one for one in laws if (one["group"], one["approach"]) == (arch, "envelope")), None)
+    if found is None or found["verdict"] is None or found["verdict"]["believe"] == BELIEVE:
+        return []
+    return [f"Its checks say of this law: {found['verdict']['believe']}; {found['verdict']['reasons'][0]}."]
 
 
 def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
