@@ -16,6 +16,7 @@ from arch.errors import InputError
 
 POSITIVE = ("n_params", "n_tokens", "flops", "loss")
 SHOWN = 5  # row numbers that a message lists
+COPIED = "the same numbers under another run name"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,11 @@ class Points:
         )
 
     @property
+    def copied(self) -> np.ndarray:
+        """[n] bool: points of runs that are another run, to the last bit of every number, under another name."""
+        return copies(self.run, *(getattr(self, name) for name in (*POSITIVE, "unique_tokens")))
+
+    @property
     def n_runs(self) -> int:
         return len(set(self.run.tolist()))
 
@@ -97,3 +103,23 @@ class Points:
             for i in range(len(self))
         )
         return hashlib.sha256(repr((self.convention, self.loss_unit, rows)).encode()).hexdigest()
+
+
+def copies(run: np.ndarray, *numbers: np.ndarray) -> np.ndarray:
+    """[n] bool: rows of runs whose rows all have the same numbers, to the last bit, as those of a run that comes first.
+
+    Two trainings do not end at the same float64: such a run is one that is already there, and would count as another.
+    """
+    if not len(run):
+        return np.zeros(0, dtype=bool)
+    table = np.column_stack([np.asarray(column, dtype=np.float64) for column in numbers])
+    _, first, which = np.unique(np.asarray(run).astype(str), return_index=True, return_inverse=True)
+    order = np.lexsort((*table.T, which))
+    parts = np.split(table[order], np.flatnonzero(np.diff(which[order])) + 1)
+    seen: set[bytes] = set()
+    again = np.zeros(len(first), dtype=bool)
+    for one in np.argsort(first):
+        rows = parts[one].tobytes()
+        again[one] = rows in seen
+        seen.add(rows)
+    return np.asarray(again[which])

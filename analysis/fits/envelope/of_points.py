@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,13 @@ from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, LawSettings, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.noise import SeedNoise, pool_seed_noise
-from analysis.fits.points import Points
+from analysis.fits.points import COPIED, Points
 from analysis.fits.result import FitResult
 from analysis.fits.smooth import read_at
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
+SAME_D = 0.02  # of D, within which two runs are trained to the same tokens
 NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
 OBJECTIVES = {
@@ -32,46 +34,57 @@ OBJECTIVES = {
 
 
 def size_curves(points: Points) -> list[SizeCurve]:
-    """One curve a number of parameters, smallest first; runs of the same size are its seeds, averaged in log loss.
+    """One curve a number of parameters, smallest first: the mean log loss of the trunks that reach its most tokens (its
+    seeds); a trunk's own is the mean of its branches that reach its most tokens. `not_in_curves` tells of the others.
 
     Raises InputError where a run has a single row, C / D changes within a size, or there are fewer than two sizes.
     """
     cost = cost_of(points)  # one cost a size
+    points = points.take(~points.copied)
     runs = _runs(points)
     short = [name for name, rows in runs.items() if len(rows) < 2]
     if short:
         raise InputError(
             f"the envelope needs curves, several rows a run: {len(short)} of {len(runs)} runs have one row ({short[0]})"
         )
-    by_size: dict[float, list[np.ndarray]] = {}
-    for rows in runs.values():
-        by_size.setdefault(float(points.n_params[rows[0]]), []).append(rows)
+    by_size = _trunks(points)
     if len(by_size) < MIN_SIZES:
         raise InputError(f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {next(iter(by_size)):.6g})")
     found = []
-    for n_params, seeds in sorted(by_size.items()):
-        log_c, log_loss = average_seeds([(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in seeds])
-        name = str(points.size[seeds[0][0]])
+    for n_params, trunks in by_size.items():
+        seeds = _same_d(points, trunks)[-1]
+        log_c, log_loss = average_seeds([_curve(points, branches) for branches in seeds])
+        name = str(points.size[seeds[0][0][0]])
         if len(log_c) < 2:
             raise InputError(f"the runs of size {name} share fewer than two rows of compute: they cannot be averaged")
         found.append(SizeCurve(name, n_params, float(cost.per_token(n_params)), 0.0, len(seeds), log_c, log_loss))
     return found
 
 
+def not_in_curves(points: Points) -> list[str]:
+    """What `size_curves` leaves out, in words: runs that are another under another name, and those that end early."""
+    kept = points.take(~points.copied)
+    used = [run for trunks in _trunks(kept).values() for branches in _same_d(kept, trunks)[-1] for run in branches]
+    gone, short = points.n_runs - kept.n_runs, kept.n_runs - len(used)
+    told = [f"{gone} runs with {COPIED}"] if gone else []
+    return told + ([f"{short} runs that end before the longest of their size"] if short else [])
+
+
 def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
-    """Noise between the runs of one size, pooled over the sizes of all groups that have several; None without such."""
+    """Noise between seeds, pooled over all groups; None without such. Seeds are trunks of one size that reach the same
+    tokens: branches of one trunk share its noise, and runs of other lengths have other schedules."""
     found = []
-    for points in groups:
-        runs = _runs(points)
-        for n_params in np.unique(points.n_params):
-            curves = [rows for rows in runs.values() if points.n_params[rows[0]] == n_params and len(rows) > 1]
-            if len(curves) < 2:
-                continue
-            logs = [(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in curves]
-            start, end = max(c[0] for c, _ in logs), min(c[-1] for c, _ in logs)
-            if start < end:
-                at = np.arange(start, end, NOISE_STEP)
-                found.append((points.group, f"{n_params:.6g}", np.stack([read_at(*curve, at) for curve in logs])))
+    for given in groups:
+        points = given.take(~given.copied)
+        for n_params, trunks in _trunks(points).items():
+            for seeds in _same_d(points, trunks):
+                logs = [curve for curve in (_curve(points, branches) for branches in seeds) if len(curve[0]) > 1]
+                if len(logs) < 2:
+                    continue
+                start, end = max(c[0] for c, _ in logs), min(c[-1] for c, _ in logs)
+                if start < end:
+                    at = np.arange(start, end, NOISE_STEP)
+                    found.append((points.group, f"{n_params:.6g}", np.stack([read_at(*curve, at) for curve in logs])))
     return pool_seed_noise(found, NOISE_STEP)
 
 
@@ -94,7 +107,8 @@ def fit_envelope(
     settings = LawSettings(grid_points, n_replicates, level, optimum, censor)
     one = fit_arch(curves, (low, high), noise, settings, (seed, *points.group.encode()))
     interval = interval_of(noise, level, n_replicates, optimum)
-    return result_of(one, points, optimum, interval, at)
+    found = result_of(one, points, optimum, interval, at)
+    return replace(found, diagnostics={**found.diagnostics, "left_out": not_in_curves(points)})
 
 
 def interval_of(noise: SeedNoise | None, level: float, n_replicates: int, optimum: str) -> dict[str, Any]:
@@ -163,6 +177,37 @@ def _runs(points: Points) -> dict[str, np.ndarray]:
     order = np.argsort(points.flops, kind="stable")
     names = points.run[order]
     return {str(run): order[names == run] for run in dict.fromkeys(points.run.tolist())}
+
+
+def _trunks(points: Points) -> dict[float, list[list[np.ndarray]]]:
+    """Of each number of parameters, smallest first: of each trunk, the rows of those of its runs that reach its most
+    tokens."""
+    found: dict[float, dict[str, list[np.ndarray]]] = {}
+    for rows in _runs(points).values():
+        of_size = found.setdefault(float(points.n_params[rows[0]]), {})
+        of_size.setdefault(str(points.trunk[rows[0]]), []).append(rows)
+    return {
+        n_params: [[one[0] for one in _same_d(points, [[run] for run in runs])[-1]] for runs in trunks.values()]
+        for n_params, trunks in sorted(found.items())
+    }
+
+
+def _same_d(points: Points, trunks: Sequence[list[np.ndarray]]) -> list[list[list[np.ndarray]]]:
+    """Trunks, each as its runs' rows, by the tokens that they reach, within SAME_D of the most; most tokens last."""
+    found: list[list[list[np.ndarray]]] = []
+    most = 0.0
+    reached = [max(float(points.n_tokens[rows].max()) for rows in runs) for runs in trunks]
+    for i in sorted(range(len(trunks)), key=lambda i: -reached[i]):  # stable: seeds stay in their order
+        if not found or reached[i] < (1 - SAME_D) * most:
+            found.append([])
+            most = reached[i]
+        found[-1].append(trunks[i])
+    return found[::-1]
+
+
+def _curve(points: Points, branches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """log C and log loss of one trunk, its branches averaged where they overlap."""
+    return average_seeds([(np.log(points.flops[rows]), np.log(points.loss[rows])) for rows in branches])
 
 
 def _short(law: Mapping[str, Any]) -> dict[str, Any]:

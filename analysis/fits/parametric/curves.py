@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.points import Points
+from analysis.fits.points import COPIED, Points
 from arch.errors import InputError
 
 MOST_ROWS = 64  # of a run
@@ -36,8 +36,9 @@ class Prepared:
 def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIRST_SHARE) -> Prepared:
     """Leave out rows given twice and transients, and weight runs equally.
 
-    A row given twice has the same numbers and the same run (or none named). Raises InputError for a run with two losses
-    at one D, and where nothing is left.
+    A row given twice has the same numbers and the same run (or none named). Runs with the same numbers, to the last
+    bit, count once, whatever their names: as two they would tell of noise, and it would be none.
+    Raises InputError for a run with two losses at one D, and where nothing is left.
     """
     n = len(points)
     unnamed = [str(run).startswith("row ") for run in points.run]  # as Points and tables call runs without a name
@@ -57,6 +58,10 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
                 "tokens; give every run its own name"
             )
     left_out = {"rows given twice": int((~keep).sum())}
+    again = np.zeros(n, dtype=bool)
+    again[keep] = points.take(keep).copied
+    keep &= ~again
+    left_out[f"rows with {COPIED}"] = int(again.sum())
     warm = keep & (points.n_tokens <= warmup_tokens)
     last = {str(run): 0.0 for run in points.run}
     for run, tokens in zip(points.run, points.n_tokens, strict=True):

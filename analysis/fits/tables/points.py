@@ -137,7 +137,7 @@ def _read(
     if points == CURVES and not several:
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
-        fields = keep_rows(fields, last_points(fields), dropped, "earlier rows of their run")
+        fields = last_points(fields, dropped)
     found = {}
     for label, rows in fields.groupby("group", sort=False):
         _agree(rows, chosen, str(label))

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from analysis.fits.points import COPIED, copies
 from analysis.fits.tables.cells import rows_text
+from analysis.fits.tables.columns import NUMBERS
 from arch.errors import InputError
 
 TWICE = "exactly as another row"
 AGAIN = "the same run again"
+EARLIER = "earlier rows of their run"
+RELABELLED = "the same numbers under other labels"  # of tables that do not name runs
 
 
 def once(
@@ -18,13 +22,16 @@ def once(
     """`fields` without the rows that stand twice in the table `frame`, or are the same run again; and whether a run has
     several rows. What is left out is counted in `dropped`.
 
-    A run is named by its column. Without one, two rows are the same run where all that a fit would read of them is the
-    same. Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
+    A run is named by its column. Without one, each row is a run. Runs of a group whose numbers are all the same, to the
+    last bit, are one run, whatever their names, seeds and other labels say.
+
+    Raises InputError where a run has two losses for the same tokens, or two numbers of parameters.
     """
     texts = frame.loc[fields.index].astype(str)
     fields = _first(fields, texts.duplicated().to_numpy(), dropped, TWICE)
     if not has_runs:
-        return _first(fields, fields.duplicated().to_numpy(), dropped, AGAIN), False
+        fields = _first(fields, fields.duplicated().to_numpy(), dropped, AGAIN)
+        return _first(fields, _copies(fields), dropped, RELABELLED), False
     if (empty := fields["run"] == "").any():
         raise InputError(f"run is empty in {rows_text(fields.index[empty])}")
     keys = ["group", "run"]
@@ -45,13 +52,25 @@ def once(
             f"run {rows['run'].iloc[0]!r} has several losses after {rows['n_tokens'].iloc[0]:.6g} tokens "
             f"({rows_text(rows.index[first])}): keep one, or name the column that tells runs apart"
         )
-    return fields, bool((of_run["loss"].transform("size") > 1).any())
+    several = bool((of_run["loss"].transform("size") > 1).any())
+    return _first(fields, _copies(fields), dropped, COPIED), several
 
 
-def last_points(fields: pd.DataFrame) -> np.ndarray:
-    """[n] bool: the row with the most tokens of every run."""
+def last_points(fields: pd.DataFrame, dropped: dict[str, int]) -> pd.DataFrame:
+    """The row with the most tokens of every run; runs that end in the same numbers are one. What is left out is counted
+    in `dropped`."""
     last = fields.groupby(["group", "run"], sort=False)["n_tokens"].idxmax()
-    return np.asarray(fields.index.isin(last))
+    fields = _first(fields, ~np.asarray(fields.index.isin(last)), dropped, EARLIER)
+    return _first(fields, _copies(fields), dropped, COPIED)
+
+
+def _copies(fields: pd.DataFrame) -> np.ndarray:
+    """[n] bool: rows of runs that are another run of their group, number for number."""
+    group = pd.factorize(fields["group"])[0]
+    run = fields["run"].to_numpy(dtype=object) if "run" in fields else np.arange(len(fields))
+    named = np.array([f"{one} {name}" for one, name in zip(group, run, strict=True)], dtype=object)
+    numbers = [name for name in (*NUMBERS, "unique_tokens") if name in fields]
+    return copies(named, group, *(fields[name].to_numpy() for name in numbers))
 
 
 def _first(fields: pd.DataFrame, again: np.ndarray, dropped: dict[str, int], why: str) -> pd.DataFrame:

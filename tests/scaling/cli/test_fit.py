@@ -99,6 +99,29 @@ def test_a_table_of_curves(curves, tmp_path):
         assert told in text, told
 
 
+def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
+    """B has 0.95 of A's loss. All rows as one give one law, and nothing to compare."""
+    rng, rows = np.random.default_rng(0), ["N,D,loss,arch"]
+    for arch, factor in (("A", 1.0), ("B", 0.95)):
+        for n in np.geomspace(1e6, 1e8, 3):
+            for d in np.geomspace(1e8, 1e10, 4):
+                loss = factor * np.exp(1e-3 * rng.standard_normal()) * (1 + (n / 1e7) ** -0.3 + (d / 1e9) ** -0.3)
+                rows.append(f"{float(n)!r},{float(d)!r},{float(loss)!r},{arch}")
+    path, saved = tmp_path / "runs.csv", tmp_path / "fit.json"
+    path.write_text("\n".join(rows))
+    arguments = [path, "--approach", "parametric", "--replicates", "40", "--save", saved]
+    text = fit(*arguments)
+    grouped = json.loads(saved.read_text())
+    assert "grouped by 'arch'; --columns arch= fits all of its values as one" in text
+    assert "compute for the same loss" in text
+    assert [one["group"] for one in grouped["results"]] == ["A", "B"]
+    assert grouped["comparison"] and "side_by_side" in grouped
+    text = fit(*arguments, "--columns", "arch=")
+    whole = json.loads(saved.read_text())
+    assert "grouped" not in text and "compute for the same loss" not in text
+    assert [(one["group"], one["n_runs"]) for one in whole["results"]] == [("", 24)] and whole["comparison"] is None
+
+
 def profiles(path, noise=0.002):
     """Seven sizes at each of five computes on a known surface, beside an index and Chinese names."""
     rng, rows = np.random.default_rng(1), [",参数量,计算量,损失"]

@@ -1,9 +1,12 @@
 """What enters a fit: transients, rows given twice, weights, and designs that identify nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from analysis.fits.parametric.curves import check_design, prepare
+from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -42,7 +45,30 @@ def test_a_row_given_twice_is_one_and_two_seeds_are_two():
     twice = points([1e6, 1e6, 2e6], [1e8, 1e8, 1e8], [2.0, 2.0, 1.9], ["a", "a", "b"])
     assert prepare(twice).points.run.tolist() == ["a", "b"] and prepare(twice).left_out == {"rows given twice": 1}
     assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0])).points) == 1  # no run is named
-    assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], ["s0", "s1"])).points) == 2
+    assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0], ["s0", "s1"])).points) == 1
+    assert len(prepare(points([1e6, 1e6], [1e8, 1e8], [2.0, 2.0 + 1e-15], ["s0", "s1"])).points) == 2
+
+
+def test_runs_copied_under_other_names_count_once():
+    n, d = grid(4, 3)
+    ends = points(n, d, SURFACES[0].loss(n, d), [f"a{i}" for i in range(12)])
+    again = np.tile(np.arange(12), 4)
+    names = np.array([f"copy {i // 12} of {i % 12}" for i in range(48)], dtype=object)
+    copied = replace(ends.take(again), run=names, trunk=names, cell=names)
+    found = prepare(copied)
+    assert found.points.run.tolist() == names[:12].tolist()
+    assert found.left_out == {"rows with the same numbers under another run name": 36}
+    narrow, honest = (fit_parametric(one, n_replicates=1) for one in (copied, ends))
+    assert narrow.replicates is None and narrow.effects.df == pytest.approx(honest.effects.df)
+
+
+def test_a_curve_copied_under_another_name_counts_once_and_one_that_parts_from_it_twice():
+    d = np.arange(1, 9) * 1e8
+    curve = points([1e6] * 24, np.tile(d, 3), np.tile(2 + 1e8 / d, 3), np.repeat(["a", "b", "c"], 8))
+    curve.loss[-1] += 1e-3
+    found = prepare(curve.take(np.arange(24)[::-1]), first_share=0.0)
+    assert sorted(set(found.points.run)) == ["b", "c"]  # the one that comes first
+    assert found.left_out == {"rows with the same numbers under another run name": 8}
 
 
 def test_two_losses_of_one_run_at_one_d_are_refused():

@@ -185,7 +185,36 @@ def test_what_is_there_twice_counts_once():
     assert tables.read_points(twice).dropped == {"exactly as another row": 1}
     again = pd.concat([frame(index=[1, 2, 3]), frame(index=[4, 5, 6]).iloc[:1]])
     assert tables.read_points(again).dropped == {"the same run again": 1}
-    assert tables.read_points(again.assign(seed=[0, 0, 0, 1])).dropped == {}  # another seed is another run
+    seeds = again.assign(seed=[0, 0, 0, 1])  # another seed is another run, but it cannot end at the same loss
+    assert tables.read_points(seeds).dropped == {"the same numbers under other labels": 1}
+    assert tables.read_points(seeds.assign(loss=[3.1, 2.9, 2.7, 3.1 + 1e-15])).dropped == {}
+
+
+COPIED = "the same numbers under another run name"
+
+
+def test_runs_under_other_names_count_once():
+    ends = pd.concat([frame(run=[f"{copy}{i}" for i in range(3)]) for copy in "abcd"], ignore_index=True)
+    found = tables.read_points(ends)
+    assert found.dropped == {COPIED: 9} and found.groups[""].run.tolist() == ["a0", "a1", "a2"] and found.n_kept == 3
+    assert tables.read_points(ends.assign(arch=[*"xxxxxxyyyyyy"])).dropped == {COPIED: 6}  # of each group
+
+    whole = pd.concat([curves(), curves().assign(run=lambda t: t["run"] + " again")], ignore_index=True)
+    found = tables.read_points(whole.sample(frac=1, random_state=0), points="curves")
+    assert found.dropped == {COPIED: 6} and found.groups[""].n_runs == 2
+    whole.loc[6, "loss"] += 0.1  # early in the third run: its curve is another, its end is not
+    assert tables.read_points(whole, points="curves").dropped == {COPIED: 3}
+    assert tables.read_points(whole, points="ends").dropped == {COPIED: 4, "earlier rows of their run": 6}
+
+
+def test_a_table_of_architectures_is_grouped_unasked():
+    table = pd.concat([frame(arch="tnl"), frame(arch="hgrn2").assign(loss=[3.0, 2.8, 2.6])], ignore_index=True)
+    found = tables.read_points(table)
+    assert list(found.groups) == ["tnl", "hgrn2"]
+    assert "grouped by 'arch'; --columns arch= fits all of its values as one" in found.notes
+    whole = tables.read_points(table, {"arch": ""})
+    assert list(whole.groups) == [""] and len(whole.groups[""]) == 6 and not any("grouped" in n for n in whole.notes)
+    assert list(tables.read_points(table.iloc[:3]).groups) == [""]  # one value
 
 
 def curves():
