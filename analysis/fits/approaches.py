@@ -159,6 +159,7 @@ def fit_groups(
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
         of_others = seed_noise_of([points for other, points in curves.items() if other != group])
+        noises = {name: of_others if name == PARAMETRIC else of_all for name in APPROACHES}
         found = {one.approach: one for one in given if one.group == group}
         fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
         if group in curves and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
@@ -170,32 +171,36 @@ def fit_groups(
                 points = fitted[name]
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
-                noise = of_others if name == PARAMETRIC else of_all
                 surface = _surface(found.get(PARAMETRIC))
-                found[name] = fit(points, name, noise=noise, surface=surface, told=told, **vars(options))
+                found[name] = fit(points, name, noise=noises[name], surface=surface, told=told, **vars(options))
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
         said(group, CHECKS, 0.0)
-        one, compared[group] = _judged(found, fitted, of_all, options)
+        one, compared[group] = _judged(found, fitted, noises, options)
         results += one
     return Fits(tuple(results), tuple(failed), compared)
 
 
 def _judged(
-    found: Mapping[str, FitResult], fitted: Mapping[str, Points | None], noise: SeedNoise | None, options: Options
+    found: Mapping[str, FitResult],
+    fitted: Mapping[str, Points | None],
+    noise: Mapping[str, SeedNoise | None],
+    options: Options,
 ) -> tuple[list[FitResult], Any]:
-    """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side."""
+    """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side. noise: what
+    each was fitted with."""
     points = {name: fitted[name] for name in found}
     known = {name: one for name, one in points.items() if one is not None}
     in_order = [found[name] for name in APPROACHES if name in found]
-    judged, told = diagnose(known, in_order, noise=noise, seed=options.seed, objective=options.objective)
+    chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
+    judged, told = diagnose(known, in_order, noise=noise, **chosen)
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]
 
 
 def _surface(result: FitResult | None) -> Surface | None:
-    """The fitted surface where it is identified and holds for text that is read once."""
+    """The fitted surface where it is identified, holds for text that is read once and assumes no exponent."""
     if result is None or result.diagnostics["not_identified"] or "R_star" in result.params:
         return None
     return Surface(*(result.params[name] for name in PARAMS))

@@ -16,12 +16,17 @@ from arch.errors import InputError
 SIX_ND = ("6nd", "6nd_total")  # the conventions by which C is 6 N D
 SAME = 1e-6  # of log cost
 ROUNDED = 0.02  # of log cost: columns that were written with two or three digits differ by less
+ONE_KNOT = 0.05  # of log N: the slope between sizes that lie closer is their rounding
+SPAN = 3.0  # factor of N over which the slope beyond the first and the last size is taken
+GROWTH = (0.2, 2.0)  # of a token's cost with N beyond the sizes; no architecture's lies outside
+SECONDS = "seconds"  # a cost in time, not in FLOP: small models wait for the hardware, so it may hardly grow with N
 
 
 @dataclass(frozen=True)
 class Cost:
     """FLOP a token over N: piecewise linear in logarithms through knots (ascending log N, log FLOP a token), its first
-    and last pieces extended. Two knots are a power law; `six_nd()` is 6 N."""
+    and last pieces extended (`cost_of` adds a knot where those alone are too short). Two knots are a power law;
+    `six_nd()` is 6 N."""
 
     log_n: np.ndarray
     log_cost: np.ndarray
@@ -51,16 +56,17 @@ def six_nd() -> Cost:
 
 
 def cost_of(points: Points) -> Cost:
-    """The cost law of the sizes of `points`, from their C / D; differences within ROUNDED are taken for rounding.
+    """The cost law of the sizes of `points`, from their C / D; differences within ROUNDED are taken for rounding, sizes
+    within ONE_KNOT for one. Beyond the sizes it goes on as over their last (first) factor of SPAN, or over all of them.
 
-    Raises InputError where one N has several costs, and for a single size whose cost is not 6 N, which tells nothing
-    about the others.
+    Raises InputError where one N has several costs, for a single size whose cost is not 6 N, which tells nothing
+    about the others, and where a cost in FLOP grows outside of GROWTH at an end.
     """
     log_n, log_cost = np.log(points.n_params), np.log(points.flops / points.n_tokens)
     off_six = np.abs(log_cost - np.log(6.0) - log_n)
     if off_six.max() < (ROUNDED if points.convention in SIX_ND else SAME):
         return six_nd()
-    knots, where = np.unique(log_n, return_inverse=True)
+    sizes, where = np.unique(log_n, return_inverse=True)
     mean = np.bincount(where, log_cost) / np.bincount(where)
     off = np.abs(log_cost - mean[where])
     if (off > ROUNDED).any():
@@ -70,6 +76,38 @@ def cost_of(points: Points) -> Cost:
             f"{points.n_params[i]:.6g} have {np.exp(mean[where[i]]):.6g} on average: one fit takes one cost for a size "
             f"(without the column of compute, C is 6 N D)"
         )
+    knots, costs = _merged(sizes, mean)
     if len(knots) < 2:
         raise InputError(f"one size only (N = {points.n_params[0]:.6g}): the cost of other sizes is not known")
-    return Cost(knots, mean, points.convention)
+    return Cost(*_extended(knots, costs, points.convention), points.convention)
+
+
+def _merged(log_n: np.ndarray, log_cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ascending sizes within ONE_KNOT of the lowest of them become one: their mean in logarithms."""
+    firsts = [0]
+    for i in range(1, len(log_n)):
+        if log_n[i] - log_n[firsts[-1]] > ONE_KNOT:
+            firsts.append(i)
+    count = np.diff([*firsts, len(log_n)])
+    return np.add.reduceat(log_n, firsts) / count, np.add.reduceat(log_cost, firsts) / count
+
+
+def _extended(log_n: np.ndarray, log_cost: np.ndarray, convention: str) -> tuple[np.ndarray, np.ndarray]:
+    """With a knot more beyond an end whose piece is shorter than SPAN: the slope over SPAN or more goes on there."""
+    found_n, found_cost = [*log_n], [*log_cost]
+    upper = max(int(np.searchsorted(log_n, log_n[-1] - np.log(SPAN) + SAME, side="right")) - 1, 0)
+    lower = min(int(np.searchsorted(log_n, log_n[0] + np.log(SPAN) - SAME)), len(log_n) - 1)
+    for end, other, step in ((len(log_n) - 1, upper, 1.0), (0, lower, -1.0)):
+        growth = (log_cost[end] - log_cost[other]) / (log_n[end] - log_n[other])
+        if not GROWTH[0] < growth < GROWTH[1] and convention != SECONDS:
+            low, high = np.exp(sorted((log_n[end], log_n[other])))
+            raise InputError(
+                f"C / D grows as N^{growth:.3g} from N = {low:.6g} to {high:.6g}, not between N^{GROWTH[0]:g} and "
+                f"N^{GROWTH[1]:g}: the cost of sizes beyond is not known; check C and N of these sizes (without the "
+                "column of compute, C is 6 N D)"
+            )
+        if abs(end - other) > 1:
+            at = len(found_n) if step > 0 else 0
+            found_n.insert(at, log_n[end] + step)
+            found_cost.insert(at, log_cost[end] + step * growth)
+    return np.array(found_n), np.array(found_cost)

@@ -126,6 +126,11 @@ def _notes(result: FitResult) -> list[str]:
         lines.append(f"intervals: {interval.get('method', 'none')}")
     for name, why in (result.diagnostics.get("not_identified") or {}).items():
         lines.append(f"{name} is not identified: {why}")
+    if "p_tied" in result.diagnostics:
+        p = result.diagnostics["p_tied"]
+        lines.append("alpha = beta: " + ("not tested" if p is None else f"p = {p:.3g} against the plain form"))
+    if assumes := result.diagnostics.get("assumes"):
+        lines.append(f"assumes: {assumes}")
     lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})
     if result.diagnostics.get("from_curves"):
         lines.append("losses at each budget are read off whole curves: right under a constant learning rate alone")

@@ -23,6 +23,7 @@ from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.isoflop.budgets import CURVE_ROWS, read_budgets
 from analysis.fits.isoflop.laws import describe, minima_of
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from arch.errors import InputError
@@ -60,6 +61,7 @@ class Target:
     observed: float
     n_params: float = 0.0
     n_tokens: float = 0.0
+    unique: float = 0.0  # of the tokens
 
 
 def backtest(
@@ -72,9 +74,11 @@ def backtest(
     n_replicates: int = 199,
     seed: int = 0,
     objective: str = HUBER,
+    form: str = PLAIN,
 ) -> list[Row]:
     """Rows of one approach over `cuts` [FLOP]; by default at SHARES of the range of log C. noise: between seeds, where
-    replicates tell it. Raises InputError for an approach that is not there and for points at one compute."""
+    replicates tell it; objective and form: of the parametric approach. Raises InputError for an approach that is not
+    there and for points at one compute."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
     low, high = math.log(points.flops.min()), math.log(points.flops.max())
@@ -88,7 +92,7 @@ def backtest(
         try:
             if not len(below):
                 raise InputError("no runs below the cut")
-            told = fitted(approach, below, cost, noise, n_replicates, seed, objective)
+            told = fitted(approach, below, cost, noise, n_replicates, seed, objective, form)
         except InputError as error:
             rows.append(Row(approach, cut, below.n_runs, reason=str(error)))
             continue
@@ -126,10 +130,8 @@ def _targets(points: Points, cost: Cost) -> list[Target]:
     """All that can be compared with, at any C."""
     last = [np.flatnonzero(points.run == run) for run in dict.fromkeys(points.run.tolist())]
     ends = [int(rows[points.flops[rows].argmax()]) for rows in last]
-    found = [
-        Target(RUN, float(points.flops[i]), float(points.loss[i]), float(points.n_params[i]), float(points.n_tokens[i]))
-        for i in ends
-    ]
+    told_of = (points.n_params, points.n_tokens, points.unique_tokens)
+    found = [Target(RUN, *(float(values[i]) for values in (points.flops, points.loss, *told_of))) for i in ends]
     more = _of_curves if len(points) >= CURVE_ROWS * points.n_runs else _of_budgets
     try:
         return found + more(points, cost)
@@ -170,7 +172,7 @@ def _row(approach: str, cut: float, n_runs: int, told: Predictor, one: Target, n
     if one.what == RUN:
         if told.loss is None:
             return None
-        value = told.loss(one.n_params, one.n_tokens)
+        value = told.loss(one.n_params, one.n_tokens, one.unique)
     else:
         predict = told.n_opt if one.what == SIZE else told.l_opt
         if predict is None:

@@ -13,7 +13,9 @@ import numpy as np
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.parametric.curves import prepare
-from analysis.fits.parametric.many import HUBER, fit_many
+from analysis.fits.parametric.fit import fit_form
+from analysis.fits.parametric.forms import PLAIN
+from analysis.fits.parametric.many import HUBER
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
 from arch.errors import InputError
@@ -23,13 +25,19 @@ SMOOTHING = (0.2, 0.5)  # of the tokens seen so far, over which a variant is ave
 
 
 def leave_out(
-    points: Points, approach: str, c: float, cost: Cost, by: str = "run", objective: str = HUBER
+    points: Points,
+    approach: str,
+    c: float,
+    cost: Cost,
+    by: str = "run",
+    objective: str = HUBER,
+    form: str = PLAIN,
 ) -> list[dict[str, Any]]:
     """For every run (or `size`) left out: the change of a, and of log N_opt at C [FLOP]; None where nothing is left to
     fit. Largest change of a first. Raises InputError where the whole of the points cannot be fitted."""
     names = points.run if by == "run" else points.size
     if approach == "parametric":
-        found = _surfaces(points, names, c, cost, objective)
+        found = _surfaces(points, names, c, cost, objective, form)
     else:
         whole = _told(points, approach, c, cost)
         if whole is None:
@@ -42,7 +50,9 @@ def leave_out(
     return sorted(found, key=lambda one: -math.inf if one["a"] is None else -abs(one["a"]))
 
 
-def _surfaces(points: Points, names: np.ndarray, c: float, cost: Cost, objective: str) -> list[dict[str, Any]]:
+def _surfaces(
+    points: Points, names: np.ndarray, c: float, cost: Cost, objective: str, form: str
+) -> list[dict[str, Any]]:
     """All fits at once: a run that is left out has no weight."""
     prepared = prepare(points)
     kept = prepared.points
@@ -50,7 +60,7 @@ def _surfaces(points: Points, names: np.ndarray, c: float, cost: Cost, objective
     labels = getattr(kept, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits = fit_many(np.log(kept.n_params), np.log(kept.n_tokens), kept.loss, weights, objective=objective)
+    fits, _ = fit_form(kept, kept.loss, weights, objective, form)
     with np.errstate(all="ignore"):
         log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
         step = math.exp(0.1)
@@ -89,28 +99,31 @@ def sensitivity(
     cost: Cost,
     others: Mapping[str, Points] | None = None,
     objective: str = HUBER,
+    form: str = PLAIN,
 ) -> list[dict[str, Any]]:
     """a and log N_opt at C [FLOP of the points' own convention], their change in each of `variants`, and in `others`:
     the same runs under other conventions of compute, of which only a is compared."""
-    whole = _told(points, approach, c, cost, objective)
+    whole = _told(points, approach, c, cost, objective, form)
     if whole is None:
         raise InputError(f"{approach}: N_opt is not identified")
     found = []
     for name, one in variants(points).items():
-        told = _told(one, approach, c, cost, objective)
+        told = _told(one, approach, c, cost, objective, form)
         a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
         found.append({"variant": name, "a": a, "log_n_opt": n})
     for name, one in (others or {}).items():
         middle = math.sqrt(float(one.flops.min()) * float(one.flops.max()))
-        told = _told(one, approach, middle, cost_of(one), objective)
+        told = _told(one, approach, middle, cost_of(one), objective, form)
         found.append({"variant": f"C by {name}", "a": None if told is None else told[0] - whole[0], "log_n_opt": None})
     return found
 
 
-def _told(points: Points, approach: str, c: float, cost: Cost, objective: str = HUBER) -> tuple[float, float] | None:
+def _told(
+    points: Points, approach: str, c: float, cost: Cost, objective: str = HUBER, form: str = PLAIN
+) -> tuple[float, float] | None:
     """a and log N_opt at C, without intervals; None where they are not identified."""
     try:
-        told = fitted(approach, points, cost, objective=objective)
+        told = fitted(approach, points, cost, objective=objective, form=form)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:
@@ -128,7 +141,10 @@ def _smoothed(points: Points, fraction: float) -> Points:
         if not len(tokens):
             continue
         kept = points.take(rows[: len(tokens)])
-        parts.append(replace(kept, n_tokens=tokens, loss=loss, flops=kept.flops * tokens / kept.n_tokens))
+        fresh = kept.unique_tokens >= kept.n_tokens  # read once
+        unique = np.where(fresh, tokens, np.minimum(kept.unique_tokens, tokens))
+        flops = kept.flops * tokens / kept.n_tokens
+        parts.append(replace(kept, n_tokens=tokens, loss=loss, flops=flops, unique_tokens=unique))
     if not parts:
         return points.take(np.arange(0))
     whole = points.take(np.arange(sum(len(part) for part in parts)) * 0)

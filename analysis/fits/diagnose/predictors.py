@@ -18,8 +18,9 @@ from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import check_design, prepare
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import HUBER, fit_many
+from analysis.fits.parametric.fit import fit_form, fit_parametric
+from analysis.fits.parametric.forms import PLAIN, effective
+from analysis.fits.parametric.many import HUBER
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from arch.errors import InputError
@@ -31,23 +32,31 @@ GRID_POINTS = 40
 
 @dataclass(frozen=True)
 class Predictor:
-    """n_opt, l_opt: of C [FLOP]; loss: of N and D, where the approach has a surface; None for what it does not tell.
-    a: exponent of N_opt; noise: standard deviation of log loss between runs (None: not known)."""
+    """n_opt, l_opt: of C [FLOP]; loss: of N, D and the unique ones of its tokens, where the approach has a surface (nan
+    where no fitted point tells what repeated ones are worth); None for what it does not tell. a: exponent of N_opt;
+    noise: standard deviation of log loss between runs (None: not known)."""
 
     a: float | None
     n_opt: Callable[[float], Value] | None
     l_opt: Callable[[float], Value] | None
-    loss: Callable[[float, float], Value] | None
+    loss: Callable[[float, float, float], Value] | None
     noise: float | None
 
 
 def parametric(
-    points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int, objective: str = HUBER
+    points: Points,
+    cost: Cost,
+    noise: SeedNoise | None,
+    n_replicates: int,
+    seed: int,
+    objective: str = HUBER,
+    form: str = PLAIN,
 ) -> Predictor:
     if n_replicates <= 0:
-        return _surface(points, cost, objective)
+        return _surface(points, cost, objective, form)
     given = None if noise is None else (noise.s, float(noise.df))
-    fit = fit_parametric(points, objective=objective, cost=cost, noise=given, n_replicates=n_replicates, seed=seed)
+    options: dict[str, Any] = {"objective": objective, "form": form, "n_replicates": n_replicates, "seed": seed}
+    fit = fit_parametric(points, cost=cost, noise=given, **options)
     sure = fit.draws is not None
 
     def optimum(name: str) -> Callable[[float], Value]:
@@ -57,29 +66,39 @@ def parametric(
 
         return at
 
-    def loss(n_params: float, n_tokens: float) -> Value:
-        ends = _ends(fit.loss_interval(n_params, n_tokens, level=LEVEL)[:, 0]) if sure else None
-        return float(fit.loss(n_params, n_tokens)), ends
+    def loss(n_params: float, n_tokens: float, unique: float) -> Value:
+        if _cannot_tell(fit.r_star, n_tokens, unique):
+            return math.nan, None
+        ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=LEVEL)[:, 0]) if sure else None
+        return float(fit.loss(n_params, n_tokens, unique)), ends
 
-    residual = np.log(fit.points.loss / fit.loss(fit.points.n_params, fit.points.n_tokens))
+    kept = fit.points
+    residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     own = float(np.sqrt((residual**2).sum() / max(len(residual) - 5, 1)))
     a = float(fit.exponents(fit.surface)["a"])
     known = optimum("n_opt") if fit.identified else None
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
 
-def _surface(points: Points, cost: Cost, objective: str) -> Predictor:
+def _surface(points: Points, cost: Cost, objective: str, form: str) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
     prepared = prepare(points)
     kept = prepared.points
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d)
-    fits = fit_many(log_n, log_d, kept.loss, prepared.weights, objective=objective)
+    fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
+    r_star = None if stars is None else float(stars[0])
     surface = Surface(**fits.surface.take(0).to_dict())
     known = not fits.at_bound.any()
 
     def n_opt(c: float) -> Value:
         return float(surface.n_opt(c, cost)), None
+
+    def loss(n_params: float, n_tokens: float, unique: float) -> Value:
+        if _cannot_tell(r_star, n_tokens, unique):
+            return math.nan, None
+        worth = n_tokens if r_star is None else effective(np.asarray(n_tokens), np.asarray(unique), r_star)
+        return float(surface.loss(n_params, worth)), None
 
     ends = float(kept.flops.min()), float(kept.flops.max())
     a = None
@@ -89,9 +108,14 @@ def _surface(points: Points, cost: Cost, objective: str) -> Predictor:
         a,
         n_opt if known else None,
         lambda c: (float(surface.l_opt(c, cost)), None),
-        lambda n, d: (float(surface.loss(n, d)), None),
+        loss,
         None,
     )
+
+
+def _cannot_tell(r_star: float | None, n_tokens: float, unique: float) -> bool:
+    """Whether tokens are repeated while no fitted point had any that were: R* is then not known."""
+    return r_star is not None and math.isinf(r_star) and n_tokens > unique * (1 + 1e-9)
 
 
 def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
@@ -144,12 +168,14 @@ def fitted(
     n_replicates: int = 0,
     seed: int = 0,
     objective: str = HUBER,
+    form: str = PLAIN,
 ) -> Predictor:
-    """`approach` fitted to points; `objective` of the parametric one. Raises InputError where they do not allow it."""
+    """`approach` fitted to points; `objective` and `form` of the parametric one. Raises InputError where they do not
+    allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
     if approach == "parametric":
-        return parametric(points, cost, noise, n_replicates, seed, objective)
+        return parametric(points, cost, noise, n_replicates, seed, objective, form)
     return PREDICTORS[approach](points, cost, noise, n_replicates, seed)
 
 

@@ -29,8 +29,8 @@ def standard_error(result: FitResult, name: str) -> float | None:
 
 def compare(results: Sequence[FitResult]) -> dict[str, Any]:
     """a and N_opt of each approach, and every pair: the difference of a, the same in joint standard errors (as if the
-    two were independent; they share the runs, so this is cautious), the factor between their N_opt at each C that both
-    give (`diagnostics["optimum"]`), and whether they disagree."""
+    two were independent; they share the runs, so this is cautious), the standard errors of both, the
+    factor between their N_opt at each C that both give (`diagnostics["optimum"]`), and whether they disagree."""
     claims: dict[str, dict[str, Any]] = {
         one.approach: {
             "a": one.params.get("a"),
@@ -56,7 +56,7 @@ def compare(results: Sequence[FitResult]) -> dict[str, Any]:
         in_errors = abs(difference) / joint if joint else None
         disagree = (factor is not None and factor > FACTOR) or (in_errors is not None and in_errors > ERRORS)
         pairs.append(
-            {"approaches": [first, second], "difference": difference, "in_errors": in_errors}
+            {"approaches": [first, second], "difference": difference, "in_errors": in_errors, "errors": errors}
             | {"factor": factor, "disagree": disagree}
         )
     return {"claims": claims, "pairs": pairs, "disagree": any(one["disagree"] for one in pairs)}

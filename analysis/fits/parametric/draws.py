@@ -26,6 +26,7 @@ OVER_TRUNKS = "bootstrap over {n} {what}, percentile interval"
 WIDENED = "bootstrap over {n} {what}, percentile interval with quantiles of Student's t"
 SIMULATED = "{r} fits to the fitted surface with noise of whole {what} as its residuals show it, percentile interval"
 NONE = "none: the residuals leave no degree of freedom for the noise, and no seeds were measured"
+NOT_ASKED = "none: no replicates were asked for"
 N_PARAMS = 5
 
 

@@ -23,15 +23,18 @@ from analysis.fits.parametric.forms import (
 from analysis.fits.parametric.many import HUBER, LEAST_SQUARES, OBJECTIVES, Fits, Searched, fit_from_starts, fit_many
 from analysis.fits.parametric.noise import Effects, Replicates, kinds_of, measure, replicates
 from analysis.fits.parametric.surface import Surface
+from analysis.fits.parametric.tied import LEAST_REPLICATES, p_of_tie
 from analysis.fits.points import Points
 from arch.errors import InputError
 
 ROUGH = 0.02  # of log R* in replicates
+FINE = 1e-6  # of log R* in the fit itself
 
 
 @dataclass(frozen=True)
 class ParametricFit:
-    """A fitted surface, its replicates (None: no interval is to be had) and how both were come by."""
+    """A fitted surface, its replicates (None: no interval is to be had) and how both were come by. p_tied: of the
+    over-training form, how probable alpha and beta this far apart are where they are one (module tied)."""
 
     prepared: Prepared
     objective: str
@@ -44,6 +47,7 @@ class ParametricFit:
     why_no_draws: str
     effects: Effects | None
     replicates: Replicates | None
+    p_tied: float | None = None
 
     @property
     def identified(self) -> bool:
@@ -78,9 +82,12 @@ class ParametricFit:
         return found
 
     def exponents(self, surface: Surface) -> dict[str, Any]:
-        """a and b: of N_opt and D_opt over C, under 6 N D in closed form, else between the ends of the points' C."""
+        """a and b: of N_opt and D_opt over C. In closed form where a token's cost is a power N^g (g = 1: 6 N D): there
+        alpha A / N^alpha = g beta B / D^beta with C = cost D; else between the ends of the points' C."""
         if len(self.cost.log_n) == 2:
-            return {"a": surface.a, "b": surface.b}
+            growth = float(self.cost.growth(self.cost.log_n[:1])[0])
+            both = surface.alpha + growth * surface.beta
+            return {"a": surface.beta / both, "b": surface.alpha / both}
         ends = np.array([self.points.flops.min(), self.points.flops.max()])
         many = surface.column() if np.ndim(surface.E) else surface
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,8 +127,8 @@ def fit_parametric(
     cost: of a token over N, for optima; that of the points if left out. noise: standard deviation of log L between
     seeds and its degrees of freedom, where it was measured on other runs; it enters below 20 trunks. warmup_tokens and
     first_share: which rows of curves are transients (`prepare`). told: called with the share of the replicates that is
-    done, but for the data-constrained form. Raises InputError for points that cannot identify five
-    parameters, with how many are needed.
+    done, but for the data-constrained form. n_replicates 0: no intervals, and no test of the over-training form.
+    Raises InputError for points that cannot identify five parameters, with how many are needed.
     """
     for value, names, what in ((objective, OBJECTIVES, "objective"), (form, FORMS, "form")):
         if value not in names:
@@ -130,14 +137,13 @@ def fit_parametric(
     kept, weights = prepared.points, prepared.weights
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d)
-    options = _options(objective, form)
 
     r_star: float | None = None
     if form == DATA_CONSTRAINED:
-        _, found = fit_repeated(log_n, kept.n_tokens, kept.unique_tokens, kept.loss, weights, tolerance=1e-6, **options)
-        r_star = float(found[0])
+        _, found = fit_form(kept, kept.loss, weights, objective, form, tolerance=FINE)
+        r_star = None if found is None else float(found[0])
     worth = kept.n_tokens if r_star is None else effective(kept.n_tokens, kept.unique_tokens, r_star)
-    searched = fit_from_starts(log_n, np.log(worth), kept.loss, weights, **options)
+    searched = fit_from_starts(log_n, np.log(worth), kept.loss, weights, **_options(objective, form))
     surface = Surface(**searched.best.surface.take(0).to_dict())
     residual = np.log(kept.loss / surface.loss(kept.n_params, worth))
     jacobian = _jacobian(surface, kept, r_star)
@@ -150,7 +156,9 @@ def fit_parametric(
     n_trunks = len(set(kept.trunk.tolist()))
     what = "runs" if n_trunks == kept.n_runs else "trunks"
     losses, drawn_weights, method, df = kept.loss, weights, "", None
-    if n_trunks >= LEAST_TRUNKS:
+    if n_replicates <= 0:
+        pass
+    elif n_trunks >= LEAST_TRUNKS:
         drawn_weights = drawn.resampled(kept.trunk, weights, rng, n_replicates)
         df = drawn.widening(n_trunks, objective)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
@@ -159,13 +167,26 @@ def fit_parametric(
         method = drawn.SIMULATED.format(r=n_replicates, what=what)
     law = cost or cost_of(kept)
     same = replicates(residual, log_n, log_d, kept.trunk, alone)
-    why = "" if method else drawn.NONE
+    why = "" if method else drawn.NOT_ASKED if n_replicates <= 0 else drawn.NONE
     fit = ParametricFit(prepared, objective, form, law, surface, r_star, searched, None, why, effects, same)
     if not method:
         return fit
     fits, stars = refit(fit, losses, drawn_weights, told)
     alpha, beta = fits.at_bound.mean(0).tolist()
-    return replace(fit, draws=Draws(fits.surface, method, f"{n_trunks} {what}", (alpha, beta), stars, df))
+    fit = replace(fit, draws=Draws(fits.surface, method, f"{n_trunks} {what}", (alpha, beta), stars, df))
+    if form != OVER_TRAINING:
+        return fit
+    free = fit_parametric(
+        points,
+        objective=objective,
+        cost=law,
+        n_replicates=max(n_replicates, LEAST_REPLICATES),
+        seed=seed,
+        noise=noise,
+        warmup_tokens=warmup_tokens,
+        first_share=first_share,
+    )
+    return replace(fit, p_tied=None if free.draws is None else p_of_tie(free.draws))
 
 
 def refit(
@@ -173,11 +194,25 @@ def refit(
 ) -> tuple[Fits, np.ndarray | None]:
     """The same form and objective on other losses or weights [r, n] of the same points: the fits, and R* where the form
     has one."""
-    kept = fit.points
-    log_n, options = np.log(kept.n_params), _options(fit.objective, fit.form)
-    if fit.form != DATA_CONSTRAINED:
-        return fit_many(log_n, np.log(kept.n_tokens), losses, weights, told=told, **options), None
-    return fit_repeated(log_n, kept.n_tokens, kept.unique_tokens, losses, weights, tolerance=ROUGH, **options)
+    return fit_form(fit.points, losses, weights, fit.objective, fit.form, told=told)
+
+
+def fit_form(
+    points: Points,
+    losses: np.ndarray,
+    weights: np.ndarray,
+    objective: str = HUBER,
+    form: str = PLAIN,
+    *,
+    tolerance: float = ROUGH,
+    told: Callable[[float], None] | None = None,
+) -> tuple[Fits, np.ndarray | None]:
+    """A form fitted to losses or weights [r, n] (or [n]) of `points`: the fits, and R* [r] where the form has one, to
+    `tolerance` of its logarithm."""
+    log_n, options = np.log(points.n_params), _options(objective, form)
+    if form != DATA_CONSTRAINED:
+        return fit_many(log_n, np.log(points.n_tokens), losses, weights, told=told, **options), None
+    return fit_repeated(log_n, points.n_tokens, points.unique_tokens, losses, weights, tolerance=tolerance, **options)
 
 
 def _options(objective: str, form: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ ESTIMAND = (
 )
 TERM = {"alpha": "N", "beta": "D"}
 OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
+ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
+READ_ONCE = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
 
 
 def result_of(
@@ -58,13 +60,13 @@ def result_of(
         diagnostics={
             "form": FORMS[fit.form],
             "middle": middle,
-            "optimum": [_optimum(fit, c, level, bool(missing)) for c in at],
+            "optimum": [_optimum(fit, c, level, any(why != ASSUMED for why in missing.values())) for c in at],
             "predictions": [_prediction(fit, n, d, level) for n, d in predict],
             "not_identified": missing,
             "left_out": [f"{count} {what}" for what, count in fit.prepared.left_out.items()],
             "leave_one_size_out": leave_one_size_out(fit, middle),
             **_noise(fit),
-            **({"over_training": over_training(fit.surface)} if fit.form == OVER_TRAINING else {}),
+            **_of_form(fit),
         },
         input_hash=points.input_hash,
         group=points.group,
@@ -85,7 +87,8 @@ def result_of(
 
 def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
     """Parameters that the points do not identify, with the reason: the search, or more than 1 - `level` of the
-    replicates, ended at the end of an exponent's range, which then sets the interval and not the points."""
+    replicates, ended at the end of an exponent's range, which then sets the interval and not the points; or the form
+    assumes them."""
     found = {}
     for name, edge in zip(TERM, fit.searched.best.at_bound[0], strict=True):
         if edge:
@@ -108,6 +111,8 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
             found["R_star"] = "no point has repeated tokens"
         elif not R_STAR[0] * 1.01 < fit.r_star < R_STAR[1] / 1.01:
             found["R_star"] = f"ended at {fit.r_star:.4g}, the end of its range ({R_STAR[0]:g} to {R_STAR[1]:g})"
+    if fit.form == OVER_TRAINING:
+        found |= {"a": ASSUMED, "b": ASSUMED}
     return found
 
 
@@ -153,6 +158,13 @@ def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: flo
     return {"N": n_params, "D": n_tokens, "L": float(fit.loss(n_params, n_tokens)), "interval": interval}
 
 
+def _of_form(fit: ParametricFit) -> dict[str, Any]:
+    """What a form other than the plain one tells or takes for granted."""
+    if fit.form == OVER_TRAINING:
+        return {"over_training": over_training(fit.surface), "p_tied": fit.p_tied}
+    return {"assumes": READ_ONCE} if fit.form == DATA_CONSTRAINED else {}
+
+
 def _noise(fit: ParametricFit) -> dict[str, Any]:
     """What the residuals say of the noise, and what runs that differ by their seeds alone say of the surface."""
     found: dict[str, Any] = {}
@@ -185,8 +197,9 @@ def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
     ranges: dict[str, tuple[float, float]] = {}
     if rows and len(rows) < LEAST_TRUNKS:  # more sizes than that are a bootstrap's business
         found, _ = refit(fit, points.loss, np.stack(rows))
-        values: Mapping[str, Any] = {name: getattr(found.surface, name) for name in PARAMS}
-        values = {**values, **fit.exponents(found.surface)}
+        values: dict[str, Any] = {name: getattr(found.surface, name) for name in PARAMS}
+        if fit.form != OVER_TRAINING:  # which assumes a
+            values |= fit.exponents(found.surface)
         values["N_opt"] = found.surface.column().n_opt(np.array([middle]), fit.cost)[:, 0]
         ranges = {name: (float(np.nanmin(one)), float(np.nanmax(one))) for name, one in values.items()}
     elif rows:

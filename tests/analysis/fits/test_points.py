@@ -64,7 +64,31 @@ def test_the_cost_of_columns_that_were_rounded():
     rounded = np.array([float(f"{value:.1e}") for value in 6 * n * d])
     assert cost_of(points(n, d, [2.0] * 4, rounded)).per_token(7e9) == pytest.approx(4.2e10)
     cost = cost_of(points(n, d, [2.0] * 4, rounded, convention="exact"))
-    assert cost.per_token(n) == pytest.approx(6 * n, rel=0.02) and len(cost.log_n) == 3
+    assert cost.per_token(n) == pytest.approx(6 * n, rel=0.02) and len(cost.log_n) == 5
+
+
+def test_two_sizes_that_are_nearly_one_do_not_set_the_cost_of_larger_ones():
+    """1% off either way between 1e8 and 1.004e8 would be a growth of 3.85 or more from there on."""
+    n = np.array([1e6, 1e7, 1e8, 1.004e8])
+    for off in (1, -1):
+        per_token = 7 * n * np.array([1, 1, 1 - off * 0.005, 1 + off * 0.005])
+        cost = cost_of(points(n, [1e9] * 4, [2.0] * 4, per_token * 1e9, convention="exact"))
+        assert len(cost.log_n) == 3 and cost.per_token(1e10) == pytest.approx(7e10, rel=0.01)
+        first = cost_of(points(n[::-1] ** -1, [1e9] * 4, [2.0] * 4, 1e9 / per_token[::-1], convention="exact"))
+        assert first.per_token(1e-10) == pytest.approx(1e-10 / 7, rel=0.01)
+
+
+def test_beyond_the_sizes_the_cost_goes_on_as_over_a_factor_of_three():
+    n = np.array([1e7, 5e7, 8e7, 1e8])
+    per_token = 7 * n * np.array([1, 1, 1, 1.015])
+    cost = cost_of(points(n, [1e9] * 4, [2.0] * 4, per_token * 1e9, convention="exact"))
+    assert cost.growth(np.log(1e9)) == pytest.approx(1 + np.log(1.015) / np.log(10))
+    assert cost.per_token(n) == pytest.approx(per_token) and cost.growth(np.log(1e6)) == pytest.approx(1)
+    near = points(n[1:], [1e9] * 3, [2.0] * 3, 7 * n[1:] ** 1.1 * 1e9, convention="exact")
+    assert cost_of(near).growth(np.log([1e6, 1e10])) == pytest.approx([1.1, 1.1])
+    odd = 7 * n * np.array([1, 1, 1, 50.0])
+    with pytest.raises(InputError, match=r"C / D grows as N\^2\.7 from N = 1e\+07 to 1e\+08"):
+        cost_of(points(n, [1e9] * 4, [2.0] * 4, odd * 1e9, convention="exact"))
 
 
 def test_a_result_as_json():

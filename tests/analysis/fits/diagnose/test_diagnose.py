@@ -15,8 +15,11 @@ from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.diagnose.side_by_side import compare, identities, outside
 from analysis.fits.diagnose.study import diagnose
 from analysis.fits.isoflop.fit import fit_isoflop
+from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN, effective
+from analysis.fits.parametric.many import LEAST_SQUARES
+from analysis.fits.parametric.results import ASSUMED, result_of
 from analysis.fits.points import Points
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
 from arch.errors import InputError
@@ -82,6 +85,12 @@ def claim(approach: str, a: float, half: float, n: float) -> FitResult:
     )
 
 
+CHECKED = Evidence(
+    by_size=[{"size": "6M", "a": 0.02, "log_n_opt": 0.05}, {"size": "9M", "a": -0.01, "log_n_opt": 0.0}],
+    backtest=[Row("parametric", 1e19, 9, RUN, 1e20, 10.0, 2.0, 2.01, -0.005, (1.9, 2.1), True)] * 10,
+)
+
+
 def test_approaches_disagree_by_joint_errors_or_by_a_factor() -> None:
     one, near, off, far = (
         claim("parametric", 0.5, 0.0196, 1e9),
@@ -94,7 +103,13 @@ def test_approaches_disagree_by_joint_errors_or_by_a_factor() -> None:
     assert not pair["disagree"] and pair["difference"] == pytest.approx(-0.02)
     assert compare([one, off])["disagree"] and compare([one, far])["disagree"]
     assert judge(one, Evidence(pairs=compare([one, off])["pairs"])).believe == DO_NOT
-    assert judge(one, Evidence(pairs=compare([one, near])["pairs"])).believe == BELIEVE
+    told = judge(one, replace(CHECKED, pairs=compare([one, near])["pairs"]))
+    assert told.believe == BELIEVE and "the isoflop approach has an exponent 1.4 joint" in told.reasons[0]
+    away = judge(one, replace(CHECKED, pairs=compare([one, far])["pairs"]))
+    assert away.believe == INSIDE and "envelope approach, known no worse, has N_opt a factor of 1.7" in away.reasons[0]
+    worse = claim("envelope", 0.52, 0.0392, 1.7e9)
+    known = judge(one, replace(CHECKED, pairs=compare([one, worse])["pairs"]))
+    assert known.believe == BELIEVE and "N_opt a factor of 1.7 away and is known worse" in known.reasons[0]
 
 
 def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
@@ -141,7 +156,29 @@ def test_without_noise_cutting_and_smoothing_change_little() -> None:
 
 def test_verdicts_and_their_reasons() -> None:
     good = claim("parametric", 0.5, 0.03, 1e9)
-    assert judge(good, Evidence()).believe == BELIEVE
+    told = judge(good, CHECKED)
+    assert told.believe == BELIEVE and told.reasons == (
+        "the exponent is known to 0.03 either way; without any one of 2 sizes it changes by 0.02 or less; fitted below "
+        "1 cut of compute, 10 of 10 intervals held the losses above",
+    )
+    for gone, words in (("by_size", "no fit without one of its sizes"), ("backtest", "no backtest was possible")):
+        empty = judge(good, replace(CHECKED, **{gone: ()}, not_done={gone: "too few sizes"}))
+        assert empty.believe == INSIDE and empty.reasons[0].startswith(words) and "too few sizes" in empty.reasons[0]
+    assert judge(good, Evidence()).believe == INSIDE
+    for variant, a, log_n in (
+        ("from 40% of each run", 0.06, 0.0),
+        ("mean over 50% of the tokens seen", 0.0, 0.3),
+        ("mean over 20% of the tokens seen", None, None),
+        ("C by exact", -0.07, None),
+    ):
+        one = [{"variant": variant, "a": a, "log_n_opt": log_n}]
+        read = judge(good, replace(CHECKED, sensitivity=one))
+        assert read.believe == INSIDE and variant in read.reasons[0]
+    little = [{"variant": "C by exact", "a": 0.04, "log_n_opt": None}]
+    assert "in 1 other reading" in judge(good, replace(CHECKED, sensitivity=little)).reasons[0]
+    for p, believed in ((0.005, INSIDE), (0.05, BELIEVE), (math.nan, BELIEVE)):
+        seeds = {**good.diagnostics, "seeds": {"s": 0.003, "df": 4, "p_surface_fits": p}}
+        assert judge(replace(good, diagnostics=seeds), CHECKED).believe == believed
     wide = judge(claim("parametric", 0.5, 0.2, 1e9), Evidence())
     assert wide.believe == DO_NOT and "known to 0.20 either way" in wide.reasons[0]
     no = judge(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
@@ -160,10 +197,75 @@ def test_verdicts_and_their_reasons() -> None:
         assert far.believe == INSIDE and words in far.reasons[0]
     near = {"C": 1e19, "what": "N", "value": 1e10, "factor": 3.0}
     assert judge(good, Evidence(outside=[near])).believe == INSIDE
-    assert judge(good, Evidence(outside=[near | {"C": 1e22}])).believe == BELIEVE  # that is extrapolation, not the edge
+    assert (
+        judge(good, replace(CHECKED, outside=[near | {"C": 1e22}])).believe == BELIEVE
+    )  # that is extrapolation, not the edge
     rows = [Row("parametric", 1e19, 9, RUN, 1e20, 10.0, 2.0, 2.1, -0.05, (2.05, 2.15), i > 3) for i in range(10)]
     held = judge(good, Evidence(backtest=rows))
     assert held.believe == INSIDE and "6 of 10 intervals held" in held.reasons[0]
+
+
+def test_an_exponent_that_is_assumed_is_never_believed_beyond_the_range() -> None:
+    good = claim("parametric", 0.5, 0.03, 1e9)
+    for p, believed, words in (
+        (None, DO_NOT, "was not tested"),
+        (0.004, DO_NOT, "these points reject (p = 0.004)"),
+        (0.4, INSIDE, "assumed, not fitted"),
+    ):
+        told = {**good.diagnostics, "not_identified": {"a": ASSUMED, "b": ASSUMED}, "p_tied": p}
+        tied = replace(good, diagnostics=told, intervals={**good.intervals, "a": None})
+        found = judge(tied, CHECKED)
+        assert found.believe == believed and words in found.reasons[0]
+
+
+def test_the_checks_are_of_the_form_that_was_fitted() -> None:
+    """Text repeated up to ten times: the data-constrained surface foretells every run, the plain one does not."""
+    points = ends(0.0)
+    points = replace(points, unique_tokens=np.minimum(points.n_tokens, 3e9))
+    worth = effective(points.n_tokens, points.unique_tokens, 5.0)
+    truth = Surface()
+    points = replace(points, loss=np.asarray(truth(points.n_params, worth)))
+    options = {"objective": LEAST_SQUARES, "form": DATA_CONSTRAINED}
+    errors = {}
+    for form in (PLAIN, DATA_CONSTRAINED):
+        rows = backtest(points, "parametric", [1e20], n_replicates=0, objective=LEAST_SQUARES, form=form)
+        errors[form] = max(abs(row.error or 0.0) for row in rows if row.what == RUN)
+    assert errors[DATA_CONSTRAINED] < 1e-4 and errors[PLAIN] > 20 * errors[DATA_CONSTRAINED]
+    left = leave_out(points, "parametric", 1e20, six_nd(), "size", **options)
+    assert max(abs(one["a"]) for one in left) < 0.003
+    plain = leave_out(points, "parametric", 1e20, six_nd(), "size", LEAST_SQUARES)
+    assert max(abs(one["a"] or 1.0) for one in plain) > 0.01
+    above = points.flops > 5e18
+    late = replace(points, unique_tokens=np.where(above, points.unique_tokens, points.n_tokens))
+    early = [row for row in backtest(late, "parametric", [5e18], n_replicates=0, **options) if row.what == RUN]
+    fresh = late.n_tokens <= late.unique_tokens
+    assert len(early) == (above & fresh).sum() < above.sum()  # nothing tells what repeated text is worth
+    fit = fit_parametric(points, n_replicates=0, **options)
+    with pytest.raises(InputError, match="to be checked as E \\+ A / N"):
+        diagnose(points, [result_of(fit)])
+
+
+def test_a_tied_fit_is_checked_as_such_and_says_what_that_cannot_tell() -> None:
+    points = ends(0.002)
+    result = result_of(fit_parametric(points, form=OVER_TRAINING, n_replicates=49))
+    (judged,), told = diagnose(points, [result], n_replicates=19, form=OVER_TRAINING)
+    mine = told["approaches"]["parametric"]
+    assert all(one["a"] == pytest.approx(0, abs=1e-6) for one in mine["by_size"]) and "assumed" in mine["not_done"]["a"]
+    assert judged.verdict is not None and judged.verdict.believe != BELIEVE
+
+
+def test_each_approach_is_checked_with_the_noise_that_it_was_fitted_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    points, given = ends(0.002), {}
+
+    def seen(points: Points, approach: str, **options: object) -> list[Row]:
+        given[approach] = options["noise"]
+        return []
+
+    monkeypatch.setattr("analysis.fits.diagnose.study.backtest", seen)
+    noise = {"parametric": None, "isoflop": SeedNoise(0.002, 4)}
+    results = [claim("parametric", 0.5, 0.03, 1e9), claim("isoflop", 0.5, 0.03, 1e9)]
+    diagnose(points, results, noise=noise)
+    assert given == noise
 
 
 def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:

@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from analysis.fits.cost import six_nd
+from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.draws import Draws, quantiles
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, effective
 from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES
 from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.surface import Surface
+from analysis.fits.parametric.tied import p_of_tie
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -167,7 +169,50 @@ def test_forms():
     assert low < again < high
     tied = result_of(fit_parametric(study(), form=OVER_TRAINING, n_replicates=49))
     assert tied.params["alpha"] == tied.params["beta"] and tied.params["a"] == 0.5
+    assert found.diagnostics["assumes"] and "assumes" not in tied.diagnostics
     assert tied.diagnostics["over_training"]["eta"] == tied.params["alpha"] / 2
+
+
+def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested():
+    n, d = grid(6, 6)
+    one = Surface(1.69, 400.0, 400.0, 0.3, 0.3)
+    for surface, objective, rejected in ((one, "huber", False), (one, LEAST_SQUARES, False), (TRUTH, "huber", True)):
+        noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(len(n)))
+        points = Points(n, d, 6 * n * d, surface.loss(n, d) * noise)
+        tied = result_of(fit_parametric(points, form=OVER_TRAINING, objective=objective, n_replicates=49), at=[1e20])
+        assert tied.intervals["a"] is None and tied.intervals["b"] is None
+        assert tied.diagnostics["not_identified"] == {"a": "assumed: alpha = beta", "b": "assumed: alpha = beta"}
+        assert tied.intervals["N_opt"] and tied.diagnostics["optimum"][0]["intervals"]["N"]
+        assert "a" not in tied.diagnostics["leave_one_size_out"]["ranges"]
+        assert (tied.diagnostics["p_tied"] <= 0.01) == rejected
+
+
+def test_the_test_of_a_tie_is_of_the_interval_of_a():
+    """p is one less the level of the interval that ends at one half."""
+    alpha = np.linspace(0.2, 0.41, 999)
+    for df in (None, 15.0):
+        draws = Draws(Surface(alpha, alpha, alpha, alpha, np.full(999, 0.4)), "", "", (0.0, 0.0), df=df)
+        ends = draws.interval(draws.surface.a, 1 - p_of_tie(draws))
+        assert ends[0] == pytest.approx(0.5, abs=1e-3)
+
+
+def test_the_exponents_under_a_cost_that_is_a_power_of_n():
+    n, d = grid()
+    cost = Cost(np.log([1e6, 1e9]), np.log([6e6, 6e6 * 1000**1.3]), "exact")
+    points = Points(n, d, cost.per_token(n) * d, TRUTH.loss(n, d), convention="exact")
+    fit = fit_parametric(points, cost=cost, n_replicates=19)
+    n_opt, d_opt = (getattr(TRUTH, name)(np.array([1e18, 1e20]), cost) for name in ("n_opt", "d_opt"))
+    slopes = [np.log(one[1] / one[0]) / np.log(100) for one in (n_opt, d_opt)]
+    found = fit.exponents(fit.surface)
+    assert [found["a"], found["b"]] == pytest.approx(slopes, rel=1e-6)
+    assert found["a"] * 1.3 + found["b"] == pytest.approx(1)
+
+
+def test_no_replicates_are_no_intervals():
+    found = result_of(fit_parametric(study(), n_replicates=0), at=[1e20], predict=[(1e9, 1e10)])
+    assert set(found.intervals.values()) == {None} and "no replicates were asked for" in found.interval["method"]
+    tied = result_of(fit_parametric(study(3, 4), form=OVER_TRAINING, n_replicates=0))
+    assert tied.diagnostics["p_tied"] is None
 
 
 def test_unknown_names_are_refused():
