@@ -68,15 +68,16 @@ def fit_paired(data: Data, shared: bool = True, paired: bool = True, seed_noise:
 
 
 def p_value_of_one_e(data: Data, free: Fitted) -> float:
-    """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights, under
-    which all residuals are alike: n - p degrees of freedom."""
+    """Of an F test that all architectures have one E, against `free`, which has one for each, with its weights. Of
+    one point a run all weighted residuals are alike; of curves those of a run are not quite, since few runs tell its
+    noise, and the whole sum is laid on the degrees of freedom of the runs (cautious: NOTES.md)."""
     start = np.concatenate([free.theta[: len(data.names)].mean(keepdims=True), free.theta[len(data.names) :]])
     starts = np.stack([start, fit(data, True)[0]])
     _, totals = solve(data, np.repeat(data.log_loss[None], 2, axis=0), starts, True, free.weigh)
     more = len(data.names) - 1
-    left = max(len(data.arch) - len(free.theta), 1)
-    rest = max(free.total, 1e-300) / left
-    return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, left))
+    one_each = int(data.run.max()) + 1 == len(data.arch)
+    rest = max(free.total, 1e-300) / (max(len(data.arch) - len(free.theta), 1) if one_each else free.df)
+    return float(stats.f.sf(max(totals.min() - free.total, 0.0) / more / rest, more, free.df))
 
 
 def draw(data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False) -> Parameters:

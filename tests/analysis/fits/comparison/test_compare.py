@@ -15,7 +15,7 @@ from analysis.fits.cost import Cost
 from analysis.fits.parametric.surface import Surface
 from arch.errors import InputError
 
-from .worlds import NEAR, ONE, OTHER_TEXT, study
+from .worlds import NEAR, ONE, OTHER_TEXT, curves, study
 
 NOISE = (0.005, 0.001)  # of cells and of runs, in log loss
 
@@ -204,6 +204,10 @@ def test_the_test_of_one_e_errs_as_often_as_it_says_and_finds_other_texts():
     other = replace(NEAR, E=NEAR.E + 0.15)
     told = [p_value_of_one_e(data, fit_paired(data, shared=False)) for data in drawn_studies(ONE, other, 20)]
     assert np.mean(np.array(told) < 0.01) > 0.8
+    ladders = [gather(curves([ONE, NEAR], 0.0, 0.005, seed)) for seed in range(40)]
+    assert np.mean([p_value_of_one_e(data, fit_paired(data, shared=False)) < 0.01 for data in ladders]) < 0.05
+    ladders = [gather(curves([ONE, other], 0.004, 0.001, seed)) for seed in range(10)]
+    assert np.mean([p_value_of_one_e(data, fit_paired(data, shared=False)) < 0.01 for data in ladders]) > 0.8
 
 
 def drawn_studies(one, other, count):
