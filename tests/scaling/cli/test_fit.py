@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.results import result_of
+from analysis.fits.points import Points
 from arch.errors import InputError
+from scaling.cli.fit_view import result_text
 from scaling.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -151,6 +155,18 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     text = fit(path, "--replicates", "100")
     assert "bias: N_opt lies " in text and "x 100" in text  # a hundred times the largest compute
     assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text
+
+
+def test_what_a_form_takes_for_granted_is_shown():
+    n, d = np.repeat(np.geomspace(1e7, 1e9, 5), 3), np.tile(np.geomspace(2e8, 2e10, 3), 5)
+    loss = (1.7 + 400 / n**0.3 + 400 / d**0.3) * np.exp(0.003 * np.random.default_rng(0).standard_normal(15))
+    points = Points(n, d, 6 * n * d, loss, unique_tokens=np.minimum(d, 1e9))
+    tied, repeated = (
+        result_text(result_of(fit_parametric(points, form=form, objective="least_squares", n_replicates=40)))
+        for form in ("over_training", "data_constrained")
+    )
+    assert "a is not identified: assumed: alpha = beta" in tied and "alpha = beta: p = " in tied
+    assert "assumes: N_opt, D_opt and L_opt are of text that is read once" in repeated
 
 
 def test_too_little_is_never_a_confident_number(tmp_path):
