@@ -27,19 +27,26 @@ from analysis.fits.result import FitResult
 from arch.errors import InputError
 
 STEP = 1e-5  # of log loss, for derivatives
+LOSS_REACH = {False: 1.0, True: 10.0}  # times the last budget, up to which intervals of L_opt were seen to cover
 MIN_BUDGETS = 3  # two fix a line, a third can tell whether it is one
 WILD = "wild bootstrap over {over} (HC2 residuals, one sign each, t / z), percentiles"
 PARAMETRIC = "parametric bootstrap ({source}), percentiles"
-ESTIMAND = (
-    "what this fit finds at these sizes and budgets without noise; it lies off the continuous optimum by `bias`, which "
-    "`corrected` takes off"
+OF_MINIMUM = (
+    "the {variant}'s minimum at these sizes, not the optimum: no surface tells how far the one lies from the other"
 )
+OF_KNOWN = "the optimum: the {variant}'s minimum less its bias on the surface that is given as known"
+OF_FITTED = (
+    "the optimum: the {variant}'s minimum less its bias on the fitted surface, which is uncertain too: every interval "
+    "reaches to the value without that correction"
+)
+INTERPOLATED = "L_opt: the lowest point of an interpolation lies too low by an unknown share of the noise"
+LOSS_WITHIN = {False: "the budgets", True: "the budgets and ten times the last"}  # by whether the bias is taken off
 
 
 @dataclass(frozen=True)
 class IsoFlop:
     """A fit with its replicates. lines: N_opt, D_opt and L_opt, the first replicate being the study itself;
-    bias, corrected: where a surface was given."""
+    bias, corrected: where a surface was given; known: it was not fitted to these losses."""
 
     readings: Readings
     budgets: tuple[Budget, ...]
@@ -47,6 +54,7 @@ class IsoFlop:
     lines: Laws
     corrected: Laws | None
     bias: Bias | None
+    known: bool
     noise: Noise | None
     wild: bool
     variant: str
@@ -59,11 +67,27 @@ class IsoFlop:
         log_c = self.readings.log_c[self.used]
         return float(np.exp(log_c.min())), float(np.exp(log_c.max()))
 
-    def predict(self, name: str, c: float, corrected: bool = False) -> tuple[float, tuple[float, float] | None]:
-        """N_opt, D_opt or L_opt at C [FLOP], and its interval."""
-        lines = self.corrected if corrected and self.corrected is not None else self.lines
-        drawn = lines[name].at(math.log(c))
+    def predict(self, name: str, c: float) -> tuple[float, tuple[float, float] | None]:
+        """N_opt, D_opt or L_opt of the minima at C [FLOP], and its interval."""
+        drawn = self.lines[name].at(math.log(c))
         return float(np.exp(drawn[0])), exp_interval(drawn[1:], self.level)
+
+    def optimum(self, name: str, c: float) -> tuple[float, tuple[float, float] | None]:
+        """The same of the optimum where a surface told the bias, else of the minima. No interval for a loss at a
+        C where none was seen to cover, and for any by interpolation, whose lowest point lies too low."""
+        value, ends = self.predict(name, c)
+        if self.corrected is not None:
+            drawn = self.corrected[name].at(math.log(c))
+            value, ends = float(np.exp(drawn[0])), self.reaching(exp_interval(drawn[1:], self.level), value)
+        low, high = np.log(self.range)
+        reach = math.log(LOSS_REACH[self.corrected is not None])
+        beyond = not low - TOLERANCE <= math.log(c) <= high + reach + TOLERANCE
+        return value, None if name == "L_opt" and (beyond or self.variant == "interpolation") else ends
+
+    def reaching(self, ends: tuple[float, float] | None, raw: float) -> tuple[float, float] | None:
+        """The interval of a corrected value, out to the raw one unless the surface is known: a fitted surface may be
+        wrong about the whole of its correction."""
+        return ends if ends is None or self.known else (min(ends[0], raw), max(ends[1], raw))
 
 
 def isoflop(
@@ -84,6 +108,8 @@ def isoflop(
     """The fit with its replicates; arguments as `fit_isoflop` has them."""
     if variant not in NEEDED:
         raise InputError(f"isoFLOP has no variant {variant!r}: {', '.join(NEEDED)}")
+    if known and surface is None:
+        raise InputError("isoFLOP: known=True tells of a surface, but none is given: give it as surface")
     readings = read_budgets(points, budgets, tolerance, curves)
     told = describe(readings, minima_of(readings, readings.loss[None], variant), cost, variant)
     rise = _rise(told)
@@ -114,7 +140,7 @@ def isoflop(
         if np.isfinite(off).all():
             corrected = fit_laws(log_c, log_n - off, loss * np.exp(-lift), cost)
     lines = fit_laws(log_c, log_n, loss, cost)
-    return IsoFlop(readings, tuple(told), used, lines, corrected, bias, told_noise, wild, variant, level, rise)
+    return IsoFlop(readings, tuple(told), used, lines, corrected, bias, known, told_noise, wild, variant, level, rise)
 
 
 def fit_isoflop(
@@ -137,8 +163,10 @@ def fit_isoflop(
 
     variant: `parabola` in log N, or `interpolation` (Akima). budgets: their C [FLOP]; without them end points are
     grouped by `tolerance` in log C, and whole curves (`curves`; by default from four rows a run) read at eight.
-    surface: the loss of N and D: the parabola's bias is told and corrected by it. known: it was not fitted to these
-    very losses, so that what the parabolas miss of it is no noise.
+    surface: the loss of N and D: the parabola's bias is told by it and taken off all that is given; what the minima
+    say themselves stands in `diagnostics["bias"]["raw"]`. Intervals reach to those values, since a surface that was
+    fitted to the same losses is as uncertain. known: it was not, so they need not, and what the parabolas miss of it is
+    no noise. Without a surface all numbers are of the minima, not of the optimum.
     noise: between seeds, where replicates tell it. at: C [FLOP] of `diagnostics["optimum"]`.
 
     Raises InputError for fewer than three budgets with a minimum inside their sizes, and says what is wrong with each.
@@ -148,6 +176,7 @@ def fit_isoflop(
         "tolerance": tolerance,
         "curves": curves,
         "surface": surface,
+        "known": known,
         "noise": noise,
     }
     options |= {"n_replicates": n_replicates, "level": level, "seed": seed}
@@ -157,18 +186,27 @@ def fit_isoflop(
 def result_of(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence[float] = ()) -> FitResult:
     """As plain data. params: a and b, the exponents of N_opt and D_opt, L_exponent, and N_opt, D_opt and L_opt at
     `middle`, the geometric middle of the budgets; from four budgets E, the irreducible loss of L_opt = E + beta
-    C^L_exponent, from three L_opt is a power law."""
+    C^L_exponent, from three L_opt is a power law. All of the optimum where a surface told the bias, else of the
+    minima."""
     middle = math.exp(sum(math.log(c) for c in fit.range) / 2)
-    params, intervals = _numbers(fit, fit.lines, middle)
+    raw, own = _numbers(fit, fit.lines, middle)
+    params, intervals = raw, own
+    if fit.corrected is not None:
+        params, intervals = _numbers(fit, fit.corrected, middle)
+        intervals = {name: fit.reaching(ends, raw[name]) for name, ends in intervals.items()}
     over = "runs" if (points.trunk == points.run).all() else "trunks"
     method: dict[str, Any] = {"method": "none: nothing tells the noise", "level": None, "replicates": 0}
     if fit.noise is not None:
         name = WILD.format(over=over) if fit.wild else PARAMETRIC.format(source=fit.noise.source)
-        method = {"method": name, "level": fit.level, "replicates": n_replicates, "estimand": ESTIMAND}
-        method |= {f"n_{over}": len(fit.readings.units)}
-    if fit.variant == "interpolation" and fit.noise is not None:
-        intervals |= dict.fromkeys(intervals.keys() & {"L_opt", "L_exponent", "E"})
-        method["without"] = "L_opt: the lowest point of an interpolation lies too low by an unknown share of the noise"
+        method = {"method": name, "level": fit.level, "replicates": n_replicates}
+        method |= {
+            f"n_{over}": len(fit.readings.units),
+            "without": f"L_opt outside {LOSS_WITHIN[fit.corrected is not None]}",
+        }
+        if fit.variant == "interpolation":
+            method["without"] = INTERPOLATED
+    estimand = OF_MINIMUM if fit.corrected is None else OF_KNOWN if fit.known else OF_FITTED
+    method["estimand"] = estimand.format(variant=fit.variant)
     kept = [one for one in fit.budgets if one.reason is None]
     diagnostics: dict[str, Any] = {
         "middle": middle,
@@ -185,7 +223,7 @@ def result_of(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence[floa
         "noise": None
         if fit.noise is None
         else {name: getattr(fit.noise, name) for name in ("trunk", "own", "total", "df", "source")},
-        "bias": _bias(fit, middle),
+        "bias": _bias(fit, raw, own, params, at),
     }
     return FitResult(
         approach="isoflop",
@@ -214,6 +252,8 @@ def _numbers(
         intervals[name] = exp_interval(at[1:], fit.level)
     if isinstance(law := lines["L_opt"], Above):
         params["E"], intervals["E"] = float(law.law.floor[0]), interval(law.law.floor[1:], fit.level)
+    if fit.variant == "interpolation":
+        intervals |= dict.fromkeys(intervals.keys() & {"L_opt", "L_exponent", "E"})
     return params, intervals
 
 
@@ -222,32 +262,33 @@ def _optimum(fit: IsoFlop, c: float) -> dict[str, Any]:
     budgets, whose power law runs below any irreducible loss."""
     found: dict[str, Any] = {"C": c, "intervals": {}}
     for name in LAWS:
-        found[name[0]], found["intervals"][name[0]] = fit.predict(name, c)
-    if fit.variant == "interpolation":
-        found["intervals"]["L"] = None
+        found[name[0]], found["intervals"][name[0]] = fit.optimum(name, c)
     if not isinstance(fit.lines["L_opt"], Above) and not fit.range[0] <= c <= fit.range[1]:
         found["L"] = None
     return found
 
 
-def _bias(fit: IsoFlop, middle: float) -> dict[str, Any] | None:
-    """The factor by which the minima lie above the surface's own optima, budget by budget and in the laws."""
+def _bias(
+    fit: IsoFlop, raw: dict[str, float], own: dict[str, Any], params: dict[str, float], at: Sequence[float]
+) -> dict[str, Any] | None:
+    """The factor by which the minima lie above the surface's own optima, budget by budget and in the laws, and what
+    the laws of the minima are; None without a surface."""
     if fit.bias is None:
         return None
     factor = [None if not math.isfinite(one) else math.exp(one) for one in fit.bias.log_n]
-    told: dict[str, Any] = {"n_opt_factor": factor, "corrected": None, "reason": None}
+    told: dict[str, Any] = {"n_opt_factor": factor, "raw": None, "reason": None}
     if fit.corrected is None:
-        return told | {"reason": "the surface has no optimum, or no minimum at these sizes, at one of the budgets"}
-    params, intervals = _numbers(fit, fit.corrected, middle)
-    raw, _ = _numbers(fit, fit.lines, middle)
+        why = "the surface has no optimum, or no minimum at these sizes, at one of the budgets"
+        return told | {"reason": f"{why}: not taken off"}
     inflated = raw["N_opt"] / params["N_opt"]
     word = "above" if inflated > 1 else "below"
+    minima = [{"C": c} | {name[0]: fit.predict(name, c)[0] for name in LAWS} for c in at]
     return told | {
-        "corrected": {"params": params, "intervals": intervals},
+        "raw": {"params": raw, "intervals": own, "optimum": minima},
         "inflated": inflated,
         "exponent": raw["a"] - params["a"],
-        "text": f"N_opt lies {abs(inflated - 1):.1%} {word} the surface's own optimum at these sizes, "
-        f"its exponent {raw['a'] - params['a']:+.4f} off",
+        "text": f"the {fit.variant}'s N_opt, {raw['N_opt']:.4g}, lies {abs(inflated - 1):.1%} {word} the surface's own "
+        f"optimum at these sizes, its exponent {raw['a'] - params['a']:+.4f} off: taken off",
     }
 
 

@@ -1,4 +1,4 @@
-"""How often intervals of isoFLOP fits cover the optimum."""
+"""How often the isoFLOP intervals that `scaling fit` publishes hold the optimum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from .worlds import COVERED, Coverage, Design, Surface, coverage
 
-STUDIES = 300
+STUDIES = 120
 SURFACES = (Surface(), Surface(0.465, 0.155))
 
 
@@ -19,19 +19,24 @@ def cell(job: tuple[Surface, Design]) -> Coverage:
 
 
 def test_a_few_studies_cover() -> None:
-    """At least 9 of 12 (3.2 sigma below 95%), of resampled runs and of whole curves."""
-    for design in (Design("points", 4, 5, 0.003), Design("curves", 4, 8, 0.003)):
-        found = coverage(Surface(), design, 12)
-        assert min(found.a, found.n_opt, found.n_opt_beyond, found.l_opt) >= 0.75, found
-        assert found.identified > 0.6
+    """At least 9 of 12 (3.2 sigma below 95%), of resampled runs and of whole curves. Intervals of the parabolas' own
+    minima hold N_opt of the first in next to none, and L_opt at ten times the range of the second in half."""
+    cells = [(SURFACES[1], Design("points", 5, 7, 0.003)), (SURFACES[0], Design("curves", 4, 6, 0.003))]
+    for surface, design in cells:
+        found = coverage(surface, design, 12)
+        assert min(getattr(found, name) for name in COVERED) >= 0.75, found
+        assert min(getattr(found, f"given_{name}") for name in COVERED) > 0.6
 
 
 @pytest.mark.slow
 def test_intervals_cover_the_optimum() -> None:
-    """92 to 98% pooled over 24 cells of 300 studies, no cell below 90%."""
+    """92% or more pooled over the cells, no cell with intervals in half of its 120 studies below 90%; a study without
+    an interval does not count."""
     kinds = [("points", 3, 5), ("points", 4, 5), ("points", 5, 7)]
     kinds += [("branches", 6, 12), ("curves", 4, 8), ("curves", 4, 6)]
-    jobs = [(world, Design(*kind, s)) for kind in kinds for s in (0.003, 0.006) for world in SURFACES]
+    noisy = [kinds[2], kinds[5]]
+    designs = [Design(*kind, 0.003) for kind in kinds] + [Design(*kind, 0.006) for kind in noisy]
+    jobs = [(world, design) for design in designs for world in SURFACES]
     with ProcessPoolExecutor(2) as pool:
         found = list(pool.map(cell, jobs))
     rows = [
@@ -40,9 +45,9 @@ def test_intervals_cover_the_optimum() -> None:
     ]
     table = pd.DataFrame(rows)
     print(table.round(3).to_string())
-    seen = table[table["identified"] > 0.5]  # elsewhere nearly every study covers by having no interval
-    print(len(seen), seen[[*COVERED, "own_a", "identified", "width"]].mean().round(3).to_dict())
-    for name in COVERED:
-        assert 0.92 <= seen[name].mean() <= 0.98, name
-        assert table[name].min() >= 0.90, name
-    assert table["own_a"].min() >= 0.90
+    for name in (*COVERED, "own_a"):
+        seen = table[table[f"given_{name}"] > 0.5]
+        pooled = (table[name] * table[f"given_{name}"]).sum() / table[f"given_{name}"].sum()
+        print(name, len(seen), "cells", round(pooled, 3), "of all intervals, least", round(seen[name].min(), 3))
+        assert pooled >= 0.92, name
+        assert seen[name].min() >= 0.90, name

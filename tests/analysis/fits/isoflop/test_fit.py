@@ -14,6 +14,7 @@ from analysis.fits.isoflop.budgets import read_budgets
 from analysis.fits.isoflop.fit import fit_isoflop, isoflop
 from analysis.fits.isoflop.minimum import interpolated_minima, parabola_minima
 from analysis.fits.noise import SeedNoise
+from analysis.fits.points import Points
 from arch.errors import InputError
 
 from .worlds import Design, Surface, made
@@ -27,16 +28,17 @@ INFLATED = {0.34: 1.01427, 0.465: 1.07537}  # by a parabola through nine sizes w
 def test_centred_grids_give_the_exact_exponent_and_the_bias_is_named(surface: Surface, variant: str) -> None:
     points = Design("points", 7, 9, 0.0).points(surface)
     result = fit_isoflop(points, six_nd(), variant, surface=surface, n_replicates=0)
-    assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-9)
-    assert result.params["a"] + result.params["b"] == pytest.approx(1, abs=1e-12)
     bias, middle = result.diagnostics["bias"], result.diagnostics["middle"]
-    factor = result.params["N_opt"] / float(surface.n_opt(middle))
+    raw = bias["raw"]["params"]
+    assert raw["a"] == pytest.approx(surface.exponent, abs=1e-9)
+    assert raw["a"] + raw["b"] == pytest.approx(1, abs=1e-12)
+    factor = raw["N_opt"] / float(surface.n_opt(middle))
     assert bias["inflated"] == pytest.approx(factor, rel=1e-6)
     assert bias["n_opt_factor"] == pytest.approx([factor] * 7, rel=1e-6)
     if variant == "parabola":
         assert factor == pytest.approx(INFLATED[surface.alpha], abs=1e-5)
-        assert bias["text"].startswith(f"N_opt lies {factor - 1:.1%} above the surface's own optimum")
-    corrected = bias["corrected"]["params"]
+        assert f"lies {factor - 1:.1%} above the surface's own optimum" in bias["text"]
+    corrected = result.params
     assert corrected["a"] == pytest.approx(surface.exponent, abs=1e-9)
     assert corrected["N_opt"] == pytest.approx(float(surface.n_opt(middle)), rel=1e-6)
     assert corrected["L_opt"] == pytest.approx(surface.l_opt(middle), rel=1e-6)
@@ -48,9 +50,48 @@ def test_a_drifting_centre_makes_the_exponent_wrong_and_is_corrected() -> None:
     surface = Surface(0.465, 0.155)
     points = Design("points", 7, 9, 0.0, wide=64.0, drift=2.0).points(surface)
     result = fit_isoflop(points, six_nd(), surface=surface, n_replicates=0)
-    assert abs(result.params["a"] - surface.exponent) > 0.005
-    assert result.diagnostics["bias"]["exponent"] == pytest.approx(result.params["a"] - surface.exponent, abs=1e-7)
-    assert result.diagnostics["bias"]["corrected"]["params"]["a"] == pytest.approx(surface.exponent, abs=1e-7)
+    bias = result.diagnostics["bias"]
+    assert abs(bias["raw"]["params"]["a"] - surface.exponent) > 0.005
+    assert bias["exponent"] == pytest.approx(bias["raw"]["params"]["a"] - surface.exponent, abs=1e-7)
+    assert result.params["a"] == pytest.approx(surface.exponent, abs=1e-7)
+
+
+def noisy(design: Design, surface: Surface, seed: int = 1) -> Points:
+    clean = design.points(surface)
+    return replace(clean, loss=design.draw(clean, np.random.default_rng(seed)))
+
+
+def test_published_numbers_are_of_the_optimum_and_reach_to_the_parabolas() -> None:
+    surface, design = Surface(0.465, 0.155), Design("points", 5, 7, 0.003, drift=1.0)
+    points, at = noisy(design, surface), [10**19.5, 1e21, 1.05e22, 1.2e22]
+    result = fit_isoflop(points, six_nd(), surface=surface, n_replicates=199, at=at)
+    plain = fit_isoflop(points, six_nd(), n_replicates=199, at=at)
+    raw = result.diagnostics["bias"]["raw"]
+    assert raw["params"] == plain.params and raw["intervals"] == plain.intervals
+    for name, ends in result.intervals.items():
+        assert ends is not None and ends[0] <= min(raw["params"][name], result.params[name])
+        assert ends[1] >= max(raw["params"][name], result.params[name])
+    assert raw["params"]["N_opt"] / result.params["N_opt"] > 1.05
+    for one, own in zip(result.diagnostics["optimum"], raw["optimum"], strict=True):
+        low, high = one["intervals"]["N"]
+        assert low <= float(surface.n_opt(one["C"])) <= high and low <= own["N"] <= high
+    given = [[one["intervals"]["L"] is not None for one in told.diagnostics["optimum"]] for told in (result, plain)]
+    assert given == [[True, True, True, False], [True, True, False, False]]
+    assert "ten times" in result.interval["without"] and plain.interval["without"] == "L_opt outside the budgets"
+    assert result.interval["estimand"].startswith("the optimum: the parabola's minimum less its bias on the fitted")
+    assert plain.interval["estimand"].startswith("the parabola's minimum at these sizes, not the optimum")
+
+
+def test_a_known_surface_is_told_apart_from_one_fitted_to_the_same_losses() -> None:
+    surface = Surface()
+    points = noisy(Design("curves", 4, 6, 0.003), surface)  # sizes far apart: parabolas miss much of the surface
+    options = {"surface": surface, "n_replicates": 199}
+    known, fitted = (fit_isoflop(points, six_nd(), known=one, **options) for one in (True, False))  # type: ignore[arg-type]
+    widths = [one.intervals["a"][1] - one.intervals["a"][0] for one in (known, fitted)]  # type: ignore[index]
+    assert widths[0] < 0.7 * widths[1]
+    assert known.params == fitted.params and "given as known" in known.interval["estimand"]
+    with pytest.raises(InputError, match="give it as surface"):
+        fit_isoflop(points, six_nd(), known=True)
 
 
 def test_a_surfaces_optimum_under_the_closed_form_and_a_cost_that_bends() -> None:
@@ -171,10 +212,10 @@ def test_whole_curves_are_read_at_budgets() -> None:
     assert result.diagnostics["from_curves"] and result.diagnostics["n_budgets_used"] == 4
     for one in result.diagnostics["budgets"]:
         assert one["n_params"] == pytest.approx(float(surface.n_opt(one["c"])), rel=0.08)
-    assert result.diagnostics["bias"]["corrected"]["params"]["a"] == pytest.approx(surface.exponent, abs=2e-3)
+    assert result.params["a"] == pytest.approx(surface.exponent, abs=2e-3)
     own = fit_isoflop(points, six_nd(), surface=surface, n_replicates=0)
     assert own.diagnostics["n_budgets"] == 8
-    assert own.diagnostics["bias"]["corrected"]["params"]["a"] == pytest.approx(surface.exponent, abs=2e-3)
+    assert own.params["a"] == pytest.approx(surface.exponent, abs=2e-3)
 
 
 def test_same_answer_for_shuffled_rows_and_other_units() -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from analysis.fits import approaches
 from analysis.fits.cost import six_nd
-from analysis.fits.isoflop.fit import IsoFlop, isoflop
-from analysis.fits.isoflop.laws import interval
+from analysis.fits.isoflop.fit import fit_isoflop, isoflop
 from analysis.fits.points import Points
+from analysis.fits.result import FitResult
 from arch.errors import InputError
 
-LEVEL, REPLICATES = 0.95, 199
+REPLICATES = 199
 MIDDLE, BEYOND = 10**19.5, 1e22
+
+Ends = tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -89,59 +93,76 @@ def made(surface: Surface, n: np.ndarray, flops: np.ndarray, **labels: np.ndarra
     return Points(n, flops / 6 / n, flops, surface(n, flops / 6 / n), **labels)
 
 
-COVERED = ("a", "n_opt", "n_opt_beyond", "l_opt")
+COVERED = ("a", "n_opt", "n_opt_beyond", "l_opt", "l_opt_beyond")
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Shares of studies whose interval covers: a, and N_opt in the middle and at ten times the last budget, L_opt at
-    the latter; a study without an interval covers and is not `identified`. `own_a`: without a surface, of what the fit
-    itself finds without noise. width: median of the intervals of a, over 2 x 1.96 standard deviations of the studies'
-    own estimates; refused: studies with fewer than three minima."""
+    """Of the intervals that the product gives: the share that holds the surface's own optimum (nan where no study has
+    one), and `given_<name>`, the share of studies that have one. N_opt and L_opt in the middle of the budgets and at
+    ten times the last. own_a: without a surface, of what the fit itself finds without noise.
+    width: median of the intervals of a, over 2 x 1.96 standard deviations of the studies' own estimates."""
 
     a: float
     n_opt: float
     n_opt_beyond: float
     l_opt: float
+    l_opt_beyond: float
     own_a: float
-    identified: float
-    refused: float
+    given_a: float
+    given_n_opt: float
+    given_n_opt_beyond: float
+    given_l_opt: float
+    given_l_opt_beyond: float
+    given_own_a: float
     width: float
 
 
-def coverage(surface: Surface, design: Design, studies: int, seed: int = 0, variant: str = "parabola") -> Coverage:
-    """How often the intervals of `studies` studies cover: with the surface known, the surface's own optimum."""
+def published(points: Points, seed: int) -> FitResult | None:
+    """IsoFLOP as `approaches.fit_groups` calls it, on the surface that the parametric approach found; None where that
+    is not identified, so that the result is not of the optimum."""
+    options: dict[str, Any] = {"n_replicates": REPLICATES, "seed": seed}
+    surface = approaches._surface(approaches.fit(points, "parametric", **options))
+    if surface is None:
+        return None
+    found = approaches.fit(points, "isoflop", surface=surface, at=[MIDDLE, BEYOND], **options)
+    return found if found.interval["estimand"].startswith("the optimum") else None
+
+
+def coverage(surface: Surface, design: Design, studies: int, seed: int = 0) -> Coverage:
+    """How often the published intervals of `studies` studies hold the surface's own optimum."""
     clean = design.points(surface)
-    plain = isoflop(clean, six_nd(), variant, n_replicates=0).lines["N_opt"].slope[0]
+    plain = isoflop(clean, six_nd(), n_replicates=0).lines["N_opt"].slope[0]
+    truth = {
+        "a": surface.exponent,
+        "n_opt": float(surface.n_opt(MIDDLE)),
+        "n_opt_beyond": float(surface.n_opt(BEYOND)),
+        "l_opt": surface.l_opt(MIDDLE),
+        "l_opt_beyond": surface.l_opt(BEYOND),
+        "own_a": float(plain),
+    }
     rng = np.random.default_rng(seed)
-    hits = dict.fromkeys((*COVERED, "own_a", "identified", "refused"), 0)
+    held: dict[str, list[bool]] = {name: [] for name in truth}
     estimates, widths = [], []
     for study in range(studies):
         points = replace(clean, loss=design.draw(clean, rng))
+        ends: dict[str, Ends] = {}
         try:
-            fits: list[IsoFlop] = [
-                isoflop(points, six_nd(), variant, surface=one, known=True, n_replicates=REPLICATES, seed=study)
-                for one in (surface, None)
-            ]
+            ends["own_a"] = fit_isoflop(points, six_nd(), n_replicates=REPLICATES, seed=study).intervals["a"]
+            found = published(points, study)
         except InputError:
-            hits = {name: count + (name != "identified") for name, count in hits.items()}
-            continue
-        assert fits[0].corrected is not None
-        slope = fits[0].corrected["N_opt"].slope
-        found = interval(slope[1:], LEVEL)
-        estimates.append(slope[0])
+            found = None
         if found is not None:
-            hits["identified"] += 1
-            widths.append(found[1] - found[0])
-        hits["a"] += within(surface.exponent, found)
-        hits["n_opt"] += within(float(surface.n_opt(MIDDLE)), fits[0].predict("N_opt", MIDDLE, True)[1])
-        hits["n_opt_beyond"] += within(float(surface.n_opt(BEYOND)), fits[0].predict("N_opt", BEYOND, True)[1])
-        hits["l_opt"] += within(surface.l_opt(BEYOND), fits[0].predict("L_opt", BEYOND, True)[1])
-        hits["own_a"] += within(float(plain), interval(fits[1].lines["N_opt"].slope[1:], LEVEL))
-    width = float(np.median(widths)) / (2 * 1.96 * float(np.std(estimates))) if widths else math.nan
-    return Coverage(width=width, **{name: count / studies for name, count in hits.items()})
-
-
-def within(value: float, ends: tuple[float, float] | None) -> bool:
-    """Whether an interval covers a value; a missing one covers everything."""
-    return ends is None or ends[0] <= value <= ends[1]
+            middle, beyond = (one["intervals"] for one in found.diagnostics["optimum"])
+            ends |= {"a": found.intervals["a"], "n_opt": middle["N"], "n_opt_beyond": beyond["N"]}
+            ends |= {"l_opt": middle["L"], "l_opt_beyond": beyond["L"]}
+            estimates.append(found.params["a"])
+        for name, one in ends.items():
+            if one is not None:
+                held[name].append(one[0] <= truth[name] <= one[1])
+        if (one := ends.get("a")) is not None:
+            widths.append(one[1] - one[0])
+    width = float(np.median(widths)) / (2 * 1.96 * float(np.std(estimates))) if len(widths) > 1 else math.nan
+    shares = {name: float(np.mean(hits)) if hits else math.nan for name, hits in held.items()}
+    given = {f"given_{name}": len(hits) / studies for name, hits in held.items()}
+    return Coverage(width=width, **shares, **given)
