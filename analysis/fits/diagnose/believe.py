@@ -29,7 +29,8 @@ VARIANT_N = 1.3  # factor of N_opt at the same
 MISSES = 0.01  # probability of residuals this large over the seeds' own, below which the surface misses its points
 TIED = 0.01  # the same of alpha and beta this far apart, where the form assumes that they are one
 WIDE_BEYOND = 2.0  # factor from N_opt to an end of its interval, beyond the range
-FAR = 100.0  # times the largest compute of the fit; no backtest reaches as far
+FAR = 1000.0  # times the largest compute of the fit; no backtest reaches nearly as far
+OUTSIDE = 1.2  # factor by which an optimum inside the range may lie outside of what was trained
 HELD = 0.8  # share of a backtest's intervals that must hold
 FORETOLD_N = 1.5  # factor by which a backtest's N_opt may be off
 ENOUGH = 5  # intervals of a backtest from which on their share counts
@@ -81,7 +82,10 @@ def _known(result: FitResult) -> list[str]:
             why = missing.get("n_opt") or missing.get(name) or "see the fit"
             return [f"N_opt is not identified: {why}"]
         if result.intervals.get(name) is None and not (name == "a" and _is_assumed(result)):
-            why = "; ".join(f"{key}: {one}" for key, one in missing.items()) or result.interval.get("method", "")
+            why = "; ".join(f"{key}: {one}" for key, one in missing.items())
+            if not why:  # where intervals were made at all, `method` says how, else why not
+                made = result.interval.get("level") is not None
+                why = "too few of its replicates could be fitted" if made else result.interval.get("method", "")
             return [f"{words} has no interval" + (f" ({why})" if why else "")]
     if _is_assumed(result):
         p = result.diagnostics.get("p_tied")
@@ -162,7 +166,7 @@ def _beyond(result: FitResult, evidence: Evidence) -> list[str]:
             told.append(f"at {at['C']:.3g} FLOP N_opt is known {size}, {WIDE_BEYOND:g} is the limit")
     for one in evidence.outside:
         kind = "parameters" if one["what"] == "N" else "tokens"
-        if one["C"] <= last:
+        if one["C"] <= last and one["factor"] > OUTSIDE:
             told.append(
                 f"at {one['C']:.3g} FLOP the optimal {one['value']:.3g} {kind} lie a factor of {one['factor']:.2g} "
                 "outside of what was trained"

@@ -63,9 +63,10 @@ def _surfaces(
     fits, _ = fit_form(kept, kept.loss, weights, objective, form)
     with np.errstate(all="ignore"):
         log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
-        step = math.exp(0.1)
-        wide = np.asarray(fits.surface.n_opt(c * step, cost)) / np.asarray(fits.surface.n_opt(c / step, cost))
-        a = np.log(wide) / 0.2
+        # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
+        low, high = float(kept.flops.min()), float(kept.flops.max())
+        wide = np.asarray(fits.surface.n_opt(high, cost)) / np.asarray(fits.surface.n_opt(low, cost))
+        a = np.log(wide) / math.log(high / low)
     good = ~fits.at_bound.any(1) & np.isfinite(log_n) & np.isfinite(a)
     return [
         {by: str(name)}

@@ -188,7 +188,7 @@ def test_verdicts_and_their_reasons() -> None:
     one_size = judge(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
     assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
     for c, ends, words in (
-        (1e23, (0.9e10, 1.1e10), "1e+03 times the largest compute"),
+        (1e24, (0.9e10, 1.1e10), "1e+04 times the largest compute"),
         (1e22, (0.3e10, 1.1e10), "known to a factor of 3.3 only"),
         (1e22, None, "without an interval"),
     ):
@@ -280,3 +280,20 @@ def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:
         assert mine["by_run"] and mine["by_size"] and mine["backtest"] and mine["not_done"] == {}
         assert one.to_dict()["verdict"]["reasons"]
     json.dumps(told)
+
+
+def test_leaving_out_a_size_compares_exponents_over_the_range_also_under_a_cost_with_knots() -> None:
+    """N_opt stays at a trained size while C passes it, so a local slope there would be near 0."""
+    points = ends(0.002)
+    knots = np.unique(np.log(points.n_params))
+    cost = Cost(knots, np.log(6) + knots + 0.3 * np.cos(np.arange(len(knots))), "exact")
+    whole = fit_parametric(points, cost=cost, n_replicates=0)
+    for one in leave_out(points, "parametric", 1e20, cost, "size"):
+        kept = points.take(points.size != one["size"])
+        without = fit_parametric(kept, cost=cost, n_replicates=0)
+        low, high = points.flops.min(), points.flops.max()
+        slopes = [
+            np.log(s.n_opt(high, cost) / s.n_opt(low, cost)) / np.log(high / low)
+            for s in (whole.surface, without.surface)
+        ]
+        assert one["a"] == pytest.approx(slopes[1] - slopes[0], abs=1e-4)
