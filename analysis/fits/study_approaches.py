@@ -7,7 +7,7 @@ is fitted by least squares: the noise between seeds has no outliers that Huber's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from analysis.fits.envelope.of_points import seed_noise_of
 from analysis.fits.parametric import waste
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.many import LEAST_SQUARES
+from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.result import plain
 from analysis.fits.study_comparison import compare_study, thinned
@@ -32,14 +33,16 @@ HOUR = 3600.0  # seconds
 
 def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, Any]:
     """{"laws": [FitResult as plain data, one a group and approach], "not_fitted": [group, approach, reason],
-    "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`}, "comparison":
-    of analysis.fits.study_comparison}. fits: what `fit_study` found."""
+    "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`},
+    "wrong_choices": {group: `wrong_choices`}, "comparison": of analysis.fits.study_comparison}. fits: what `fit_study`
+    found."""
     settings = study.settings
     try:
         groups = study_points(study, CURVES).groups
     except InputError as error:
         none = {"reason": str(error), "views": {}, "pairs": []}
-        return {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "comparison": none}
+        empty: dict[str, Any] = {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "wrong_choices": {}}
+        return empty | {"comparison": none}
     options = Options(
         objective=LEAST_SQUARES, n_replicates=N_REPLICATES, level=settings.level, seed=settings.seed, at=_ends(groups)
     )
@@ -50,17 +53,21 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
     )
     envelope = envelope_results(fits, groups, options)
     found = fit_groups(few, many, (PARAMETRIC, ISOFLOP), options, given=envelope.results)
+    surfaces = identified_surfaces(few, settings.seed)
     return {
         "laws": [one.to_dict() for one in found.results],
         "not_fitted": [dict(one) for one in (*envelope.failed, *found.failed) if one["approach"] != ENVELOPE],
         "side_by_side": plain(found.compared),
-        "waste": waste_of(few, study.tables.runs, settings.level, settings.seed),
+        "waste": {
+            arch: waste_rows(fit, few[arch], study.tables.runs, settings.level) for arch, fit in surfaces.items()
+        },
+        "wrong_choices": {arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
         "comparison": compare_study(study, settings.seed, settings.level, seed_noise),
     }
 
 
-def waste_of(groups: Mapping[str, Points], runs: pd.DataFrame, level: float, seed: int) -> dict[str, Any]:
-    """`waste_rows` of every architecture whose surface is identified."""
+def identified_surfaces(groups: Mapping[str, Points], seed: int) -> dict[str, ParametricFit]:
+    """The surfaces of the architectures whose points identify one."""
     found = {}
     for arch, points in groups.items():
         # its own seeds' noise is in its residuals already
@@ -71,8 +78,32 @@ def waste_of(groups: Mapping[str, Points], runs: pd.DataFrame, level: float, see
         except InputError:
             continue  # its reason stands among the laws that were not fitted
         if fit.identified:
-            found[arch] = waste_rows(fit, points, runs, level)
+            found[arch] = fit
     return found
+
+
+def wrong_choices(fit: ParametricFit, level: float) -> dict[str, Any]:
+    """What a wrong size (`sizes`: factors of N_opt) or a loss higher than it need be (`losses`: shares of it, as a wrong
+    learning rate makes it) wastes of the largest compute `c` of the points, as shares with intervals."""
+    c = float(fit.points.flops.max())
+
+    def priced(price: Callable[[Surface], np.ndarray]) -> dict[str, Any]:
+        ends = None
+        if fit.draws is not None:
+            ends = [float(end) for end in fit.draws.interval(price(fit.draws.surface), level)]
+        return {"share": float(price(fit.surface)), "interval": ends}
+
+    def of_size(factor: float) -> Callable[[Surface], np.ndarray]:
+        return lambda surface: waste.of_sizes(surface, c, factor, fit.cost)
+
+    def of_loss(share: float) -> Callable[[Surface], np.ndarray]:
+        return lambda surface: waste.of_loss(surface, c, share * surface.l_opt(c, fit.cost), fit.cost)
+
+    return {
+        "c": c,
+        "sizes": [{"factor": factor} | priced(of_size(factor)) for factor in waste.FACTORS],
+        "losses": [{"lost": share} | priced(of_loss(share)) for share in waste.LOST],
+    }
 
 
 def waste_rows(fit: ParametricFit, points: Points, runs: pd.DataFrame, level: float) -> list[dict[str, Any]]:

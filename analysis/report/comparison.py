@@ -124,6 +124,17 @@ def waste_notes(waste: dict[str, Any]) -> list[str]:
     ]
 
 
+def choice_table(choices: dict[str, Any]) -> list[dict[str, str]]:
+    """A row an architecture: the share of its largest compute that a wrong size or a higher loss wastes."""
+    rows = []
+    for arch, one in choices.items():
+        row = {"architecture": name_of(arch), "at C (FLOP)": power_of_ten(one["c"])}
+        row |= {f"{size['factor']:g} N_opt": f"{size['share']:.1%}" for size in one["sizes"]}
+        row |= {f"loss {loss['lost']:.1%} higher": f"{loss['share']:.1%}" for loss in one["losses"]}
+        rows.append(row)
+    return rows
+
+
 def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
     """The runs whose size and length cost most beyond the optimum of their architecture's surface."""
     rows = sorted((row for found in waste.values() for row in found), key=lambda row: -float(row["share"]))

@@ -9,7 +9,14 @@ from typing import Any
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
 from analysis.report.approaches import approach_notes, approach_rows, backtest_rows
-from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_notes, waste_table
+from analysis.report.comparison import (
+    choice_table,
+    comparison_figure,
+    comparison_notes,
+    comparison_rows,
+    waste_notes,
+    waste_table,
+)
 from analysis.report.figures import figure_one
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
@@ -104,6 +111,7 @@ def page(
         compared=comparison_rows(fits["approaches"]["comparison"]),
         compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
         waste_notes=waste_notes(fits["approaches"]["waste"]),
+        choices=choice_table(fits["approaches"]["wrong_choices"]),
         waste=waste_table(fits["approaches"]["waste"]),
         downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,
         checkpoints=checkpoint_rows(tables),

@@ -136,6 +136,7 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
         "compute for the same loss, times TNL",
         "by three approaches, and whether to believe it",
         "Backtests: what laws fitted below a cut",
+        "What a wrong choice costs",
     ):
         assert text in html, text
     assert html.index("What the study says") < html.index("TNL has the lowest loss at C = ") < html.index("<h2>Laws")

@@ -15,6 +15,7 @@ from analysis.fits.cost import Cost
 from analysis.fits.parametric.surface import Surface
 
 FACTORS = (0.25, 0.5, 0.7, 1.4, 2.0, 4.0)  # of N_opt: what a wrong size costs
+LOST = (0.002, 0.005, 0.01)  # of the loss: what a wrong learning rate costs
 
 
 def of_runs(surface: Surface, n_params: Any, n_tokens: Any, cost: Cost) -> np.ndarray:

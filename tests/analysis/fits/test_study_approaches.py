@@ -96,6 +96,16 @@ def test_every_run_is_priced(found):
     assert rows[0]["share"] > 0.3 and rows[-1]["share"] < 0.05
 
 
+def test_wrong_sizes_and_losses_are_priced(found):
+    told = found["wrong_choices"]["llama"]
+    shares = {one["factor"]: one["share"] for one in told["sizes"]}
+    assert shares[0.25] > shares[0.5] > shares[0.7] > 0 and shares[4.0] > shares[2.0] > shares[1.4] > 0
+    lost = [one["share"] for one in told["losses"]]
+    assert 0 < lost[0] < lost[1] < lost[2] < 0.5
+    for one in (*told["sizes"], *told["losses"]):
+        assert one["interval"][0] <= one["share"] <= one["interval"][1]
+
+
 def test_it_is_plain_data(found):
     assert json.loads(json.dumps(found)) == found
 
