@@ -83,7 +83,7 @@ def identified_surfaces(groups: Mapping[str, Points], seed: int) -> dict[str, Pa
 
 
 def wrong_choices(fit: ParametricFit, level: float) -> dict[str, Any]:
-    """What a wrong size (`sizes`: factors of N_opt) or a loss higher than it need be (`losses`: shares of it, as a wrong
+    """What a wrong size (`sizes`: factors of N_opt) or too high a loss (`losses`: shares of it, as a wrong
     learning rate makes it) wastes of the largest compute `c` of the points, as shares with intervals."""
     c = float(fit.points.flops.max())
 
