@@ -83,16 +83,22 @@ def compare(
     free = fit_paired(data, shared=False, seed_noise=seed_noise)
     p_one_e = p_value_of_one_e(data, free)
     fitted = fit_paired(data, seed_noise=seed_noise) if p_one_e >= ONE_E else free
-    own = unpack(data, fitted.theta[None], fitted.shared)
-    drawn = draw(data, fitted, n_replicates, seed, wild)
-    surfaces = {
-        name: Surface(*(np.concatenate([getattr(one, key)[:, g] for one in (own, drawn)]) for key in FIELDS))
-        for g, name in enumerate(data.names)
-    }
+    surfaces, fine = surfaces_of(data, fitted, n_replicates, seed, wild)
     known = dict(costs) if costs else {one.group: cost_of(one) for one in groups}
     spans = {one.group: (float(one.flops.min()), float(one.flops.max())) for one in groups}
-    fine = np.concatenate([own.fine, drawn.fine])
     return Compared(data, fitted, p_one_e, surfaces, known, spans, fine, level)
+
+
+def surfaces_of(
+    data: Data, fitted: Fitted, n_replicates: int, seed: int, wild: bool = False
+) -> tuple[dict[str, Surface], np.ndarray]:
+    """By name the surfaces of a fit, arrays [1 + r]: its own first, then those of its draws; and which ended well."""
+    both = (unpack(data, fitted.theta[None], fitted.shared), draw(data, fitted, n_replicates, seed, wild))
+    surfaces = {
+        name: Surface(*(np.concatenate([getattr(one, key)[:, g] for one in both]) for key in FIELDS))
+        for g, name in enumerate(data.names)
+    }
+    return surfaces, np.concatenate([one.fine for one in both])
 
 
 def interval(values: np.ndarray, found: Compared) -> list[float | None] | None:

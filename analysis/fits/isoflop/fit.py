@@ -148,18 +148,11 @@ def fit_isoflop(
     cost: Cost,
     variant: str = "parabola",
     *,
-    budgets: Sequence[float] | None = None,
-    tolerance: float = TOLERANCE,
-    curves: bool | None = None,
-    surface: Surface | None = None,
-    known: bool = False,
-    noise: SeedNoise | None = None,
     n_replicates: int = 1000,
-    level: float = 0.95,
-    seed: int = 0,
     at: Sequence[float] = (),
+    **options: Any,
 ) -> FitResult:
-    """Laws of N_opt, D_opt and L_opt through the minima of the budgets.
+    """Laws of N_opt, D_opt and L_opt through the minima of the budgets; `options` are the further ones of `isoflop`.
 
     variant: `parabola` in log N, or `interpolation` (Akima). budgets: their C [FLOP]; without them end points are
     grouped by `tolerance` in log C, and whole curves (`curves`; by default from four rows a run) read at eight.
@@ -171,16 +164,8 @@ def fit_isoflop(
 
     Raises InputError for fewer than three budgets with a minimum inside their sizes, and says what is wrong with each.
     """
-    options: dict[str, Any] = {
-        "budgets": budgets,
-        "tolerance": tolerance,
-        "curves": curves,
-        "surface": surface,
-        "known": known,
-        "noise": noise,
-    }
-    options |= {"n_replicates": n_replicates, "level": level, "seed": seed}
-    return result_of(isoflop(points, cost, variant, **options), points, n_replicates, at)
+    found = isoflop(points, cost, variant, n_replicates=n_replicates, **options)
+    return result_of(found, points, n_replicates, at)
 
 
 def result_of(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence[float] = ()) -> FitResult:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, token_savings
-from analysis.fits.comparison.draws import corrected, draw, fit_paired, p_value_of_one_e
+from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, surfaces_of, token_savings
+from analysis.fits.comparison.draws import corrected, fit_paired, p_value_of_one_e
 from analysis.fits.comparison.joint import fit, gather, jacobian, predict, unpack
 from analysis.fits.comparison.pairs import describe
 from analysis.fits.comparison.views import across
@@ -81,23 +81,14 @@ def test_the_two_noises_are_told_apart():
 def test_pairing_makes_the_interval_of_a_gain_three_times_narrower(compared):
     data = gather(study([ONE, NEAR], *NOISE, seed=3))
     alone = fit_paired(data, paired=False)
-    drawn = draw(data, alone, 199, 0)
-    unpaired = replace(compared, fine=np.concatenate([[True], drawn.fine]), surfaces=surfaces(data, alone, drawn))
+    surfaces, fine = surfaces_of(data, alone, 199, 0)
+    unpaired = replace(compared, fine=fine, surfaces=surfaces)
     for loss in (2.7, 3.2, 4.0):
         widths = []
         for one in (compared, unpaired):
             low, high = interval(log_gain(one, "a", "b", loss), one)
             widths.append(high - low)
         assert widths[1] > 3 * widths[0]
-
-
-def surfaces(data, fitted, drawn):
-    own = unpack(data, fitted.theta[None], fitted.shared)
-    names = ("e", "a", "b", "alpha", "beta")
-    return {
-        name: Surface(*(np.concatenate([getattr(part, key)[:, g] for part in (own, drawn)]) for key in names))
-        for g, name in enumerate(data.names)
-    }
 
 
 def test_what_is_read_off_a_comparison(compared):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.compare import Compared, compare, interval, log_gain
-from analysis.fits.comparison.draws import draw, fit_paired
-from analysis.fits.comparison.joint import gather, unpack
+from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, surfaces_of
+from analysis.fits.comparison.draws import fit_paired
+from analysis.fits.comparison.joint import gather
 from analysis.fits.comparison.pairs import describe
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
@@ -105,14 +105,8 @@ def redrawn(groups: list[Points], found: Compared, seed: int, wild: bool) -> Com
     """The same comparison with wild draws, or as if no batches were shared."""
     data = gather(groups)
     fitted = found.fitted if wild else fit_paired(data, found.fitted.shared, paired=False)
-    own = unpack(data, fitted.theta[None], fitted.shared)
-    drawn = draw(data, fitted, N_DRAWS, seed, wild)
-    names = ("e", "a", "b", "alpha", "beta")
-    surfaces = {
-        name: Surface(*(np.concatenate([getattr(part, key)[:, g] for part in (own, drawn)]) for key in names))
-        for g, name in enumerate(data.names)
-    }
-    return replace(found, fitted=fitted, surfaces=surfaces, fine=np.concatenate([own.fine, drawn.fine]))
+    surfaces, fine = surfaces_of(data, fitted, N_DRAWS, seed, wild)
+    return replace(found, fitted=fitted, surfaces=surfaces, fine=fine)
 
 
 def joint_coverage(n_studies: int = N_STUDIES) -> float:
