@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from analysis.fits.cost import cost_of
-from analysis.fits.diagnose.study import diagnose
-from analysis.fits.envelope.of_points import fit_envelope, interval_of, result_of, seed_noise_of
+from analysis.fits.diagnose.checks import check_laws
+from analysis.fits.envelope.of_points import envelope_result, fit_envelope, interval_of, seed_noise_of
 from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
@@ -193,7 +193,7 @@ def _judged(
     known = {name: one for name, one in points.items() if one is not None}
     in_order = [found[name] for name in APPROACHES if name in found]
     chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
-    judged, told = diagnose(known, in_order, noise=noise, **chosen)
+    judged, told = check_laws(known, in_order, noise=noise, **chosen)
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]
@@ -224,7 +224,7 @@ def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], opt
         if one["fitted"] and arch in curves:
             last = float(curves[arch].flops.max())  # as of the other approaches, so that they stand side by side
             at = tuple(options.at) or tuple(last * times for times in BEYOND)
-            results.append(result_of(one, curves[arch], optimum, interval, at))
+            results.append(envelope_result(one, curves[arch], optimum, interval, at))
         else:
             failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})
     return Fits(tuple(results), tuple(failed))

@@ -59,7 +59,7 @@ class Compared:
         return np.asarray(self.surfaces[name].flops_to_reach(loss, self.costs[name]))
 
 
-def compare(
+def compare_architectures(
     groups: Sequence[Points],
     costs: Mapping[str, Cost] | None = None,
     n_replicates: int = 999,

@@ -27,7 +27,7 @@ N_CURVE = 17  # budgets of a drawn curve
 AROUND, N_GRID = 100.0, 41  # crossings are looked for from a hundredth of the range to a hundred times it
 
 
-def describe(found: Compared) -> dict[str, Any]:
+def describe_pairs(found: Compared) -> dict[str, Any]:
     """All of it as plain data; every pair's `reference` is the better one at the end of the range. Budgets in the unit
     of the points' compute (FLOP), losses in theirs. Raises InputError where no range of compute is common to all."""
     if not found.fine[0]:

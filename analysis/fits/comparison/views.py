@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.fits.comparison.compare import compare
-from analysis.fits.comparison.pairs import describe
+from analysis.fits.comparison.compare import compare_architectures
+from analysis.fits.comparison.pairs import describe_pairs
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -30,8 +30,8 @@ def across(
         try:
             if isinstance(groups, str):
                 raise InputError(groups)
-            compared = compare(groups, None, n_replicates, level, seed, seed_noise=seed_noise)
-            found[name] = describe(compared) | {"reason": None}
+            compared = compare_architectures(groups, None, n_replicates, level, seed, seed_noise=seed_noise)
+            found[name] = describe_pairs(compared) | {"reason": None}
         except InputError as error:
             found[name] = {"reason": str(error), "pairs": []}
     keys: dict[frozenset[str], tuple[str, str]] = {}  # which of two is the reference may differ between views

@@ -41,8 +41,9 @@ class Evidence:
     """What a verdict is drawn from beside the result; what was not computed is left empty. Without `by_size` and
     `backtest` no law is believed beyond its range.
 
-    by_size: influence.leave_out(by="size"); pairs: side_by_side.compare; identities, outside: of side_by_side;
-    sensitivity: influence.sensitivity; backtest: rows of this approach; not_done: by name, why what is empty is.
+    by_size: influence.leave_out(by="size"); pairs: of side_by_side.compare_approaches; identities, outside: of
+    side_by_side; sensitivity: influence.sensitivity; backtest: rows of this approach; not_done: by name, why what is
+    empty is.
     """
 
     by_size: Sequence[Mapping[str, Any]] = ()
@@ -54,7 +55,7 @@ class Evidence:
     not_done: Mapping[str, str] = field(default_factory=dict)
 
 
-def judge(result: FitResult, evidence: Evidence) -> Verdict:
+def verdict_on(result: FitResult, evidence: Evidence) -> Verdict:
     """The verdict on the N_opt of one law."""
     against = [*_known(result), *_one_size(evidence), *_contradicted(result, evidence)]
     if against:

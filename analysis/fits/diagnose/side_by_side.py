@@ -27,7 +27,7 @@ def standard_error(result: FitResult, name: str) -> float | None:
     return (ends[1] - ends[0]) / (2 * float(stats.norm.ppf((1 + level) / 2)))
 
 
-def compare(results: Sequence[FitResult]) -> dict[str, Any]:
+def compare_approaches(results: Sequence[FitResult]) -> dict[str, Any]:
     """a and N_opt of each approach, and every pair: the difference of a, the same in joint standard errors (as if the
     two were independent; they share the runs, so this is cautious), the standard errors of both, the
     factor between their N_opt at each C that both give (`diagnostics["optimum"]`), and whether they disagree."""

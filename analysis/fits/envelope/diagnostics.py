@@ -21,7 +21,7 @@ MOST_LOG = 700.0  # of a float
 FLAT = 0.005  # sizes within this fraction of the minimal loss count as equally good
 
 
-def diagnose(
+def diagnostics_of(
     curves: Sequence[SizeCurve],
     envelope: Envelope,
     laws: dict[str, Any],

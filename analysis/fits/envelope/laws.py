@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis.fits.envelope.crossings import Crossing, Missing, find_crossings
 from analysis.fits.envelope.curvature import Curvature, find_curvature
-from analysis.fits.envelope.diagnostics import diagnose
+from analysis.fits.envelope.diagnostics import diagnostics_of
 from analysis.fits.envelope.extract import REASONS, UNCOVERED, Envelope, SizeCurve, extract
 from analysis.fits.envelope.floor import irreducible_law, which
 from analysis.fits.envelope.intervals import (
@@ -92,7 +92,7 @@ def fit_arch(
         "alternative": second,
         "envelope": _points(curves, full),
         "crossings": [_described(curves, one) for one in sorted(pairs, key=lambda one: one.small)],
-        "diagnostics": diagnose(curves, full, laws, crossings, missing),
+        "diagnostics": diagnostics_of(curves, full, laws, crossings, missing),
     }
 
 

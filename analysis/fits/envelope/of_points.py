@@ -107,7 +107,7 @@ def fit_envelope(
     settings = LawSettings(grid_points, n_replicates, level, optimum, censor)
     one = fit_arch(curves, (low, high), noise, settings, (seed, *points.group.encode()))
     interval = interval_of(noise, level, n_replicates, optimum)
-    found = result_of(one, points, optimum, interval, at)
+    found = envelope_result(one, points, optimum, interval, at)
     return replace(found, diagnostics={**found.diagnostics, "left_out": not_in_curves(points)})
 
 
@@ -126,7 +126,7 @@ def interval_of(noise: SeedNoise | None, level: float, n_replicates: int, optimu
     }
 
 
-def result_of(
+def envelope_result(
     one: Mapping[str, Any], points: Points, optimum: str, interval: Mapping[str, Any], at: Sequence[float] = ()
 ) -> FitResult:
     """What fit_arch found, as every approach returns it. params: a, b and L_exponent, and N_opt, D_opt and L_opt at

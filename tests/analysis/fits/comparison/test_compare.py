@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, surfaces_of, token_savings
+from analysis.fits.comparison.compare import (
+    Compared,
+    compare_architectures,
+    interval,
+    log_gain,
+    surfaces_of,
+    token_savings,
+)
 from analysis.fits.comparison.draws import corrected, fit_paired, p_value_of_one_e
 from analysis.fits.comparison.joint import fit, gather, jacobian, predict, unpack
-from analysis.fits.comparison.pairs import describe
+from analysis.fits.comparison.pairs import describe_pairs
 from analysis.fits.comparison.views import across
 from analysis.fits.cost import Cost
 from analysis.fits.parametric.surface import Surface
@@ -26,7 +33,7 @@ def gain_of(one, other, loss):
 
 @pytest.fixture(scope="module")
 def compared():
-    return compare(study([ONE, NEAR], *NOISE, seed=3), n_replicates=199)
+    return compare_architectures(study([ONE, NEAR], *NOISE, seed=3), n_replicates=199)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -92,7 +99,7 @@ def test_pairing_makes_the_interval_of_a_gain_three_times_narrower(compared):
 
 
 def test_what_is_read_off_a_comparison(compared):
-    told = describe(compared)
+    told = describe_pairs(compared)
     (pair,) = told["pairs"]
     assert told["shared_e"] and told["share_of_draws"] > 0.99
     assert (pair["reference"], pair["other"]) == ("b", "a") and told["archs"] == ["b", "a"]
@@ -115,19 +122,21 @@ def test_laws_that_cross_do_so_where_they_should():
     late = Surface(1.69, 430.0, 470.0, 0.345, 0.287)
     grid = np.geomspace(1e13, 1e21, 4000)
     truth = grid[np.abs(late.l_opt(grid) / ONE.l_opt(grid) - 1).argmin()]
-    found = describe(compare(study([ONE, late], 0.003, 0.0003, seed=1), n_replicates=199))["pairs"][0]["crossing"]
+    found = describe_pairs(compare_architectures(study([ONE, late], 0.003, 0.0003, seed=1), n_replicates=199))["pairs"][
+        0
+    ]["crossing"]
     assert found["share"] > 0.95 and found["interval"][0] < truth < found["interval"][1]
     assert found["c"] == pytest.approx(truth, rel=0.5)
 
 
 def test_texts_of_other_entropy_are_not_given_one_e():
-    found = compare(study([ONE, OTHER_TEXT], 0.002, 0.0005, seed=1), n_replicates=19)
+    found = compare_architectures(study([ONE, OTHER_TEXT], 0.002, 0.0005, seed=1), n_replicates=19)
     assert found.p_one_e < 0.01 and not found.fitted.shared
 
 
 def test_the_order_of_rows_and_architectures_changes_nothing(compared):
     groups = study([ONE, NEAR], *NOISE, seed=3)
-    turned = compare([one.take(np.arange(len(one))[::-1]) for one in groups[::-1]], n_replicates=19)
+    turned = compare_architectures([one.take(np.arange(len(one))[::-1]) for one in groups[::-1]], n_replicates=19)
     assert log_gain(turned, "a", "b", 3.0)[0] == pytest.approx(log_gain(compared, "a", "b", 3.0)[0], rel=1e-7)
 
 
@@ -137,7 +146,7 @@ def test_gains_follow_the_real_cost():
     knots = np.log([1e5, 1e7, 1e9])
     cost = Cost(knots, np.log(6) + np.array([1.2, 1.0, 0.9]) * (knots - knots[1]) + knots[1], "exact")
     found = [
-        compare(groups, {"a": cost, "b": other}, 3)
+        compare_architectures(groups, {"a": cost, "b": other}, 3)
         for other in (cost, replace(cost, log_cost=cost.log_cost + np.log(2)))
     ]
     gains = [log_gain(one, "a", "b", 3.0)[0] for one in found]
@@ -170,15 +179,15 @@ def test_what_cannot_be_compared_is_refused(compared):
         ([one, replace(other, n_tokens=20 * other.n_params)], "b: .*D follows N"),
     ):
         with pytest.raises(InputError, match=message):
-            compare(groups, n_replicates=3)
+            compare_architectures(groups, n_replicates=3)
     apart = Compared(**{**vars(compared), "spans": {"a": (1e15, 1e16), "b": (1e18, 1e19)}})
     with pytest.raises(InputError, match="no compute was reached by all"):
-        describe(apart)
+        describe_pairs(apart)
 
 
 def test_a_fit_that_ends_at_a_bound_tells_nothing(compared):
     with pytest.raises(InputError, match="nothing is identified"):
-        describe(replace(compared, fine=np.concatenate([[False], compared.fine[1:]])))
+        describe_pairs(replace(compared, fine=np.concatenate([[False], compared.fine[1:]])))
 
 
 def test_noise_between_seeds_is_the_least_noise_of_a_run():

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from analysis.fits.comparison.compare import Compared, compare, interval, log_gain, surfaces_of
+from analysis.fits.comparison.compare import Compared, compare_architectures, interval, log_gain, surfaces_of
 from analysis.fits.comparison.draws import fit_paired
 from analysis.fits.comparison.joint import gather
-from analysis.fits.comparison.pairs import describe
+from analysis.fits.comparison.pairs import describe_pairs
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 
@@ -84,7 +84,7 @@ def coverage(cell: Cell, n_studies: int = N_STUDIES) -> dict[str, float]:
             groups = study(worlds, cell.cell_noise, cell.own_noise, seed, cell.n_cells, cell.uneven)
         else:
             groups = curves(worlds, cell.cell_noise, cell.own_noise, seed)
-        found = compare(groups, n_replicates=N_DRAWS, seed=seed + DRAWN)
+        found = compare_architectures(groups, n_replicates=N_DRAWS, seed=seed + DRAWN)
         means.setdefault("one E", []).append(found.fitted.shared)
         for name, one in (("paired", found), ("wild", redrawn(groups, found, seed + DRAWN, True)), ("unpaired", None)):
             one = one or redrawn(groups, found, seed + DRAWN, False)
@@ -114,8 +114,10 @@ def joint_coverage(n_studies: int = N_STUDIES) -> float:
     surfaces = {"a": ONE, "b": NEAR, "c": THIRD}
     held = []
     for seed in range(n_studies):
-        told = describe(
-            compare(study(list(surfaces.values()), 0.005, 0.001, seed), n_replicates=N_DRAWS, seed=seed + DRAWN)
+        told = describe_pairs(
+            compare_architectures(
+                study(list(surfaces.values()), 0.005, 0.001, seed), n_replicates=N_DRAWS, seed=seed + DRAWN
+            )
         )
         held.append(
             all(

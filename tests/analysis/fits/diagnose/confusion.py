@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.cost import six_nd
-from analysis.fits.diagnose.study import diagnose
+from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.envelope.of_points import fit_envelope
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.parametric.fit import fit_parametric
@@ -51,7 +51,7 @@ def outcomes(kind: str, seed: int) -> list[Outcome]:
         )
     except InputError:
         pass
-    judged, _ = diagnose(points, results, noise=noise, n_replicates=REPLICATES)
+    judged, _ = check_laws(points, results, noise=noise, n_replicates=REPLICATES)
     found = []
     for one in judged:
         assert one.verdict is not None

@@ -9,11 +9,11 @@ import pytest
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE, Row, backtest, summarise
-from analysis.fits.diagnose.believe import Evidence, judge
+from analysis.fits.diagnose.believe import Evidence, verdict_on
+from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.diagnose.influence import leave_out, sensitivity, variants
 from analysis.fits.diagnose.predictors import fitted
-from analysis.fits.diagnose.side_by_side import compare, identities, outside
-from analysis.fits.diagnose.study import diagnose
+from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
@@ -98,17 +98,17 @@ def test_approaches_disagree_by_joint_errors_or_by_a_factor() -> None:
         claim("envelope", 0.6, 0.0196, 1.2e9),
         claim("envelope", 0.52, 0.0196, 1.7e9),
     )
-    pair = compare([one, near])["pairs"][0]
+    pair = compare_approaches([one, near])["pairs"][0]
     assert pair["in_errors"] == pytest.approx(2**0.5, rel=1e-3) and pair["factor"] == pytest.approx(1.2)
     assert not pair["disagree"] and pair["difference"] == pytest.approx(-0.02)
-    assert compare([one, off])["disagree"] and compare([one, far])["disagree"]
-    assert judge(one, Evidence(pairs=compare([one, off])["pairs"])).believe == DO_NOT
-    told = judge(one, replace(CHECKED, pairs=compare([one, near])["pairs"]))
+    assert compare_approaches([one, off])["disagree"] and compare_approaches([one, far])["disagree"]
+    assert verdict_on(one, Evidence(pairs=compare_approaches([one, off])["pairs"])).believe == DO_NOT
+    told = verdict_on(one, replace(CHECKED, pairs=compare_approaches([one, near])["pairs"]))
     assert told.believe == BELIEVE and "the isoflop approach has an exponent 1.4 joint" in told.reasons[0]
-    away = judge(one, replace(CHECKED, pairs=compare([one, far])["pairs"]))
+    away = verdict_on(one, replace(CHECKED, pairs=compare_approaches([one, far])["pairs"]))
     assert away.believe == INSIDE and "envelope approach, known no worse, has N_opt a factor of 1.7" in away.reasons[0]
     worse = claim("envelope", 0.52, 0.0392, 1.7e9)
-    known = judge(one, replace(CHECKED, pairs=compare([one, worse])["pairs"]))
+    known = verdict_on(one, replace(CHECKED, pairs=compare_approaches([one, worse])["pairs"]))
     assert known.believe == BELIEVE and "N_opt a factor of 1.7 away and is known worse" in known.reasons[0]
 
 
@@ -156,15 +156,15 @@ def test_without_noise_cutting_and_smoothing_change_little() -> None:
 
 def test_verdicts_and_their_reasons() -> None:
     good = claim("parametric", 0.5, 0.03, 1e9)
-    told = judge(good, CHECKED)
+    told = verdict_on(good, CHECKED)
     assert told.believe == BELIEVE and told.reasons == (
         "the exponent is known to 0.03 either way; without any one of 2 sizes it changes by 0.02 or less; fitted below "
         "1 cut of compute, 10 of 10 intervals held the losses above",
     )
     for gone, words in (("by_size", "no fit without one of its sizes"), ("backtest", "no backtest was possible")):
-        empty = judge(good, replace(CHECKED, **{gone: ()}, not_done={gone: "too few sizes"}))
+        empty = verdict_on(good, replace(CHECKED, **{gone: ()}, not_done={gone: "too few sizes"}))
         assert empty.believe == INSIDE and empty.reasons[0].startswith(words) and "too few sizes" in empty.reasons[0]
-    assert judge(good, Evidence()).believe == INSIDE
+    assert verdict_on(good, Evidence()).believe == INSIDE
     for variant, a, log_n in (
         ("from 40% of each run", 0.06, 0.0),
         ("mean over 50% of the tokens seen", 0.0, 0.3),
@@ -172,20 +172,20 @@ def test_verdicts_and_their_reasons() -> None:
         ("C by exact", -0.07, None),
     ):
         one = [{"variant": variant, "a": a, "log_n_opt": log_n}]
-        read = judge(good, replace(CHECKED, sensitivity=one))
+        read = verdict_on(good, replace(CHECKED, sensitivity=one))
         assert read.believe == INSIDE and variant in read.reasons[0]
     little = [{"variant": "C by exact", "a": 0.04, "log_n_opt": None}]
-    assert "in 1 other reading" in judge(good, replace(CHECKED, sensitivity=little)).reasons[0]
+    assert "in 1 other reading" in verdict_on(good, replace(CHECKED, sensitivity=little)).reasons[0]
     for p, believed in ((0.005, INSIDE), (0.05, BELIEVE), (math.nan, BELIEVE)):
         seeds = {**good.diagnostics, "seeds": {"s": 0.003, "df": 4, "p_surface_fits": p}}
-        assert judge(replace(good, diagnostics=seeds), CHECKED).believe == believed
-    wide = judge(claim("parametric", 0.5, 0.2, 1e9), Evidence())
+        assert verdict_on(replace(good, diagnostics=seeds), CHECKED).believe == believed
+    wide = verdict_on(claim("parametric", 0.5, 0.2, 1e9), Evidence())
     assert wide.believe == DO_NOT and "known to 0.20 either way" in wide.reasons[0]
-    no = judge(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
+    no = verdict_on(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
     assert no.believe == DO_NOT and "no interval" in no.reasons[0]
-    gone = judge(replace(good, params={}, diagnostics={"not_identified": {"n_opt": "2 pairs cross"}}), Evidence())
+    gone = verdict_on(replace(good, params={}, diagnostics={"not_identified": {"n_opt": "2 pairs cross"}}), Evidence())
     assert gone.believe == DO_NOT and gone.reasons == ("N_opt is not identified: 2 pairs cross",)
-    one_size = judge(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
+    one_size = verdict_on(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
     assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
     for c, ends, words in (
         (1e24, (0.9e10, 1.1e10), "1e+04 times the largest compute"),
@@ -193,15 +193,15 @@ def test_verdicts_and_their_reasons() -> None:
         (1e22, None, "without an interval"),
     ):
         asked = {"optimum": [{"C": c, "N": 1e10, "D": 1e11, "L": 2.0, "intervals": {"N": ends}}]}
-        far = judge(replace(good, diagnostics=asked), Evidence())
+        far = verdict_on(replace(good, diagnostics=asked), Evidence())
         assert far.believe == INSIDE and words in far.reasons[0]
     near = {"C": 1e19, "what": "N", "value": 1e10, "factor": 3.0}
-    assert judge(good, Evidence(outside=[near])).believe == INSIDE
+    assert verdict_on(good, Evidence(outside=[near])).believe == INSIDE
     assert (
-        judge(good, replace(CHECKED, outside=[near | {"C": 1e22}])).believe == BELIEVE
+        verdict_on(good, replace(CHECKED, outside=[near | {"C": 1e22}])).believe == BELIEVE
     )  # that is extrapolation, not the edge
     rows = [Row("parametric", 1e19, 9, RUN, 1e20, 10.0, 2.0, 2.1, -0.05, (2.05, 2.15), i > 3) for i in range(10)]
-    held = judge(good, Evidence(backtest=rows))
+    held = verdict_on(good, Evidence(backtest=rows))
     assert held.believe == INSIDE and "6 of 10 intervals held" in held.reasons[0]
 
 
@@ -214,7 +214,7 @@ def test_an_exponent_that_is_assumed_is_never_believed_beyond_the_range() -> Non
     ):
         told = {**good.diagnostics, "not_identified": {"a": ASSUMED, "b": ASSUMED}, "p_tied": p}
         tied = replace(good, diagnostics=told, intervals={**good.intervals, "a": None})
-        found = judge(tied, CHECKED)
+        found = verdict_on(tied, CHECKED)
         assert found.believe == believed and words in found.reasons[0]
 
 
@@ -242,13 +242,13 @@ def test_the_checks_are_of_the_form_that_was_fitted() -> None:
     assert len(early) == (above & fresh).sum() < above.sum()  # nothing tells what repeated text is worth
     fit = fit_parametric(points, n_replicates=0, **options)
     with pytest.raises(InputError, match="to be checked as E \\+ A / N"):
-        diagnose(points, [result_of(fit)])
+        check_laws(points, [result_of(fit)])
 
 
 def test_a_tied_fit_is_checked_as_such_and_says_what_that_cannot_tell() -> None:
     points = ends(0.002)
     result = result_of(fit_parametric(points, form=OVER_TRAINING, n_replicates=49))
-    (judged,), told = diagnose(points, [result], n_replicates=19, form=OVER_TRAINING)
+    (judged,), told = check_laws(points, [result], n_replicates=19, form=OVER_TRAINING)
     mine = told["approaches"]["parametric"]
     assert all(one["a"] == pytest.approx(0, abs=1e-6) for one in mine["by_size"]) and "assumed" in mine["not_done"]["a"]
     assert judged.verdict is not None and judged.verdict.believe != BELIEVE
@@ -261,10 +261,10 @@ def test_each_approach_is_checked_with_the_noise_that_it_was_fitted_with(monkeyp
         given[approach] = options["noise"]
         return []
 
-    monkeypatch.setattr("analysis.fits.diagnose.study.backtest", seen)
+    monkeypatch.setattr("analysis.fits.diagnose.checks.backtest", seen)
     noise = {"parametric": None, "isoflop": SeedNoise(0.002, 4)}
     results = [claim("parametric", 0.5, 0.03, 1e9), claim("isoflop", 0.5, 0.03, 1e9)]
-    diagnose(points, results, noise=noise)
+    check_laws(points, results, noise=noise)
     assert given == noise
 
 
@@ -272,7 +272,7 @@ def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:
     points, at = ends(0.002), [1e19, 1e20]
     fit = fit_parametric(points, n_replicates=99)
     results = [result_of(fit, at=at), fit_isoflop(points, six_nd(), surface=fit.surface.loss, at=at, n_replicates=99)]
-    judged, told = diagnose(points, results, n_replicates=49)
+    judged, told = check_laws(points, results, n_replicates=49)
     assert [one.verdict is not None for one in judged] == [True, True]
     assert not told["compare"]["disagree"]
     for one in judged:

@@ -8,9 +8,9 @@ from typing import Any
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.backtest import Row, backtest, summarise, to_rows
-from analysis.fits.diagnose.believe import Evidence, judge
+from analysis.fits.diagnose.believe import Evidence, verdict_on
 from analysis.fits.diagnose.influence import leave_out, sensitivity
-from analysis.fits.diagnose.side_by_side import compare, identities, outside
+from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.forms import FORMS, OVER_TRAINING, PLAIN
 from analysis.fits.parametric.many import HUBER
@@ -21,7 +21,7 @@ from arch.errors import InputError
 PARAMETRIC = "parametric"
 
 
-def diagnose(
+def check_laws(
     points: Points | Mapping[str, Points],
     results: Sequence[FitResult],
     *,
@@ -40,7 +40,7 @@ def diagnose(
     runs with C by other conventions; objective and form: of the parametric approach.
 
     Raises InputError where a parametric result is of another form than `form`: its checks would be of another law."""
-    beside = compare(results)
+    beside = compare_approaches(results)
     told: dict[str, Any] = {"compare": beside, "approaches": {}}
     judged = []
     for result in results:
@@ -93,5 +93,5 @@ def diagnose(
             "summary": summarise(rows),
             "not_done": skipped,
         }
-        judged.append(replace(result, verdict=judge(result, evidence)))
+        judged.append(replace(result, verdict=verdict_on(result, evidence)))
     return judged, told
