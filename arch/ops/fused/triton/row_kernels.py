@@ -149,19 +149,20 @@ def _add_up(x, highs, totals):
 
 @triton.jit
 def cross_entropy(
-    logits, targets, losses, scale, PIECES, PIECE: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
+    logits, targets, losses, scale, V, PIECES, PIECE: tl.constexpr, G: tl.constexpr, W: tl.constexpr,
     GRADIENT: tl.constexpr,
 ):  # fmt: skip
     """One row a program: -log softmax(logits)[target] in nats, 0 where the target is negative; with GRADIENT the logits
-    are overwritten by scale times the loss's gradient. V = PIECES PIECE.
+    are overwritten by scale times the loss's gradient. A row is PIECES PIECE numbers long, of which the first V count;
+    the others are 0, and stay so.
 
     G W logits at a time, in G groups that keep maximum and sum of their own: nothing crosses threads before the end.
     Only the last ones, from `whole` on, are masked. A row is read twice: the hints keep it in the L2 cache until then.
     """
     row = tl.program_id(0)
-    V = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
+    length = PIECES * PIECE  # so that the compiler knows what divides it, and reads more than one number at a time
     whole = V // (G * W) * (G * W)
-    logits += row.to(tl.int64) * V
+    logits += row.to(tl.int64) * length
     target = tl.load(targets + row)
     columns = tl.arange(0, G)[:, None] * W + tl.arange(0, W)[None, :]
     last = whole + columns
@@ -170,7 +171,7 @@ def cross_entropy(
         if GRADIENT:
             for start in range(0, V, G * W):
                 at = start + columns
-                tl.store(logits + at, tl.zeros([G, W], logits.dtype.element_ty), mask=at < V)
+                tl.store(logits + at, tl.zeros([G, W], logits.dtype.element_ty), mask=at < length)
     else:
         # read before the reductions, whose barriers stand between it and the stores below
         chosen = tl.load(logits + target, mask=target < V, other=float("nan")).to(tl.float32)  # so that the loss tells
@@ -179,8 +180,8 @@ def cross_entropy(
             x = tl.load(logits + start + columns, eviction_policy="evict_last").to(tl.float32)
             highs, totals = _add_up(x, highs, totals)
         if whole < V:
-            x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
-            highs, totals = _add_up(x, highs, totals)
+            x = tl.load(logits + last, mask=last < length, other=LOWEST).to(tl.float32)
+            highs, totals = _add_up(tl.where(last < V, x, LOWEST), highs, totals)
         high = tl.max(highs, 0)
         total = tl.sum(totals * tl.exp2((highs - high) * LOG2E), 0)
         tl.store(losses + row, tl.log(total) - (chosen - high))
@@ -192,8 +193,9 @@ def cross_entropy(
                 x = (tl.exp2(x * LOG2E - high) * share).to(logits.dtype.element_ty)
                 tl.store(logits + start + columns, x, eviction_policy="evict_first")
             if whole < V:
-                x = tl.load(logits + last, mask=last < V, other=LOWEST).to(tl.float32)
-                _store(logits, last, tl.exp2(x * LOG2E - high) * share, last < V)
+                x = tl.load(logits + last, mask=last < length, other=LOWEST).to(tl.float32)
+                x = tl.where(last < V, tl.exp2(x * LOG2E - high) * share, 0.0)
+                _store(logits, last, x, last < length)
             tl.debug_barrier()  # the target's own is written over
             own = tl.exp2(chosen * LOG2E - high) * share - factor
             tl.store(logits + target, own.to(logits.dtype.element_ty), mask=target < V)

@@ -177,12 +177,13 @@ class Rotate(torch.autograd.Function):
 @on_its_device
 def loss_of_rows(logits: Tensor, targets: Tensor, scale: Tensor | None) -> Tensor:
     """Losses [N] in nats, 0 where the target is negative, of logits [N, V]; with a scale (a scalar, fp32) the logits
-    are overwritten by it times the losses' gradient."""
-    losses, width = logits.new_empty(len(logits), dtype=torch.float32), logits.shape[1]
-    piece, block = math.gcd(width, 16), min(BLOCK, triton.next_power_of_2(width))
+    are overwritten by it times the losses' gradient. Where they are the first V columns of a wider tensor, the others
+    must be 0."""
+    losses, (width, length) = logits.new_empty(len(logits), dtype=torch.float32), (logits.shape[1], logits.stride(0))
+    piece, block = math.gcd(length, 16), min(BLOCK, triton.next_power_of_2(width))
     group = min(block, 8)
     cross_entropy[(len(logits),)](
-        logits, targets, losses, scale, width // piece, PIECE=piece, G=block // group, W=group,
+        logits, targets, losses, scale, width, length // piece, PIECE=piece, G=block // group, W=group,
         GRADIENT=scale is not None, num_warps=min(32, max(4, block // 1024)),
     )  # fmt: skip
     return losses
