@@ -1,4 +1,5 @@
-"""Tasks on this machine: one process each, at most `parallel` at once, none outliving the parent.
+"""Tasks on this machine: one process each or those that serve several, at most `parallel` at once, none outliving the
+parent.
 
 Children stay in the parent's process group, so that Ctrl-C and a kill of the group reach them. A `kill -9` of the
 parent alone reaches nobody by itself: each child therefore asks the kernel (Linux' PR_SET_PDEATHSIG, which survives
@@ -7,30 +8,19 @@ exec) to be killed when the parent's thread dies. On other systems only the grou
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from .workers import Task, Worker
+
 POLL_S = 0.05
 PATIENCE_S = 600.0  # for a terminated child to save its state; Ctrl-C ends the wait, and the child
 SILENT_S = 1.0
-
-
-@dataclass(frozen=True)
-class Task:
-    """A command: `argv`, changes to the environment, and the file its output is appended to."""
-
-    name: str
-    argv: Sequence[str]
-    log: Path
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,26 +41,34 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
     waiting = list(reversed(tasks))
     cores, gpus = core_slots(parallel), gpu_slots(parallel)
     free = list(reversed(range(parallel)))
-    active: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
+    active: dict[int, Task] = {}
+    workers: dict[int, Worker] = {}  # of slots, also of those that have nothing to do
     ticked = time.monotonic()
     try:
         while waiting or active:
             while waiting and free:
                 slot, task = free.pop(), waiting.pop()
-                active[slot] = (task, _start(task, cores[slot], gpus[slot]))
+                active[slot] = task
+                if slot in workers and workers[slot].takes(task):
+                    workers[slot].give(task)
+                else:
+                    _end([workers.pop(slot).process] if slot in workers else [])
+                    workers[slot] = Worker(task, cores[slot], gpus[slot])
                 yield Event("started", task)
-            for slot, (task, process) in list(active.items()):
-                code = process.poll()
+            for slot, task in list(active.items()):
+                code = workers[slot].exit_code()
                 if code is not None:
                     del active[slot]
                     free.append(slot)
+                    if not waiting:
+                        workers[slot].dismiss()
                     yield Event("finished", task, code)
             if time.monotonic() - ticked >= tick_s:
                 ticked = time.monotonic()
                 yield Event("tick")
             time.sleep(POLL_S)
     finally:
-        _end([process for _, process in active.values()])
+        _end([worker.process for worker in workers.values()])
 
 
 def core_slots(parallel: int) -> list[set[int] | None]:
@@ -130,36 +128,6 @@ def gpu_slots(parallel: int) -> list[str | None]:
     if not share:
         return [gpus[slot % len(gpus)] for slot in range(parallel)]
     return [",".join(gpus[slot * share : (slot + 1) * share]) for slot in range(parallel)]
-
-
-def _start(task: Task, cores: set[int] | None, gpus: str | None) -> subprocess.Popen[bytes]:
-    place = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(task.log, "ab") as log:
-        return subprocess.Popen(
-            list(task.argv),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=os.environ | place | dict(task.env),
-            preexec_fn=_in_child(cores),
-        )
-
-
-def _in_child(cores: set[int] | None) -> Callable[[], None]:
-    """What a child does before its exec. Libraries are loaded here, in the parent: a forked child must not."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def prepare() -> None:
-        if prctl is not None:
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before the line above
-                os._exit(1)
-        if cores:
-            os.sched_setaffinity(0, cores)
-
-    return prepare
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:

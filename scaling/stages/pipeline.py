@@ -192,10 +192,15 @@ def _refuse_queued(request: Request) -> None:
 
 
 def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
-    """The task that trains a prepared run."""
-    from jobs.local import Task
+    """The task that trains a prepared run. On GPUs one process trains a GPU's runs one after another: it starts once,
+    and what changes bits is not its threads."""
+    from jobs.local import Task, visible_gpus
 
-    return Task(run.run_id, train_argv(rundir, processes), rundir.log, thread_environment(run.training.threads))
+    environment = thread_environment(run.training.threads)
+    if processes == 1 and visible_gpus():
+        server = [sys.executable, "-m", "scaling.trainer.server"]
+        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server)
+    return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment)
 
 
 def train_argv(rundir: RunDir, processes: int) -> list[str]:

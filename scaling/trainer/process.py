@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from arch.arguments import Parser
 from arch.errors import FULL, InputError
@@ -31,10 +31,16 @@ BAD_INPUT, FAILED = 2, 3
 PR_SET_PDEATHSIG = 1
 
 
-def main(arguments: list[str] | None = None, attempt: Attempt | None = None, stop: StopRequest | None = None) -> int:
+def main(
+    arguments: list[str] | None = None,
+    attempt: Attempt | None = None,
+    stop: StopRequest | None = None,
+    started: float | None = None,
+) -> int:
     """Train the run of the command line; returns the exit code.
 
-    `attempt` and `stop` are given by a process that has registered its attempt and listens to signals already.
+    `attempt` and `stop` are given by a process that has registered its attempt and listens to signals already;
+    `started` by one that goes on to train other runs: time.perf_counter() at the start of this one.
     """
     parser = Parser("python -m scaling.trainer.process", "Train one prepared run.")
     parser.add_argument("run_dir", type=Path, help="a directory with run.json; the corpus lies two levels above it")
@@ -42,7 +48,7 @@ def main(arguments: list[str] | None = None, attempt: Attempt | None = None, sto
     parser.add_argument("--retry", action="store_true", help="train the run even if it failed before")
     options = parser.parse_args(arguments)
     try:
-        return _train(RunDir(options.run_dir), options.device, options.retry, attempt, stop or StopRequest())
+        return _train(RunDir(options.run_dir), options.device, options.retry, attempt, stop or StopRequest(), started)
     except Superseded as error:
         print(f"stopped: {error}", file=sys.stderr)
         return SUPERSEDED
@@ -56,7 +62,9 @@ def main(arguments: list[str] | None = None, attempt: Attempt | None = None, sto
         return BAD_INPUT
 
 
-def _train(rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, stop: StopRequest) -> int:
+def _train(
+    rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, stop: StopRequest, started: float | None
+) -> int:
     run, recorded = rundir.spec(), rundir.record()["spec_hash"]
     if recorded not in run.hashes:
         raise InputError(
@@ -79,14 +87,34 @@ def _train(rundir: RunDir, device: str, retry: bool, attempt: Attempt | None, st
     elif device == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
     _set_numerics(device, run.training.threads)
+    if device == "cuda":
+        _keep_from_the_compiler()
     from .loop import Trainer
 
     stop.listen()
     try:
-        return Trainer(rundir, torch.device(device), STARTED, stop, attempt).train()
+        return Trainer(rundir, torch.device(device), STARTED if started is None else started, stop, attempt).train()
     finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+        if started is None:
+            leave_group()
+
+
+def _keep_from_the_compiler() -> None:
+    """Custom operators that are defined from now on, as those of the kernels are, import torch's compiler when they are
+    first called, for 3 to 6 s, to keep it from compiling them. This process compiles nothing."""
+    import torch
+
+    def as_it_is(function: Any = None, recursive: bool = True) -> Any:
+        return as_it_is if function is None else function
+
+    torch._disable_dynamo = as_it_is  # type: ignore[assignment]
+
+
+def leave_group() -> None:
+    """Leave the processes of the run, where any were joined."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _die_with_torchrun() -> None:
