@@ -127,6 +127,8 @@ class Jobs(Section):
     """Processes of each run, started by torchrun: one for each GPU that a run is to use."""
     recompute: bool = False
     """Compute the layers' activations again in the backward pass: less memory, more time, the same numbers."""
+    cuda_graphs: bool = True
+    """Replay a training step on GPUs, at ZeRO stage 0, instead of launching each kernel of it: the same numbers."""
     cluster: NamedCluster | None = None
     """The cluster profile of `scaling submit`: a name, a file, or the profile itself."""
     resources: dict[ResourceKey, Asked] = {}

@@ -44,6 +44,7 @@ class RunSpec(Section):
     corpus: Corpus
     training: Training
     recompute: bool = False  # jobs.recompute: decides no number
+    cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     sets: list[str] = []  # noqa: RUF012 (the --set changes that made this variant, for the reader)
 
     @field_validator("training", mode="before")
@@ -280,6 +281,7 @@ class StudySpec(StudyFile):
             corpus=self.corpus,
             training=resolved,
             recompute=self.jobs.recompute,
+            cuda_graphs=self.jobs.cuda_graphs,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
         )
 

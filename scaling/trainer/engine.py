@@ -10,18 +10,21 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
 from arch.errors import InputError
 
 from ..study.batch import split_batch
+from .adamw import AdamW
+from .replay import Replay, obstacle
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
@@ -91,8 +94,13 @@ def load_deepspeed(device_type: str) -> Any:
     warnings.filterwarnings("ignore", "`torch.distributed.*` is deprecated", FutureWarning)
     import deepspeed
     import deepspeed.ops
+    from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 
+    if AdamW not in ZERO_SUPPORTED_OPTIMIZERS:
+        ZERO_SUPPORTED_OPTIMIZERS.append(AdamW)
     deepspeed.utils.logger.setLevel(logging.WARNING)
+    # what it would register is for its own compiler, with which torch's is imported, for 4 to 6 s
+    deepspeed.runtime.engine.is_deepcompile_supported = lambda: False
     if device_type == "cpu":
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # else a 30 s build at the first initialize
     return deepspeed
@@ -119,8 +127,10 @@ class Engine:
         batch_rows: int,
         device: torch.device,
         ranks: Ranks | None = None,
+        say: Callable[[str], None] | None = None,
     ) -> None:
-        """`batch_rows` is the global batch in sequences.
+        """`batch_rows` is the global batch in sequences. With `say`, steps on a GPU are replayed as CUDA graphs, and it
+        gets a line where they cannot be.
 
         Raises InputError where it does not split over ranks and micro-batches.
         """
@@ -141,7 +151,7 @@ class Engine:
 
         deepspeed = load_deepspeed(device.type)
         model.to(device).train()
-        optimizer = torch.optim.AdamW(
+        self.optimizer = AdamW(
             parameter_groups(model, training.weight_decay),
             lr=training.lr,
             betas=(training.betas[0], training.betas[1]),
@@ -149,12 +159,18 @@ class Engine:
             fused=True,  # the fastest on both devices, and deterministic
         )
         self.deepspeed_engine = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self._config(batch_rows, training), dist_init_required=False
+            model=model, optimizer=self.optimizer, config=self._config(batch_rows, training), dist_init_required=False
         )[0]
-        if self.ranks.world == 1 and not self.stage:
-            self.deepspeed_engine.enable_backward_allreduce = False  # gloo takes 1-2 ms to average over one process
+        self._reduces = bool(self.stage) or self.ranks.world > 1  # gloo takes 1-2 ms to average over one process
         self._groups = self.deepspeed_engine.optimizer.param_groups
         self._parameters = list(model.parameters())
+        self.autocast_dtype = torch.bfloat16 if training.precision == "bf16" else None
+        self.replay: Replay | None = None
+        if say is not None and device.type == "cuda":
+            if reason := obstacle(device, self.stage):
+                say(f"no CUDA graphs: {reason}")
+            else:
+                self.replay = Replay(self, say)
 
     def _config(self, batch_rows: int, training: Training) -> dict[str, Any]:
         bucket = min(BUCKET_ELEMENTS, sum(p.numel() for p in self.model.parameters()))
@@ -184,33 +200,77 @@ class Engine:
         Returns this rank's mean loss (nats per token) and the global gradient norm before clipping, both scalars on
         the device, not yet waited for.
         """
-        for group in self._groups:
-            group["lr"] = lr
+        if self.device.type == "cuda":
+            lr = float(np.float32(lr))  # what a graph reads it as
+        if self.replay is not None and (told := self.replay.step(tokens, lr)) is not None:
+            return told
+        total = self.passes(tokens)
+        return total / self.accumulate, self.update(lr)
+
+    def passes(self, tokens: torch.Tensor, average: bool = True) -> torch.Tensor:
+        """The sum of the micro-batches' losses; their mean's gradients, averaged over ranks, are in the parameters."""
         engine, total = self.deepspeed_engine, None
+        engine.micro_steps -= engine.micro_steps % self.accumulate  # passes may be made again
+        reduces, engine.enable_backward_allreduce = engine.enable_backward_allreduce, self._reduces and average
         tokens = tokens.to(self.device, non_blocking=True)
         for micro in tokens.split(self.micro_rows):
+            if total is not None:
+                engine.step()  # counts the micro-batch before
             loss = engine(input_ids=micro[:, :-1], targets=micro[:, 1:], loss_only=True).loss
             engine.backward(loss)
             total = loss.detach() if total is None else total + loss.detach()
-            if engine.is_gradient_accumulation_boundary() and not self.stage:
-                norm = self._clip()
-            engine.step()
+        engine.enable_backward_allreduce = reduces
         assert total is not None
-        return total / self.accumulate, norm if not self.stage else engine.get_global_grad_norm()
+        return total
 
-    def _clip(self) -> torch.Tensor:
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+    def update(self, lr: float) -> torch.Tensor:
+        """Update the weights by the gradients of `passes`; the global gradient norm before clipping."""
+        for group in self._groups:
+            group["lr"] = lr
+        norm = None if self.stage else self.clip()
+        self.deepspeed_engine.step()
+        return self.deepspeed_engine.get_global_grad_norm() if norm is None else norm
+
+    def clip(self) -> torch.Tensor:
+        """The norm of all gradients, which are clipped after it was taken. Not under ZeRO."""
+        norm = torch.nn.utils.get_total_norm(self.gradients())
         if self.grad_clip:
             torch.nn.utils.clip_grads_with_norm_(self._parameters, self.grad_clip, norm)
         return norm
 
-    def average(self, values: torch.Tensor) -> list[float]:
-        """The mean over ranks of a small vector, as Python numbers; waits for the device."""
+    def gradients(self) -> list[torch.Tensor]:
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+
+    def drop_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def average_gradients(self) -> None:
+        """Over ranks, in place, as DeepSpeed does after a backward pass. Not under ZeRO."""
+        if self._reduces:
+            self.deepspeed_engine.buffered_allreduce_fallback()
+
+    def count_step(self) -> None:
+        """Let DeepSpeed, which saves its counters, know of a step that was made without it."""
+        engine = self.deepspeed_engine
+        engine.micro_steps += self.accumulate
+        engine.global_steps += 1
+        engine.global_samples += engine.train_batch_size()
+
+    def first_of_any(self, told: str | None) -> str | None:
+        """What the first rank that has anything to tell tells, on every rank."""
+        if self.ranks.world == 1:
+            return told
+        everyone: list[str | None] = [None] * self.ranks.world
+        dist.all_gather_object(everyone, told)
+        return next((one for one in everyone if one), None)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """The mean over ranks of a small vector, on the device, not yet waited for."""
         if self.ranks.world > 1:
             dist.all_reduce(values)
             values = values / self.ranks.world
-        return [float(value) for value in values.tolist()]
+        return values
 
     def from_first_rank(self, value: Any) -> Any:
         """Rank 0's `value` on every rank; also a barrier."""
@@ -233,4 +293,6 @@ class Engine:
         path, _ = self.deepspeed_engine.load_checkpoint(str(directory), tag=TAG)
         if path is None:
             raise InputError(f"{directory}: DeepSpeed finds no state there; remove this directory and start again")
+        if self.replay is not None:
+            self.replay.forget()  # the moments are other tensors now
         self._groups = self.deepspeed_engine.optimizer.param_groups

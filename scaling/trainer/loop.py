@@ -31,6 +31,7 @@ from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.worklist import is_small
 from . import state
 from .engine import Engine, start_distributed
+from .readings import Reading, Readings
 from .stop import StopRequest
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class Trainer:
         self.first_rank = ranks.rank == 0
         model = build_model(config, run.seed)
         model.decoder.gradient_checkpointing = run.recompute
-        self.engine = Engine(model, self.training, batch_rows, self.device, ranks)
+        say = self._say if run.cuda_graphs else None
+        self.engine = Engine(model, self.training, batch_rows, self.device, ranks, say)
         self.last_checkpoint: str | None = None
 
     def train(self) -> int:
@@ -119,42 +121,62 @@ class Trainer:
     def _train(self, first: int, rows: MetricsWriter | None) -> int:
         training, n_steps = self.training, self.run.n_steps
         gc.freeze()  # what the imports made need not be walked again
-        begin = time.perf_counter()
-        warm_step, warm = first, begin  # tokens_per_s counts from the end of the first step, which is slower
+        self.began = time.perf_counter()
+        self.warm_step, self.warm = first, self.began
+        readings, stopping = Readings(self.engine), False
         for step in range(first + 1, n_steps + 1):
-            tokens = torch.from_numpy(self.loader.batch(step - 1, self.engine.rows))
             lr = learning_rate(step, training)
-            loss, norm = self.engine.step(tokens, lr)
+            loss, norm = self.engine.step(self._batch(step), lr)
             save_state = self._state_due(step)
-            if step % training.log_every == 0 or save_state or step in self.due:
-                stop = torch.full_like(loss, float(self.stop.name is not None))
-                mean_loss, grad_norm, stopping = self.engine.average(torch.stack([loss, norm.to(loss), stop]))
-                now = time.perf_counter()
-                for name, value in (("loss", mean_loss), ("grad_norm", grad_norm)):
-                    if not math.isfinite(value):
-                        if rows is not None:
-                            rows.flush()
-                        return self._fail(step, f"{name} is {value}")
-                if rows is not None:
-                    row = {"step": step, "n_tokens": step * training.batch_tokens, "loss": mean_loss}
-                    row |= {"grad_norm": grad_norm, "lr": lr, "time_s": round(now - begin, 4)}
-                    speed = (step - warm_step) * training.batch_tokens / (now - warm)
-                    rows.append(row | {"tokens_per_s": round(speed, 1)})
-                stopping = bool(stopping) and step < n_steps
-                if (save_state or stopping or step in self.due) and rows is not None:
-                    rows.flush()
-                if step in self.due and not self._write_checkpoint(step):
-                    return self._fail(step, "the probe loss of the checkpoint is not finite")
-                if save_state or stopping:
-                    self._save_state(step)
-                if stopping:
-                    return self._stopped(step)
+            writes = save_state or step in self.due
+            logged = writes or step % training.log_every == 0
+            if logged:
+                readings.put(step, lr, loss, norm, self.stop.name is not None)
+            # what is written holds no step whose numbers nobody has seen
+            for until in (step if writes or step == first + 1 else step - readings.lag, step):
+                for reading in readings.take(until):
+                    if reason := self._record(reading, rows):
+                        return self._fail(reading.step, reason)
+                    stopping = (stopping or reading.stop) and step < n_steps
+                ends = stopping and logged
+                if not ends:
+                    break
+            if (writes or ends) and rows is not None:
+                rows.flush()
+            if step in self.due and not self._write_checkpoint(step):
+                return self._fail(step, "the probe loss of the checkpoint is not finite")
+            if save_state or ends:
+                self._save_state(step)
+            if ends:
+                return self._stopped(step)
             if step == first + 1:
-                warm_step, warm = step, time.perf_counter()
-                self._say(f"first step {warm - self.started:.1f} s after the start of the process")
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                self.warm_step, self.warm = step, time.perf_counter()
+                self._say(f"first step {self.warm - self.started:.1f} s after the start of the process")
         self._status("done", n_steps)
-        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - begin:.1f} s")
+        self._say(f"done: {self.run.n_tokens} tokens, {time.perf_counter() - self.began:.1f} s")
         return DONE
+
+    def _batch(self, step: int) -> torch.Tensor:
+        """This rank's rows of the batch of `step` (1-based), pinned where a GPU fetches them."""
+        tokens = torch.from_numpy(self.loader.batch(step - 1, self.engine.rows))
+        return tokens.pin_memory() if self.device.type == "cuda" else tokens
+
+    def _record(self, reading: Reading, rows: MetricsWriter | None) -> str | None:
+        """Append the row of a step; what is wrong where one of its numbers is none."""
+        for name, value in (("loss", reading.loss), ("grad_norm", reading.grad_norm)):
+            if not math.isfinite(value):
+                if rows is not None:
+                    rows.flush()
+                return f"{name} is {value}"
+        if rows is not None:
+            now, batch = time.perf_counter(), self.training.batch_tokens
+            row = {"step": reading.step, "n_tokens": reading.step * batch, "loss": reading.loss}
+            row |= {"grad_norm": reading.grad_norm, "lr": reading.lr, "time_s": round(now - self.began, 4)}
+            speed = (reading.step - self.warm_step) * batch / (now - self.warm)
+            rows.append(row | {"tokens_per_s": round(speed, 1)})
+        return None
 
     def _state_due(self, step: int) -> bool:
         every, batch = self.training.state_every_tokens, self.training.batch_tokens

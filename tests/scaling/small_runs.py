@@ -30,12 +30,14 @@ def make_run(
     name: str = "study",
     init_std: float = 0.02,
     epochs: float = 1.0,
+    shape: dict[str, int] | None = None,
     **training: Any,
 ) -> RunDir:
-    """A run directory below tmp_path/name, ready for the trainer."""
+    """A run directory below tmp_path/name, ready for the trainer; `shape` changes the model."""
     settings: dict[str, Any] = {"n_tokens": n_steps * BATCH, "batch_tokens": BATCH, "lr": 3e-3}
     settings |= {"warmup_tokens": 4 * BATCH, "checkpoint_tokens": [n_steps // 2 * BATCH, n_steps * BATCH]}
-    model = preset(arch, size, context_length=CONTEXT, chunk_size=16, init_std=init_std)
+    changes: dict[str, Any] = {"context_length": CONTEXT, "chunk_size": 16, "init_std": init_std} | (shape or {})
+    model = preset(arch, size, **changes)
     run = RunSpec(
         study=name,
         run_id=f"{arch}-{size}",

@@ -1,0 +1,176 @@
+"""A training step as CUDA graphs: what the host launches in a step is recorded once, and then replayed.
+
+One graph runs forward and backward of the first micro-batch, one does so for each further one and adds to its
+gradients, one measures and clips the gradients and updates the weights. They lie apart, so that gradients can be
+averaged over processes between them. Everything a graph reads or writes stays where it lay when it was recorded:
+tokens, rate, sums and gradients are tensors of this class, weights and moments those of model and optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from arch.model.lm import LanguageModel
+
+Work = Callable[[], None]
+Recorder = Callable[[Work], Work]  # records what its argument does on the device, and returns what does it again
+
+
+class CudaRecorder:
+    """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of their
+    recording.
+
+    Raises RuntimeError where something cannot be recorded, or memory is short.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.pool = device, torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads, NCCL's and those that pin memory, talk to the device meanwhile
+        recording = torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local")
+        before = torch.cuda.current_stream(self.device)
+        try:
+            with recording:
+                work()
+        finally:
+            torch.cuda.set_stream(before)  # a recording that fails leaves its own current
+        return graph.replay
+
+
+class StepGraphs:
+    """The graphs of a step of `model` on micro-batches of ids int64 [micro_rows, context + 1].
+
+    `accumulate` micro-batches make a step; `dtype` is autocast's, None without it. `clip` takes the norm of all
+    gradients, clips them and returns it; `optimizer` must update by kernels that take rate and step from the device.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: torch.optim.Optimizer,
+        clip: Callable[[], Tensor],
+        accumulate: int,
+        dtype: torch.dtype | None,
+        record: Recorder,
+    ) -> None:
+        self._model, self._optimizer, self._clip, self._record = model, optimizer, clip, record
+        self._accumulate, self._dtype = accumulate, dtype
+        self._parameters = list(model.parameters())
+        device = self._parameters[0].device
+        self._total = torch.zeros((), device=device)
+        self._rate = torch.zeros((), device=device)
+        self._told = torch.zeros(2, device=device)
+        self._passes: list[Work] = []
+        self._gradients: list[Tensor | None] = []
+        self._update: Work | None = None
+
+    def record_passes(self, micro: Tensor) -> None:
+        """Record forward and backward on ids like `micro`. The kernels must have run before, and states be loaded."""
+        self._ids = torch.empty_like(micro, device=self._total.device)
+        self._ids.copy_(micro)
+        works = [self._first_pass] if self._accumulate == 1 else [self._first_pass, self._next_pass]
+        self._passes = [self._record(work) for work in works]
+        self._gradients = [parameter.grad for parameter in self._parameters]
+
+    def record_update(self) -> None:
+        """Record norm, clipping and update. The optimizer must have made its moments in an update before."""
+        self.restore_gradients()
+        self._update = self._record(self._clip_and_update)
+
+    def passes(self, tokens: Tensor) -> Tensor:
+        """The sum of the micro-batches' losses of `tokens` [local rows, context + 1], a scalar that the next call
+        overwrites; the gradients of their mean are in the parameters' `grad`."""
+        for index, micro in enumerate(tokens.split(len(self._ids))):
+            self._ids.copy_(micro, non_blocking=True)
+            self._passes[min(index, 1)]()
+        return self._total
+
+    def update(self, lr: float) -> tuple[Tensor, Tensor]:
+        """Update the weights with what `passes` left; (mean loss, gradient norm before clipping), scalars."""
+        assert self._update is not None, "record_update comes first"
+        self._rate.fill_(lr)
+        self._update()
+        loss, norm = self._told.clone()  # the next step overwrites what is told
+        return loss, norm
+
+    def restore_gradients(self) -> None:
+        """Let the parameters' `grad` be the graphs' tensors again, after somebody took them away."""
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+
+    def fits(self, tokens: Tensor) -> bool:
+        """Whether `tokens` have the shape of the step that was recorded."""
+        rows = self._accumulate * len(self._ids)
+        return tokens.shape == (rows, self._ids.shape[1]) and tokens.dtype == self._ids.dtype
+
+    def _first_pass(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None  # so that backward makes it, in the graphs' own memory, and does not add
+        self._total.copy_(self._forward_and_backward())
+
+    def _next_pass(self) -> None:
+        self._total.add_(self._forward_and_backward())
+
+    def _forward_and_backward(self) -> Tensor:
+        """As DeepSpeed's engine does it, to the bit."""
+        ids, device = self._ids, self._ids.device.type
+        # entered here: casts of weights are of this pass
+        with torch.autocast(device, dtype=self._dtype, enabled=self._dtype is not None):
+            loss = self._model(input_ids=ids[:, :-1], targets=ids[:, 1:], loss_only=True).loss
+        (loss / self._accumulate).backward()
+        return loss.detach()
+
+    def _clip_and_update(self) -> None:
+        norm = self._clip()
+        with self._on_the_device():
+            self._optimizer.step()
+        torch.stack([self._total / self._accumulate, norm.to(self._total)], out=self._told)
+
+    @contextmanager
+    def _on_the_device(self) -> Iterator[None]:
+        """The optimizer takes its rate from the device in here; outside, and in saved states, it stays a number."""
+        groups = self._optimizer.param_groups
+        before = [(group["lr"], group["capturable"]) for group in groups]
+        for group in groups:
+            group["lr"], group["capturable"] = self._rate, True
+        try:
+            yield
+        finally:
+            for group, (lr, capturable) in zip(groups, before, strict=True):
+                group["lr"], group["capturable"] = lr, capturable
+
+
+def digest(tensors: Sequence[Tensor]) -> list[int]:
+    """A number for every tensor (of 32-bit numbers) that any changed bit, and any exchange of two places, changes."""
+    return [int(x) for x in torch.stack([_hashed(x) for x in tensors]).tolist()]
+
+
+def _hashed(x: Tensor) -> Tensor:
+    bits = x.detach().contiguous().view(torch.int32).flatten()
+    total, start = torch.zeros((), dtype=torch.int64, device=x.device), 0
+    for part in bits.split(1 << 24):  # each number takes 24 bytes meanwhile
+        places = torch.arange(start, start + len(part), device=x.device) * 2 + 1
+        total += (part * places).sum()  # int64, modulo 2^64
+        start += len(part)
+    return total
+
+
+def spread(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """|one - other| / |one| over all numbers of both."""
+    apart = torch.stack([(a - b).double().square().sum() for a, b in zip(one, other, strict=True)]).sum()
+    whole = torch.stack([a.double().square().sum() for a in one]).sum()
+    return float((apart / whole).sqrt())
+
+
+def reason_of(error: Exception) -> str:
+    """One line of what the device's software had to say."""
+    told: Any = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {told[0][:160]}" if told else type(error).__name__

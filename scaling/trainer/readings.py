@@ -1,0 +1,62 @@
+"""What logged steps tell, read when the device has long made them, so that nobody waits for it.
+
+On a GPU a step's numbers are copied to pinned memory behind it, and read a fixed number of steps later: on every rank
+after the same step, since what is read decides whether all go on. On a CPU, where a step is made when it returns,
+nothing lies between.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+LAG = 4  # steps on a GPU
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Of one step: mean over ranks of loss (nats per token) and gradient norm, the step's rate, whether to stop."""
+
+    step: int
+    lr: float
+    loss: float
+    grad_norm: float
+    stop: bool
+
+
+class Readings:
+    """Numbers on their way from `engine`'s device; `lag` steps lie between a step and its reading."""
+
+    def __init__(self, engine: Engine, lag: int | None = None) -> None:
+        self._engine, self._on_gpu = engine, engine.device.type == "cuda"
+        self.lag = (LAG if self._on_gpu else 0) if lag is None else lag
+        self._pending: deque[tuple[int, float, Tensor, torch.cuda.Event | None]] = deque()
+
+    def put(self, step: int, lr: float, loss: Tensor, norm: Tensor, stop: bool) -> None:
+        """This rank's numbers of `step`, scalars on the device. Every rank must call it."""
+        values = self._engine.mean(torch.stack([loss, norm.to(loss), torch.full_like(loss, float(stop))]))
+        arrived = None
+        if self._on_gpu:
+            there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            there.copy_(values, non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+            values = there
+        self._pending.append((step, lr, values, arrived))
+
+    def take(self, step: int) -> Iterator[Reading]:
+        """The readings of steps up to `step`, in their order; waits for the device where they are not here."""
+        while self._pending and self._pending[0][0] <= step:
+            at, lr, values, arrived = self._pending.popleft()
+            if arrived is not None:
+                arrived.synchronize()
+            loss, norm, stop = (float(value) for value in values.tolist())
+            yield Reading(at, lr, loss, norm, bool(stop))

@@ -1,0 +1,235 @@
+"""CUDA graphs of training steps on a GPU: the bits of eager steps, kills, and what falls back."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.model.lm import build_model
+from arch.presets import preset
+from scaling.rundir.directory import RunDir
+from scaling.study.schema import Training
+from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.graphs import CudaRecorder, Work, digest
+from scaling.trainer.replay import Replay
+
+from ..small_runs import exact_rows, make_run, start, train
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+ROWS, CONTEXT, STEPS = 8, 512, 200
+SHAPE = {"n_layers": 4, "d_model": 128, "n_heads": 1, "d_ffn": 344, "context_length": CONTEXT, "chunk_size": 64}
+CUDA = torch.device("cuda", 0)
+
+
+def settings(**changes: object) -> Training:
+    values = {"lr": 2e-3, "batch_tokens": ROWS * CONTEXT, "precision": "bf16", "grad_clip": 0.5}
+    return Training(**(values | changes))
+
+
+def make_engine(arch: str, training: Training, say: Callable[[str], None] | None = None, **shape: int) -> Engine:
+    model = build_model(preset(arch, "6k", **(SHAPE | shape)), seed=0)
+    return Engine(model, training, ROWS, CUDA, start_distributed("cuda"), say)
+
+
+def batch(step: int) -> torch.Tensor:
+    """Tokens with some structure, so that the loss falls."""
+    generator = torch.Generator().manual_seed(step)
+    start, stride = (torch.randint(1, n, (ROWS, 1), generator=generator) for n in (257, 4))
+    return ((start + torch.arange(CONTEXT + 1) * stride) % 257).pin_memory()
+
+
+def run(engine: Engine, steps: int = STEPS, first: int = 0) -> list[list[float]]:
+    told = []
+    for step in range(first, first + steps):
+        loss, norm = engine.step(batch(step), 2e-3 * min(1.0, (step + 1) / 20))
+        told.append(torch.stack([loss, norm]))
+    return [row.tolist() for row in told]
+
+
+def bits(engine: Engine) -> list[int]:
+    """Of weights, moments and steps."""
+    state = engine.optimizer.state_dict()["state"].values()
+    return digest([*engine.model.parameters(), *(x for one in state for x in one.values())])
+
+
+def differing(one: list[list[float]], other: list[list[float]]) -> int | None:
+    """The first step at which they do."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), None)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
+    said: list[str] = []
+    runs = [make_engine(arch, settings()), make_engine(arch, settings()), make_engine(arch, settings(), said.append)]
+    told = [run(engine) for engine in runs]
+    assert told[0][-1][0] < told[0][0][0] - 0.5
+    assert runs[2].replay is not None, said
+    repeats = told[0] == told[1] and bits(runs[0]) == bits(runs[1])
+    print(arch, "eager repeats" if repeats else f"eager differs from step {differing(told[0], told[1])}", said)
+    if repeats:
+        assert said == [] and differing(told[0], told[2]) is None and bits(runs[0]) == bits(runs[2])
+    else:  # cuDNN's attention adds in any order: no step differs by much more than eager ones do among themselves
+        assert arch == "llama"
+        one, two, graph = (torch.tensor(x)[:, 0] for x in told)
+        assert (graph - one).abs().max() <= max(1e-3, 3 * (two - one).abs().max())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"micro_batch_tokens": 2 * CONTEXT}, {"precision": "fp32"}, {"grad_clip": 0.0}, {"recompute": True}],
+    ids=lambda changes: next(iter(changes)),
+)
+@pytest.mark.parametrize("arch", ["hgrn2", "tnl", "mamba2"])
+def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: dict[str, object]) -> None:
+    said: list[str] = []
+    recompute = bool(changes.pop("recompute", False))
+    runs = [make_engine(arch, settings(**changes)), make_engine(arch, settings(**changes), said.append)]
+    for engine in runs:
+        engine.model.decoder.gradient_checkpointing = recompute
+    told = [run(engine, 40) for engine in runs]
+    assert said == [] and runs[1].replay is not None
+    assert differing(*told) is None and bits(runs[0]) == bits(runs[1])
+
+
+@pytest.mark.parametrize(
+    ("heads", "arch"), [(n, a) for n in (2, 4, 8) for a in ("llama", "tnl", "hgrn2", "cosformer2")]
+)
+def test_heads_of_64_32_and_16_channels(arch: str, heads: int) -> None:
+    said: list[str] = []
+    training = settings(lr=1e-3)
+    runs = [make_engine(arch, training, None, n_heads=heads), make_engine(arch, training, said.append, n_heads=heads)]
+    told = [run(engine, 30) for engine in runs]
+    assert runs[1].replay is not None, said
+    assert arch == "llama" or (said == [] and differing(*told) is None)
+
+
+def host_reads(work: Work) -> Work:
+    def broken() -> None:
+        work()
+        torch.zeros((), device=CUDA).item()
+
+    return CudaRecorder(CUDA)(broken)
+
+
+def waits(work: Work) -> Work:
+    def broken() -> None:
+        torch.cuda.synchronize()
+        work()
+
+    return CudaRecorder(CUDA)(broken)
+
+
+def without_memory(work: Work) -> Work:
+    torch.cuda.empty_cache()
+    total = torch.cuda.mem_get_info()[1]
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + (8 << 20)) / total)
+    try:
+        return CudaRecorder(CUDA)(work)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def update_waits(work: Work) -> Work:
+    return waits(work) if work.__name__ == "_clip_and_update" else CudaRecorder(CUDA)(work)
+
+
+@pytest.mark.parametrize("record", [host_reads, waits, without_memory, update_waits])
+def test_what_cannot_be_recorded_is_said_and_trained_without(record: Callable[[Work], Work]) -> None:
+    said: list[str] = []
+    eager, replayed = make_engine("hgrn2", settings()), make_engine("hgrn2", settings())
+    replayed.replay = Replay(replayed, said.append, record)
+    assert differing(run(eager, 20), run(replayed, 20)) is None
+    assert bits(eager) == bits(replayed) and replayed.replay is None
+    print(said)
+    assert len(said) == 1 and said[0].startswith("no CUDA graphs: ") and "\n" not in said[0]
+    again: list[str] = []  # and the device is none the worse for it
+    third = make_engine("hgrn2", settings(), again.append)
+    assert differing(run(third, 20), run(make_engine("hgrn2", settings()), 20)) is None
+    assert third.replay is not None and again == []
+
+
+def test_a_batch_of_another_shape_ends_the_replay() -> None:
+    said: list[str] = []
+    eager, replayed = make_engine("tnl", settings()), make_engine("tnl", settings(), said.append)
+    assert differing(run(eager, 3), run(replayed, 3)) is None
+    short = batch(3)[:, :257]
+    assert [float(x) for x in replayed.step(short, 1e-3)] == [float(x) for x in eager.step(short, 1e-3)]
+    assert len(said) == 1 and differing(run(eager, 3, 4), run(replayed, 3, 4)) is None
+
+
+def test_a_state_taken_under_graphs_goes_on_without_and_back(tmp_path: Path) -> None:
+    undisturbed = make_engine("hgrn2", settings(), print)
+    whole = run(undisturbed, 30)
+    told, engine = [], make_engine("hgrn2", settings(), print)
+    for part, say in enumerate((print, None, print)):
+        if part:
+            engine = make_engine("hgrn2", settings(), say)
+            engine.load(tmp_path / str(part - 1))
+        told += run(engine, 10, 10 * part)
+        engine.save(tmp_path / str(part))
+    assert told == whole and bits(engine) == bits(undisturbed)
+    engine.load(tmp_path / "1")  # and once more, into an engine that has graphs of other moments
+    assert run(engine, 10, 20) == whole[20:] and bits(engine) == bits(undisturbed)
+
+
+LONG = {"n_steps": 400, "source": "synthetic:0:4000000", "precision": "bf16", "batch_tokens": ROWS * CONTEXT}
+LONG |= {"n_tokens": 400 * ROWS * CONTEXT, "warmup_tokens": 4096, "state_every_tokens": 50 * ROWS * CONTEXT}
+LONG |= {"checkpoint_tokens": [100 * ROWS * CONTEXT, 400 * ROWS * CONTEXT]}
+
+
+def test_kill_9_twice_and_a_signal_under_graphs(tmp_path: Path) -> None:
+    undisturbed = make_run(tmp_path / "one", "hgrn2", "6k", shape=SHAPE, **LONG)
+    code, out, err = train(undisturbed, "--device", "cuda")
+    assert code == 0 and "no CUDA graphs" not in out, out + err
+    print(out)
+    rundir = make_run(tmp_path / "two", "hgrn2", "6k", shape=SHAPE, **LONG)
+    for number, after in ((signal.SIGKILL, 60), (signal.SIGKILL, 170), (signal.SIGTERM, 260)):
+        process = start(rundir, "--device", "cuda")
+        wait_for_step(process, rundir, after + random.Random(after).randrange(30))
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == (75 if number == signal.SIGTERM else -number), out + err
+    code, out, err = train(rundir, "--device", "cuda")
+    assert code == 0, out + err
+    print(out)
+    assert exact_rows(rundir) == exact_rows(undisturbed)
+    for name in ("00000100", "00000400"):
+        files = [one.path / "checkpoints" / name / "model.safetensors" for one in (rundir, undisturbed)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def wait_for_step(process: subprocess.Popen[str], rundir: RunDir, step: int) -> None:
+    until = time.monotonic() + 200
+    while (row := rundir.last_row()) is None or row["step"] < step:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_zero_1_says_why_it_is_not_replayed() -> None:
+    said: list[str] = []
+    engine = make_engine("tnl", settings(zero_stage=1), said.append)
+    assert engine.replay is None and len(said) == 1 and "zero_stage" in said[0]
+    run(engine, 2)
+
+
+def test_no_process_imports_the_compiler(tmp_path: Path) -> None:
+    rundir = make_run(
+        tmp_path, "tnl", "6k", shape=SHAPE, **(LONG | {"n_tokens": 4096 * 4, "checkpoint_tokens": [16384]})
+    )
+    code = (
+        "import sys; from scaling.trainer import process; "
+        "assert process.main([sys.argv[1]]) == 0 and 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(rundir.path)], check=True)

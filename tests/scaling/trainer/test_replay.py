@@ -1,0 +1,209 @@
+"""Replayed steps: the parts that are the same on every device, with a recorder that does the work again.
+
+Real graphs run on GPUs alone: tests/scaling/trainer/test_graphs_gpu.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.model.lm import build_model
+from arch.presets import preset
+from scaling.study.schema import Training
+from scaling.trainer.engine import Engine, start_distributed
+from scaling.trainer.graphs import Recorder, Work, digest, spread
+from scaling.trainer.replay import Replay
+
+from .test_engine_parity import CONTEXT, CPU, ROWS, batches, training
+
+STEPS = 6
+RATE = 2.0**-9  # the same in fp32 and fp64
+
+
+def again(work: Work) -> Work:
+    """A recorder for CPUs: like a CUDA graph's, it does nothing yet, and what it returns does the work."""
+    return work
+
+
+def make_engine(arch: str, settings: Training) -> Engine:
+    model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16), seed=0)
+    return Engine(model, settings, ROWS, CPU, start_distributed("cpu"))
+
+
+def counters(engine: Engine) -> tuple[int, int, int]:
+    found = engine.deepspeed_engine
+    return found.micro_steps, found.global_steps, found.global_samples
+
+
+def run(engine: Engine, steps: int = STEPS) -> list[tuple[float, float]]:
+    return [tuple(float(x) for x in engine.step(tokens, RATE)) for tokens in batches()[:steps]]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("micro", [None, CONTEXT])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_replayed_steps_are_the_engines_own(arch: str, micro: int | None) -> None:
+    settings = training(micro_batch_tokens=micro)
+    eager, replayed = make_engine(arch, settings), make_engine(arch, settings)
+    said: list[str] = []
+    replayed.replay = Replay(replayed, said.append, again)
+    assert run(replayed) == run(eager) and said == [] and replayed.replay is not None
+    assert digest(list(replayed.model.parameters())) == digest(list(eager.model.parameters()))
+    assert counters(replayed) == counters(eager)
+    groups = replayed.deepspeed_engine.optimizer.param_groups
+    assert all(group["lr"] == RATE and not group["capturable"] for group in groups), "what a state saves"
+
+
+def fails(work: Work) -> Work:
+    raise torch.OutOfMemoryError("CUDA out of memory\nand more")
+
+
+def wrong(work: Work) -> Work:
+    """Graphs that compute something else: one gradient is off by a bit."""
+
+    def replay() -> None:
+        work()
+        for parameter in engines[-1].model.parameters():
+            if parameter.grad is not None:
+                parameter.grad.view(-1)[0] *= 1 + 2.0**-20
+                return
+
+    return replay
+
+
+engines: list[Engine] = []
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (fails, "no CUDA graphs: OutOfMemoryError: CUDA out of memory"),
+        (wrong, "no CUDA graphs: they differ from eager steps by"),
+    ],
+)
+def test_what_cannot_be_replayed_is_said_and_trained_without(record, reason) -> None:
+    settings = training(micro_batch_tokens=2 * CONTEXT)
+    eager, replayed = make_engine("hgrn2", settings), make_engine("hgrn2", settings)
+    engines.append(replayed)
+    said: list[str] = []
+    replayed.replay = Replay(replayed, said.append, record)
+    assert run(replayed) == run(eager) and replayed.replay is None
+    assert len(said) == 1 and said[0].startswith(reason) and "\n" not in said[0]
+    assert counters(replayed) == counters(eager)
+
+
+def test_an_update_that_cannot_be_recorded_leaves_eager_steps() -> None:
+    eager, replayed = make_engine("tnl", training()), make_engine("tnl", training())
+    said: list[str] = []
+
+    def record(work: Work) -> Work:
+        return fails(work) if work.__name__ == "_clip_and_update" else again(work)
+
+    replayed.replay = Replay(replayed, said.append, record)
+    assert run(replayed) == run(eager) and len(said) == 1 and replayed.replay is None
+
+
+def test_a_batch_of_another_shape_ends_the_replay() -> None:
+    eager, replayed = make_engine("llama", training()), make_engine("llama", training())
+    said: list[str] = []
+    replayed.replay = Replay(replayed, said.append, again)
+    assert run(replayed, 2) == run(eager, 2)
+    short = batches()[2][:, :33]
+    assert replayed.step(short, RATE) == eager.step(short, RATE)
+    assert said == ["no CUDA graphs: a batch has the shape [4, 33]"]
+
+
+def test_a_state_loaded_under_replay_is_gone_on_from(tmp_path: Path) -> None:
+    """Twice: graphs of before have other moments, and the gradients that they left do not count."""
+    eager, replayed = make_engine("hgrn2", training()), make_engine("hgrn2", training())
+    said: list[str] = []
+    replayed.replay = Replay(replayed, said.append, again)
+    assert run(replayed, 3) == run(eager, 3)
+    replayed.save(tmp_path)
+    expected = [tuple(float(x) for x in eager.step(tokens, RATE)) for tokens in batches()[3:5]]
+    for _ in range(2):
+        assert [tuple(float(x) for x in replayed.step(tokens, RATE)) for tokens in batches()[3:5]] == expected
+        replayed.load(tmp_path)
+    assert replayed.replay is not None and said == []
+
+
+def test_a_digest_sees_every_bit_and_every_place() -> None:
+    x = torch.randn(1000)
+    flipped, swapped = x.clone(), x.clone()
+    flipped.view(torch.int32)[999] ^= 1
+    swapped[[3, 4]] = swapped[[4, 3]]
+    assert len({tuple(digest([one])) for one in (x, flipped, swapped)}) == 3
+    assert digest([x]) == digest([x.clone()]) and digest([x.view(10, 100)]) == digest([x])
+
+
+def test_spread_is_relative() -> None:
+    assert spread([torch.full((4,), 2.0)], [torch.full((4,), 2.0)]) == 0
+    assert spread([torch.ones(1), torch.ones(3)], [torch.ones(1), torch.ones(3) * 1.5]) == pytest.approx(np.sqrt(3) / 4)
+
+
+def flickers(size: float) -> Recorder:
+    """Graphs of kernels that add in any order: at every second pass a number is off by `size` of itself."""
+
+    def record(work: Work) -> Work:
+        passes = iter(range(1000))
+
+        def replay() -> None:
+            work()
+            if work.__name__ == "_first_pass" and next(passes) % 2 == 0:
+                parameter = engines[-1]._parameters[0]
+                assert parameter.grad is not None
+                parameter.grad.view(-1)[0] *= 1 + size
+
+        return replay
+
+    return record
+
+
+@pytest.mark.parametrize(("size", "kept"), [(2.0**-22, True), (1e3, False)])
+def test_passes_that_do_not_repeat_are_told(size: float, kept: bool) -> None:
+    engine = make_engine("llama", training())
+    engines.append(engine)
+    said: list[str] = []
+    engine.replay = Replay(engine, said.append, flickers(size))
+    run(engine, 2)
+    assert len(said) == 1 and (engine.replay is not None) is kept
+    assert said[0].startswith("this model's passes do not repeat to the bit" if kept else "no CUDA graphs: they differ")
+
+
+def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from scaling.trainer.adamw import AdamW\n"
+        "def made(kind):\n"
+        "    p = [torch.nn.Parameter(torch.arange(5.0) / 7), torch.nn.Parameter(torch.ones(3, 2))]\n"
+        "    o = kind([{'params': p[:1], 'weight_decay': 0.0}, {'params': p[1:]}], lr=1e-2, fused=True)\n"
+        "    for i in range(5):\n"
+        "        for x in p: x.grad = torch.sin(x.detach() * 3 + i)\n"
+        "        o.step(); state = o.state_dict(); o.load_state_dict(state)\n"
+        "    return p, state\n"
+        "ours, state = made(AdamW)\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+        "theirs, other = made(torch.optim.AdamW)\n"
+        "assert all(torch.equal(a, b) for a, b in zip(ours, theirs)) and not ours[0].grad_fn\n"
+        "assert state['param_groups'] == other['param_groups'] and state['state'].keys() == other['state'].keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_kernels_operator_is_called_without_the_compiler() -> None:
+    code = (
+        "import sys, torch\n"
+        "from scaling.trainer.process import _keep_from_the_compiler\n"
+        "_keep_from_the_compiler()\n"
+        "@torch.library.custom_op('tests::doubled', mutates_args=())\n"
+        "def doubled(x: torch.Tensor) -> torch.Tensor:\n"
+        "    return 2 * x\n"
+        "assert doubled(torch.ones(2)).sum() == 4 and 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
