@@ -1,4 +1,4 @@
-"""Huber loss of log L - log(E + A / N^alpha + B / D^beta) (Hoffmann et al. 2022, eq. 3), r data sets at once.
+"""Huber loss of log L - log of the fitted loss (Hoffmann et al. 2022, eq. 3), r data sets at once.
 
 With delta = 1e-3 most residuals lie in the linear part, where the objective is nearly a sum of absolute values: a
 search that starts there creeps. So delta falls to its value by factors, each stage from the last one's solution (the
@@ -10,53 +10,75 @@ weights sum to one, so the units and the number of points do not matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from analysis.fits.parametric.squares import BOUNDS, Problem
+from analysis.fits.parametric.descent import BOUNDS, Found, Problem, Rules, State, descend, with_e_not_negative
 
 DELTA = 1e-3
 FALL = 3.0  # of delta from stage to stage
-MAX_STEPS = 150  # of the last stage
-ROUGH_STEPS = 20  # of each stage before it
-STEP = 1e-10  # largest change of a parameter below which a search has ended
-ROUGH = 1e-4  # the same for all stages but the last
+RULES = Rules(steps=150, small=1e-10, stiff=1e10, least=0.0, first=1e-9)  # of the last stage
+ROUGH = Rules(steps=20, small=1e-4, stiff=1e10, least=0.0, first=1e-9)  # of each stage before it
 GRADIENT = 1e-5  # of the gradient over its largest possible value, below which a search that cannot go down ended well
 NONE = 1e6  # residual where the fitted loss is not positive: a step there is always rejected
 FLOOR = -14.0  # of log A and log B at the centre, over the loss: as good as zero
 
 
 @dataclass(frozen=True)
-class HuberSolved:
-    """[r] each: `theta` (E, log A, log B at the centre, alpha, beta) [r, 5], the weighted mean of Huber losses, and
-    whether the search ended where nothing goes down any more."""
+class Bent:
+    """A model's fitted loss [r, n] at unknowns [r, k], its slopes over them, over itself [r, k, n], and `bend`: what
+    weights [r, n] make of its second derivatives, over itself, summed over the points [r, k, k]."""
 
-    theta: np.ndarray
-    value: np.ndarray
-    ended_well: np.ndarray
-
-
-@dataclass(frozen=True)
-class _State:
-    value: np.ndarray
-    gradient: np.ndarray  # [r, k]
-    hessian: np.ndarray  # [r, k, k]
-    scale: np.ndarray  # [r, k]: the diagonal of the Hessian of least squares
+    loss: np.ndarray
+    slopes: np.ndarray
+    bend: Callable[[np.ndarray], np.ndarray]
 
 
-def residuals(problem: Problem, theta: np.ndarray) -> np.ndarray:
-    """[r, n]: log L minus the fitted one. `problem.loss` is log L."""
-    model, _, _ = _terms(problem, theta)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.where(model > 0, problem.loss - np.log(model), NONE))
+class Model(Protocol):
+    """A fitted loss of unknowns [r, k], the first of which are E, log A, log B at the centre, alpha and beta, with the
+    range [k] of each."""
+
+    low: np.ndarray
+    high: np.ndarray
+
+    def loss(self, problem: Problem, theta: np.ndarray) -> np.ndarray: ...
+
+    def bent(self, problem: Problem, theta: np.ndarray) -> Bent: ...
 
 
-def _terms(problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """[r, n] each: the fitted loss, and its terms of N and of D."""
-    e, a, b, alpha, beta = theta.T[:, :, None]
-    p, q = np.exp(a - alpha * problem.x), np.exp(b - beta * problem.y)
-    return e + p + q, p, q
+class Plain:
+    """E + A / N^alpha + B / D^beta."""
+
+    low = np.array([-np.inf, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0]])
+    high = np.array([np.inf] * 3 + [BOUNDS[1]] * 2)
+
+    def loss(self, problem: Problem, theta: np.ndarray) -> np.ndarray:
+        return self._terms(problem, theta)[0]
+
+    def _terms(self, problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """[r, n] each: the fitted loss, and its terms of N and of D."""
+        e, a, b, alpha, beta = theta.T[:, :, None]
+        p, q = np.exp(a - alpha * problem.x), np.exp(b - beta * problem.y)
+        return e + p + q, p, q
+
+    def bent(self, problem: Problem, theta: np.ndarray) -> Bent:
+        model, p, q = self._terms(problem, theta)
+        x, y = problem.x, problem.y
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p, q, one = p / model, q / model, 1 / model
+
+        def bend(weights: np.ndarray) -> np.ndarray:
+            found = np.zeros((len(theta), 5, 5))
+            for i, j, force, z in ((1, 3, p * weights, x), (2, 4, q * weights, y)):
+                found[:, i, i] = force.sum(-1)
+                found[:, i, j] = found[:, j, i] = -(force * z).sum(-1)
+                found[:, j, j] = (force * z * z).sum(-1)
+            return found
+
+        return Bent(model, np.stack([one, p, q, -p * x, -q * y], 1), bend)
 
 
 def huber(residual: np.ndarray, delta: float) -> np.ndarray:
@@ -64,136 +86,113 @@ def huber(residual: np.ndarray, delta: float) -> np.ndarray:
     return np.where(size <= delta, 0.5 * residual**2, delta * (size - 0.5 * delta))
 
 
-def _value(problem: Problem, theta: np.ndarray, delta: float) -> np.ndarray:
-    return np.asarray((problem.weights * huber(residuals(problem, theta), delta)).sum(-1))
-
-
-def _evaluate(problem: Problem, theta: np.ndarray, delta: float, free: np.ndarray) -> _State:
-    """Objective, gradient and Hessian over the free directions: theta = theta_0 + free @ unknowns [5, k]."""
-    model, p, q = _terms(problem, theta)
+def residuals(problem: Problem, loss: np.ndarray) -> np.ndarray:
+    """[r, n]: log L minus that of the fitted loss. `problem.loss` is log L."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        residual = np.where(model > 0, problem.loss - np.log(model), NONE)
-        p, q, one = p / model, q / model, 1 / model
-    pull = np.clip(residual, -delta, delta)
-    w, x, y = problem.weights, problem.x, problem.y
-    slopes = np.stack([one, p, q, -p * x, -q * y], 1)  # of log of the fitted loss
-    wp = w * pull
-    gradient = -(slopes @ wp[:, :, None])[..., 0]
-    # rho'' v v' - rho' (second derivatives of the fitted loss, over it, - v v')
-    curve = w * ((np.abs(residual) <= delta) + pull)
-    hessian = (slopes * curve[:, None, :]) @ np.swapaxes(slopes, 1, 2)
-    p, q = p * wp, q * wp
-    for i, j, force, z in ((1, 3, p, x), (2, 4, q, y)):
-        hessian[:, i, i] -= force.sum(-1)
-        hessian[:, i, j] += (force * z).sum(-1)
-        hessian[:, j, i] = hessian[:, i, j]
-        hessian[:, j, j] -= (force * z * z).sum(-1)
-    scale = (slopes * slopes) @ (w * np.minimum(1.0, delta / np.maximum(np.abs(residual), delta)))[:, :, None]
-    return _State(
-        (w * huber(residual, delta)).sum(-1),
-        gradient @ free,
-        free.T @ hessian @ free,
-        scale[..., 0] @ free**2,
-    )
+        return np.asarray(np.where(loss > 0, problem.loss - np.log(loss), NONE))
 
 
-def _step(state: _State, fixed: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """[r, k]: the Newton step in scaled unknowns on positive eigenvalues; `fixed` ones stay."""
-    floor = 1e-10 * state.scale.max(1, keepdims=True) + 1e-300
-    root = np.sqrt(np.maximum(state.scale, floor))
-    scaled = state.hessian / (root[:, :, None] * root[:, None, :])
-    eye = np.eye(scaled.shape[1], dtype=bool)
-    scaled = np.where(fixed[:, :, None] | fixed[:, None, :], np.where(eye, 1.0, 0.0), scaled)
-    values, vectors = np.linalg.eigh(scaled)
-    pull = np.where(fixed, 0.0, -state.gradient) / root
-    along = np.einsum("rij,ri->rj", vectors, pull) / (np.maximum(np.abs(values), 1e-9) + damping[:, None])
-    step = np.einsum("rij,rj->ri", vectors, along) / root
-    return np.asarray(step * np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300)))
+@dataclass(frozen=True)
+class Curved(State):
+    """The weighted mean of Huber losses (of squares) at theta [r, k], its gradient and Hessian [r, f, f] over the free
+    directions, and the diagonal of the Hessian of least squares, `scale` [r, f]."""
+
+    hessian: np.ndarray
+    scale: np.ndarray
 
 
-def solve(problem: Problem, starts: np.ndarray, delta: float = DELTA) -> HuberSolved:
-    """With E >= 0 from theta `starts` [r, 5], each down the stages of delta. `problem.loss` is log L.
+@dataclass(frozen=True)
+class InTheta:
+    """Of a model's unknowns theta, as a `descent.Objective` but for its value: the directions `free` [k, f] along which
+    a step may go, and Newton's step."""
 
-    Where the search wants E < 0 the fit with E = 0 is searched as a problem of its own; should the objective fall with
-    E from there, the search goes on from there.
-    """
-    found = _down_the_stages(problem, starts, delta)
-    below = np.flatnonzero(found.theta[:, 0] < 0)
-    if problem.fixed_e is not None or not len(below):
-        return found
-    part = problem.take(below)
-    zero = replace(part, fixed_e=np.zeros(len(below)))
-    again = _down_the_stages(zero, np.where(np.arange(5) == 0, 0.0, starts[below]), delta)
-    rising = np.flatnonzero(_evaluate(part, again.theta, delta, np.eye(5)).gradient[:, 0] < 0)
-    more = _down_the_stages(part.take(rising), again.theta[rising], delta)
-    better = np.flatnonzero((more.theta[:, 0] >= 0) & (more.value < again.value[rising]))
-    for here, fits, rows in ((below, again, slice(None)), (below[rising[better]], more, better)):
-        for name in ("theta", "value", "ended_well"):
-            getattr(found, name)[here] = getattr(fits, name)[rows]
-    return found
+    model: Model
+    free: np.ndarray
+    flat: float  # of the gradient: below it nothing goes down any more
 
+    def inside(self, problem: Problem, theta: np.ndarray) -> np.ndarray:
+        theta = theta.copy()
+        if problem.fixed_e is not None:
+            theta[:, 0] = problem.fixed_e
+        if problem.tied:
+            theta[:, 3:5] = theta[:, 3:5].mean(1, keepdims=True)
+        return np.clip(theta, self.model.low, self.model.high)
 
-def _down_the_stages(problem: Problem, starts: np.ndarray, delta: float) -> HuberSolved:
-    theta = _inside(starts, problem.tied)
-    if not len(theta):
-        return HuberSolved(theta, np.zeros(0), np.zeros(0, dtype=bool))
-    spread = np.minimum(np.abs(residuals(problem, theta)), 1.0)
-    widest = float(np.median(np.sqrt((problem.weights * spread**2).sum(-1))))
-    stages = [delta]
-    while stages[-1] * FALL < widest:
-        stages.append(stages[-1] * FALL)
-    well = np.zeros(len(theta), dtype=bool)
-    for one in reversed(stages):
-        theta, well = _descend(problem, theta, one, STEP if one == delta else ROUGH)
-    return HuberSolved(theta, _value(problem, theta, delta), well)
+    def step(self, state: Curved, theta: np.ndarray, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The Newton step in scaled unknowns on positive eigenvalues; those at a bound stay."""
+        down = np.sign(state.gradient @ self.free.T)
+        blocked = ((theta <= self.model.low) & (down > 0)) | ((theta >= self.model.high) & (down < 0))
+        held = (blocked @ np.abs(self.free)) > 0
+        floor = 1e-10 * state.scale.max(1, keepdims=True) + 1e-300
+        root = np.sqrt(np.maximum(state.scale, floor))
+        scaled = state.hessian / (root[:, :, None] * root[:, None, :])
+        eye = np.eye(scaled.shape[1], dtype=bool)
+        scaled = np.where(held[:, :, None] | held[:, None, :], np.where(eye, 1.0, 0.0), scaled)
+        values, vectors = np.linalg.eigh(scaled)
+        pull = np.where(held, 0.0, -state.gradient) / root
+        along = np.einsum("rij,ri->rj", vectors, pull) / (np.maximum(np.abs(values), 1e-9) + damping[:, None])
+        step = np.einsum("rij,rj->ri", vectors, along) / root
+        step = step * np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300))
+        return step @ self.free.T, held
 
+    def ended_well(self, state: Curved, step: np.ndarray, held: np.ndarray, stuck: np.ndarray) -> np.ndarray:
+        return np.asarray(np.abs(np.where(held, 0, state.gradient)).max(1) <= self.flat)
 
-def _inside(theta: np.ndarray, tied: bool) -> np.ndarray:
-    theta = theta.copy()
-    theta[:, 1:3] = np.maximum(theta[:, 1:3], FLOOR)
-    theta[:, 3:] = np.clip(theta[:, 3:].mean(1, keepdims=True) if tied else theta[:, 3:], *BOUNDS)
-    return theta
+    def linear(self, theta: np.ndarray, state: Curved) -> np.ndarray:
+        return theta[:, :1]
 
 
-def _descend(problem: Problem, theta: np.ndarray, delta: float, end: float) -> tuple[np.ndarray, np.ndarray]:
-    free = np.eye(5)
+@dataclass(frozen=True)
+class Robust(InTheta):
+    """Mean of Huber losses of log L. `problem.loss` is log L."""
+
+    delta: float
+
+    def evaluate(self, problem: Problem, theta: np.ndarray) -> Curved:
+        bent, free, delta = self.model.bent(problem, theta), self.free, self.delta
+        residual = residuals(problem, bent.loss)
+        w, pull, slopes = problem.weights, np.clip(residual, -delta, delta), bent.slopes
+        wp = w * pull
+        gradient = -(slopes @ wp[:, :, None])[..., 0]
+        # rho'' v v' - rho' (second derivatives of the fitted loss, over it, - v v')
+        curve = w * ((np.abs(residual) <= delta) + pull)
+        hessian = (slopes * curve[:, None, :]) @ np.swapaxes(slopes, 1, 2) - bent.bend(wp)
+        hessian[:, 3, 1], hessian[:, 4, 2] = hessian[:, 1, 3], hessian[:, 2, 4]  # a product's rounding is not symmetric
+        scale = (slopes * slopes) @ (w * np.minimum(1.0, delta / np.maximum(np.abs(residual), delta)))[:, :, None]
+        value = (w * huber(residual, delta)).sum(-1)
+        return Curved(value, gradient @ free, free.T @ hessian @ free, scale[..., 0] @ free**2)
+
+
+def directions(problem: Problem, size: int) -> np.ndarray:
+    """[k, f]: the free directions of k unknowns: one for both exponents that are tied, none for a given E."""
+    free = np.eye(size)
     if problem.tied:
-        free = np.column_stack([free[:, :3], free[:, 3] + free[:, 4]])
-    if problem.fixed_e is not None:
-        free = free[:, 1:]
-    low = np.array([-np.inf, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0]])
-    high = np.array([np.inf] * 3 + [BOUNDS[1]] * 2)
-    theta, well = theta.copy(), np.zeros(len(theta), dtype=bool)
-    active, part = np.arange(len(theta)), problem
-    state, damping = _evaluate(problem, theta, delta, free), np.full(len(theta), 1e-3)
-    for _ in range(MAX_STEPS if end == STEP else ROUGH_STEPS):
-        here = theta[active]
-        down = np.sign(state.gradient @ free.T)
-        blocked = ((here <= low) & (down > 0)) | ((here >= high) & (down < 0))
-        step = _step(state, (blocked @ np.abs(free)) > 0, damping)
-        there = _inside(here + step @ free.T, problem.tied)
-        tried = _evaluate(part, there, delta, free)
-        better = tried.value < state.value
-        moved = np.abs(there - here)[:, free.any(1)].max(1)
-        theta[active] = np.where(better[:, None], there, here)
-        state = _choose(better, tried, state)
-        damping = np.where(better, damping / 10, np.maximum(damping, 1e-9) * 10)
-        small, stuck = moved < end, ~better & (damping > 1e10)
-        steep = np.abs(np.where(blocked @ np.abs(free) > 0, 0, state.gradient)).max(1) > GRADIENT * delta
-        done = small | stuck
-        well[active] = done & ~steep
-        if done.any():
-            active = active[~done]
-            if not len(active):
-                break
-            state = _State(*(getattr(state, key)[~done] for key in _State.__dataclass_fields__))
-            damping, part = damping[~done], problem.take(active)
-    return theta, well
+        free = np.column_stack([free[:, :3], free[:, 3] + free[:, 4], free[:, 5:]])
+    return free if problem.fixed_e is None else free[:, 1:]
 
 
-def _choose(better: np.ndarray, tried: _State, kept: _State) -> _State:
-    def one(key: str) -> np.ndarray:
-        new, old = getattr(tried, key), getattr(kept, key)
-        return np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+def solve_huber(problem: Problem, starts: np.ndarray, delta: float, model: Model | None = None) -> Found:
+    """With E >= 0 from theta `starts` [r, k], each down the stages of delta. `problem.loss` is log L."""
+    model = Plain() if model is None else model
 
-    return _State(*(one(key) for key in _State.__dataclass_fields__))
+    def objective(problem: Problem, one: float) -> Robust:
+        return Robust(model, directions(problem, starts.shape[1]), GRADIENT * one, one)
+
+    def search(problem: Problem, starts: np.ndarray | None) -> Found:
+        assert starts is not None
+        last = objective(problem, delta)
+        theta = last.inside(problem, starts)
+        spread = np.minimum(np.abs(residuals(problem, model.loss(problem, theta))), 1.0)
+        widest = float(np.median(np.sqrt((problem.weights * spread**2).sum(-1)))) if len(theta) else 0.0
+        stages = [delta]
+        while stages[-1] * FALL < widest:
+            stages.append(stages[-1] * FALL)
+        for one in stages[:0:-1]:
+            theta = descend(objective(problem, one), problem, theta, ROUGH).unknowns
+        return descend(last, problem, theta, RULES)
+
+    def rising(problem: Problem, theta: np.ndarray) -> np.ndarray:
+        whole = Robust(model, np.eye(theta.shape[1]), 0.0, delta)
+        return np.asarray(whole.evaluate(problem, theta).gradient[:, 0] < 0)
+
+    return with_e_not_negative(problem, starts, search, rising)

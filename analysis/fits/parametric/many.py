@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.parametric import huber, squares
-from analysis.fits.parametric.squares import BOUNDS, GRID, Problem
+from analysis.fits.parametric.descent import BOUNDS, Problem
+from analysis.fits.parametric.squares import GRID
 from analysis.fits.parametric.surface import Surface
 
 HUBER, LEAST_SQUARES = "huber", "least_squares"
@@ -110,8 +111,8 @@ def _fit_block(scaled: _Scaled, starts: np.ndarray | None, objective: str, delta
     problem = scaled.problem
     begin = None if starts is None else np.clip(np.broadcast_to(starts, (len(problem.loss), 2)), *BOUNDS)
     if objective == LEAST_SQUARES or begin is None:
-        least = squares.solve(problem, begin)
-        exponents, linear, well = least.exponents, least.linear, least.ended_well
+        least = squares.solve_squares(problem, begin)
+        exponents, linear, well = least.unknowns, least.linear, least.ended_well
         value = 2 * least.value * scaled.total * scaled.unit**2
     else:
         exponents, linear = begin, squares.linear_at(problem, begin)
@@ -119,10 +120,10 @@ def _fit_block(scaled: _Scaled, starts: np.ndarray | None, objective: str, delta
         terms = np.log(np.maximum(linear[:, 1:], PRESENT))
         e = linear[:, :1] if problem.fixed_e is None else problem.fixed_e[:, None]
         logs = replace(problem, loss=np.log(problem.loss))
-        robust = huber.solve(logs, np.concatenate([e, terms, exponents], 1), delta)
-        exponents, well, value = robust.theta[:, 3:], robust.ended_well, robust.value * scaled.total
-        terms = robust.theta[:, 1:3]
-        linear = np.concatenate([robust.theta[:, :1], np.where(terms > huber.FLOOR, np.exp(terms), 0.0)], 1)
+        robust = huber.solve_huber(logs, np.concatenate([e, terms, exponents], 1), delta)
+        theta, well, value = robust.unknowns, robust.ended_well, robust.value * scaled.total
+        exponents, terms = theta[:, 3:], theta[:, 1:3]
+        linear = np.concatenate([theta[:, :1], np.where(terms > huber.FLOOR, np.exp(terms), 0.0)], 1)
     e = linear[:, 0] if problem.fixed_e is None else problem.fixed_e
     (alpha, beta), unit = exponents.T, scaled.unit
     a, b = linear[:, 1] * np.exp(alpha * scaled.centre_n), linear[:, 2] * np.exp(beta * scaled.centre_d)

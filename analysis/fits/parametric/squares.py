@@ -11,42 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-BOUNDS = (0.005, 3.0)  # of an exponent; one that ends here is not identified
+from analysis.fits.parametric.descent import BOUNDS, Found, Problem, Rules, State, descend, with_e_not_negative
+
 GRID = np.geomspace(0.02, 1.5, 10)  # of exponents, on which every fit starts
-MAX_STEPS = 100
-STEP = 1e-11  # of an exponent, smaller than which the search has ended
+RULES = Rules(steps=100, small=1e-11, stiff=1e8, least=1e-15, first=1e-12)
 GRADIENT = 1e-7  # of log sum of squares over an exponent, below which a search that cannot go down has ended well
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Centred log N and log D, loss and weights, each [r or 1, n]; every row's weights sum to 1. `fixed_e` [r]: E where
-    it is given. `tied`: alpha = beta."""
-
-    x: np.ndarray
-    y: np.ndarray
-    loss: np.ndarray
-    weights: np.ndarray
-    fixed_e: np.ndarray | None = None
-    tied: bool = False
-
-    def take(self, which: np.ndarray) -> Problem:
-        def rows(value: np.ndarray) -> np.ndarray:
-            return value if len(value) == 1 else value[which]
-
-        fixed = None if self.fixed_e is None else rows(self.fixed_e)
-        return Problem(rows(self.x), rows(self.y), rows(self.loss), rows(self.weights), fixed, self.tied)
-
-
-@dataclass(frozen=True)
-class Solved:
-    """[r] each: `exponents` [r, 2], `linear` (E, A, B) [r, 3] at the centre, half the weighted mean square, and
-    whether the search ended where nothing goes down any more."""
-
-    exponents: np.ndarray
-    linear: np.ndarray
-    value: np.ndarray
-    ended_well: np.ndarray
 
 
 def linear_terms(m: dict[str, np.ndarray], with_e: bool) -> np.ndarray:
@@ -96,15 +65,16 @@ def _above(problem: Problem) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class _State:
+class Projected(State):
+    """At exponents [r, 2]: half the weighted mean square at the best E, A and B there, `linear` [r, 3] at the centre,
+    with its reduced Hessians [r, 2, 2], exact and without second derivatives."""
+
     linear: np.ndarray
-    value: np.ndarray
-    gradient: np.ndarray  # [r, 2]
-    newton: np.ndarray  # [r, 2, 2]
+    newton: np.ndarray
     gauss: np.ndarray
 
 
-def _evaluate(problem: Problem, exponents: np.ndarray) -> _State:
+def _evaluate(problem: Problem, exponents: np.ndarray) -> Projected:
     """Half the mean square at the best E, A, B, its gradient and reduced Hessians over the exponents."""
     x, y, w, level = problem.x, problem.y, problem.weights, _above(problem)
     p, q = np.exp(-exponents[:, :1] * x), np.exp(-exponents[:, 1:] * y)
@@ -129,7 +99,7 @@ def _evaluate(problem: Problem, exponents: np.ndarray) -> _State:
     gradient = np.stack([(wr * xa).sum(-1), (wr * yb).sum(-1)], -1)
     free = linear > 0
     free[:, 0] = problem.fixed_e is None
-    return _State(linear, 0.5 * (wr * residual).sum(-1), gradient, _reduce(newton, free), _reduce(gauss, free))
+    return Projected(0.5 * (wr * residual).sum(-1), gradient, linear, _reduce(newton, free), _reduce(gauss, free))
 
 
 def linear_at(problem: Problem, exponents: np.ndarray) -> np.ndarray:
@@ -152,85 +122,56 @@ def _reduce(hessian: np.ndarray, free: np.ndarray) -> np.ndarray:
     return np.asarray(hessian[:, 3:, 3:] - np.swapaxes(cross, -1, -2) @ follow)
 
 
-def _step(state: _State, exponents: np.ndarray, damping: np.ndarray, tied: bool) -> np.ndarray:
-    """[r, 2]: a damped Newton step, Gauss-Newton where the Hessian is not positive, that stays inside the bounds."""
-    gradient = state.gradient
-    if tied:
-        h = state.newton.sum((1, 2))
-        scale = state.gauss.sum((1, 2))
-        h = np.where(h > 1e-6 * scale, h, scale) + damping * scale + 1e-300
-        return np.repeat(np.clip(-gradient.sum(1) / h, -0.5, 0.5)[:, None], 2, 1)
-    scale = np.maximum(np.diagonal(state.gauss, axis1=1, axis2=2), 1e-300)
-    scale = np.maximum(scale, 1e-10 * scale.max(1, keepdims=True))
-    outward = ((exponents <= BOUNDS[0]) & (gradient > 0)) | ((exponents >= BOUNDS[1]) & (gradient < 0))
-    det = np.linalg.det(state.newton)
-    positive = (det > 1e-8 * scale.prod(1)) & (state.newton[:, 0, 0] > 0)
-    h = np.where(positive[:, None, None], state.newton, state.gauss)
-    h = h + (damping[:, None] * scale + 1e-14 * scale)[:, :, None] * np.eye(2)
-    h = np.where(outward[:, :, None] | outward[:, None, :], np.where(np.eye(2, dtype=bool), h, 0.0), h)
-    step = -np.linalg.solve(h, np.where(outward, 0.0, gradient)[..., None])[..., 0]
-    return np.asarray(step * np.minimum(1.0, 0.5 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300)))
+def _tied_step(state: Projected, damping: np.ndarray) -> np.ndarray:
+    h = state.newton.sum((1, 2))
+    scale = state.gauss.sum((1, 2))
+    h = np.where(h > 1e-6 * scale, h, scale) + damping * scale + 1e-300
+    return np.repeat(np.clip(-state.gradient.sum(1) / h, -0.5, 0.5)[:, None], 2, 1)
 
 
-def solve(problem: Problem, starts: np.ndarray | None = None) -> Solved:
-    """Least squares with E, A, B >= 0 from exponents `starts` [r, 2] (the best node of the grid), each to its own local
-    minimum. Where the search wants E < 0 the fit with E = 0 is one of its own, which is smooth too; should the sum fall
-    as E rises from there, the search goes on."""
-    found = _descend(problem, grid_starts(problem) if starts is None else starts)
-    below = np.flatnonzero(found.linear[:, 0] < 0)
-    if not len(below):
-        return found
-    part = problem.take(below)
-    zero = replace(part, fixed_e=np.zeros(len(below)))
-    again = _descend(zero, grid_starts(zero) if starts is None else starts[below])
-    for here, fits in ((below, again), _upward(part, below, again)):
-        for name in ("exponents", "linear", "value", "ended_well"):
-            getattr(found, name)[here] = getattr(fits, name)
-    return found
+@dataclass(frozen=True)
+class Squares:
+    """Least squares over the exponents as a `descent.Objective`."""
 
+    tied: bool
 
-def _upward(problem: Problem, rows: np.ndarray, zero: Solved) -> tuple[np.ndarray, Solved]:
-    """Of fits with E = 0, the rows that do better with E > 0, and those fits."""
-    more = _descend(problem, zero.exponents)
-    kept = np.flatnonzero((more.linear[:, 0] >= 0) & (more.value < zero.value))
-    return rows[kept], Solved(more.exponents[kept], more.linear[kept], more.value[kept], more.ended_well[kept])
+    def inside(self, problem: Problem, exponents: np.ndarray) -> np.ndarray:
+        exponents = np.clip(exponents, *BOUNDS)
+        return np.repeat(exponents.mean(1, keepdims=True), 2, 1) if self.tied else exponents
 
+    def evaluate(self, problem: Problem, exponents: np.ndarray) -> Projected:
+        return _evaluate(problem, exponents)
 
-def _descend(problem: Problem, starts: np.ndarray) -> Solved:
-    exponents = np.clip(starts, *BOUNDS)
-    if problem.tied:
-        exponents = np.repeat(exponents.mean(1, keepdims=True), 2, 1)
-    r = len(exponents)
-    linear, value, well = np.zeros((r, 3)), np.full(r, np.inf), np.zeros(r, dtype=bool)
-    active, part = np.arange(r), problem.take(np.arange(r))
-    state, damping = _evaluate(problem, exponents), np.full(r, 1e-3)
-    for _ in range(MAX_STEPS):
-        here = exponents[active]
-        step = _step(state, here, damping, problem.tied)
-        there = np.clip(here + step, *BOUNDS)
-        tried = _evaluate(part, there)
-        moved = np.abs(there - here).max(1)
-        better = tried.value < state.value
-        exponents[active] = np.where(better[:, None], there, here)
-        state = _choose(better, tried, state)
-        damping = np.where(better, np.maximum(damping / 10, 1e-15), np.maximum(damping, 1e-12) * 10)
-        small = moved < STEP
-        stuck = ~better & (damping > 1e8)
+    def step(self, state: Projected, exponents: np.ndarray, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A damped Newton step, Gauss-Newton where the Hessian is not positive, that stays inside the bounds."""
+        gradient = state.gradient
+        outward = ((exponents <= BOUNDS[0]) & (gradient > 0)) | ((exponents >= BOUNDS[1]) & (gradient < 0))
+        if self.tied:
+            return _tied_step(state, damping), outward
+        scale = np.maximum(np.diagonal(state.gauss, axis1=1, axis2=2), 1e-300)
+        scale = np.maximum(scale, 1e-10 * scale.max(1, keepdims=True))
+        det = np.linalg.det(state.newton)
+        positive = (det > 1e-8 * scale.prod(1)) & (state.newton[:, 0, 0] > 0)
+        h = np.where(positive[:, None, None], state.newton, state.gauss)
+        h = h + (damping[:, None] * scale + 1e-14 * scale)[:, :, None] * np.eye(2)
+        h = np.where(outward[:, :, None] | outward[:, None, :], np.where(np.eye(2, dtype=bool), h, 0.0), h)
+        step = -np.linalg.solve(h, np.where(outward, 0.0, gradient)[..., None])[..., 0]
+        return step * np.minimum(1.0, 0.5 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300)), outward
+
+    def ended_well(self, state: Projected, step: np.ndarray, held: np.ndarray, stuck: np.ndarray) -> np.ndarray:
         steep = np.abs(step * state.gradient).max(1) > GRADIENT * np.maximum(state.value, 1e-30)
-        done = small | stuck
-        linear[active], value[active], well[active] = state.linear, state.value, done & ~(stuck & steep)
-        if done.any():
-            active = active[~done]
-            if not len(active):
-                break
-            state = _State(*(getattr(state, key)[~done] for key in _State.__dataclass_fields__))
-            damping, part = damping[~done], problem.take(active)
-    return Solved(exponents, linear, value, well)
+        return np.asarray(~(stuck & steep))
+
+    def linear(self, exponents: np.ndarray, state: Projected) -> np.ndarray:
+        return state.linear
 
 
-def _choose(better: np.ndarray, tried: _State, kept: _State) -> _State:
-    def one(key: str) -> np.ndarray:
-        new, old = getattr(tried, key), getattr(kept, key)
-        return np.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+def solve_squares(problem: Problem, starts: np.ndarray | None = None) -> Found:
+    """Least squares with E, A, B >= 0 from exponents `starts` [r, 2] (the best node of the grid), each to its own local
+    minimum. `linear` is E, A and B at the centre; a given E comes back as 0."""
+    objective = Squares(problem.tied)
 
-    return _State(*(one(key) for key in _State.__dataclass_fields__))
+    def search(problem: Problem, starts: np.ndarray | None) -> Found:
+        return descend(objective, problem, grid_starts(problem) if starts is None else starts, RULES)
+
+    return with_e_not_negative(problem, starts, search)
