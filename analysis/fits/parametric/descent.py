@@ -1,8 +1,8 @@
 """One damped descent for r searches at once, and the fit with E >= 0 that is made of it.
 
-What is descended is an `Objective`: it tells its value, gradient and curvature at the unknowns, proposes a step, and says
-which unknowns are legal. A step that goes down is kept and lowers the damping, another raises it. Searches that have
-ended leave the batch.
+What is descended is an `Objective`: it tells its value, gradient and curvature at the unknowns, proposes a step, and
+says which unknowns are legal. A step that goes down is kept and lowers the damping, another raises it. Searches that
+have ended leave the batch.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.parametric.curves import check_design
+from analysis.fits.parametric.descent import BOUNDS
 from analysis.fits.parametric.draws import LEAST_TRUNKS
 from analysis.fits.parametric.fit import ParametricFit, refit
 from analysis.fits.parametric.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, R_STAR, over_training
 from analysis.fits.parametric.many import OBJECTIVES
-from analysis.fits.parametric.descent import BOUNDS
 from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
 from arch.errors import InputError
