@@ -10,39 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from arch.recorder import Recorder, Work
+
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
-
-Work = Callable[[], None]
-Recorder = Callable[[Work], Work]  # records what its argument does on the device, and returns what does it again
-
-
-class CudaRecorder:
-    """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of their
-    recording.
-
-    Raises RuntimeError where something cannot be recorded, or memory is short.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.pool = device, torch.cuda.graph_pool_handle()
-
-    def __call__(self, work: Work) -> Work:
-        graph = torch.cuda.CUDAGraph()
-        # thread_local: other threads, NCCL's and those that pin memory, talk to the device meanwhile
-        recording = torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local")
-        before = torch.cuda.current_stream(self.device)
-        try:
-            with recording:
-                work()
-        finally:
-            torch.cuda.set_stream(before)  # a recording that fails leaves its own current
-        return graph.replay
 
 
 class StepGraphs:
@@ -168,9 +144,3 @@ def spread(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     apart = torch.stack([(a - b).double().square().sum() for a, b in zip(one, other, strict=True)]).sum()
     whole = torch.stack([a.double().square().sum() for a in one]).sum()
     return float((apart / whole).sqrt())
-
-
-def reason_of(error: Exception) -> str:
-    """One line of what the device's software had to say."""
-    told: Any = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {told[0][:160]}" if told else type(error).__name__

@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from arch.arguments import Parser
 from arch.errors import FULL, InputError
@@ -88,7 +88,9 @@ def _train(
         raise InputError("--device cuda: PyTorch sees no CUDA device here; use --device cpu")
     _set_numerics(device, run.training.threads)
     if device == "cuda":
-        _keep_from_the_compiler()
+        from arch.no_compiler import keep_from_the_compiler
+
+        keep_from_the_compiler()
     from .loop import Trainer
 
     stop.listen()
@@ -97,17 +99,6 @@ def _train(
     finally:
         if started is None:
             leave_group()
-
-
-def _keep_from_the_compiler() -> None:
-    """Custom operators that are defined from now on, as those of the kernels are, import torch's compiler when they are
-    first called, for 3 to 6 s, to keep it from compiling them. This process compiles nothing."""
-    import torch
-
-    def as_it_is(function: Any = None, recursive: bool = True) -> Any:
-        return as_it_is if function is None else function
-
-    torch._disable_dynamo = as_it_is  # type: ignore[assignment]
 
 
 def leave_group() -> None:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .graphs import CudaRecorder, Recorder, StepGraphs, digest, reason_of, spread
+from arch.recorder import CudaRecorder, Recorder, reason_of
+
+from .graphs import StepGraphs, digest, spread
 
 if TYPE_CHECKING:
     from .engine import Engine

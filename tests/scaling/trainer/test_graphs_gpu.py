@@ -17,10 +17,11 @@ import torch
 from arch.config import ARCHS
 from arch.model.lm import build_model
 from arch.presets import preset
+from arch.recorder import CudaRecorder, Work
 from scaling.rundir.directory import RunDir
 from scaling.study.schema import Training
 from scaling.trainer.engine import Engine, start_distributed
-from scaling.trainer.graphs import CudaRecorder, Work, digest
+from scaling.trainer.graphs import digest
 from scaling.trainer.replay import Replay
 
 from ..small_runs import exact_rows, make_run, start, train

@@ -16,9 +16,10 @@ import torch
 from arch.config import ARCHS
 from arch.model.lm import build_model
 from arch.presets import preset
+from arch.recorder import Recorder, Work
 from scaling.study.schema import Training
 from scaling.trainer.engine import Engine, start_distributed
-from scaling.trainer.graphs import Recorder, Work, digest, spread
+from scaling.trainer.graphs import digest, spread
 from scaling.trainer.replay import Replay
 
 from .test_engine_parity import CONTEXT, CPU, ROWS, batches, training
@@ -199,8 +200,8 @@ def test_the_optimizer_is_pytorchs_without_its_compiler() -> None:
 def test_a_kernels_operator_is_called_without_the_compiler() -> None:
     code = (
         "import sys, torch\n"
-        "from scaling.trainer.process import _keep_from_the_compiler\n"
-        "_keep_from_the_compiler()\n"
+        "from arch.no_compiler import keep_from_the_compiler\n"
+        "keep_from_the_compiler()\n"
         "@torch.library.custom_op('tests::doubled', mutates_args=())\n"
         "def doubled(x: torch.Tensor) -> torch.Tensor:\n"
         "    return 2 * x\n"

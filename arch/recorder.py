@@ -1,0 +1,40 @@
+"""CUDA graphs: what the host launches is recorded once, and then replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Work = Callable[[], None]
+Recorder = Callable[[Work], Work]  # records what its argument does on the device, and returns what does it again
+
+
+class CudaRecorder:
+    """Records CUDA graphs of the current device. They share one pool of memory: replay them in the order of their
+    recording.
+
+    Raises RuntimeError where something cannot be recorded, or memory is short.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.pool = device, torch.cuda.graph_pool_handle()
+
+    def __call__(self, work: Work) -> Work:
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: other threads, NCCL's and those that pin memory, talk to the device meanwhile
+        recording = torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local")
+        before = torch.cuda.current_stream(self.device)
+        try:
+            with recording:
+                work()
+        finally:
+            torch.cuda.set_stream(before)  # a recording that fails leaves its own current
+        return graph.replay
+
+
+def reason_of(error: Exception) -> str:
+    """One line of what the device's software had to say."""
+    told: Any = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {told[0][:160]}" if told else type(error).__name__
