@@ -14,35 +14,34 @@ from typing import Any
 
 from analysis.fits.cost import cost_of
 from analysis.fits.diagnose.checks import check_laws
-from analysis.fits.envelope.of_points import envelope_result, fit_envelope, interval_of, seed_noise_of
+from analysis.fits.diagnose.influence import Reread
+from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
 from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.forms import FORMS
 from analysis.fits.parametric.many import HUBER, OBJECTIVES
 from analysis.fits.parametric.results import result_of as parametric_result
 from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
-from analysis.fits.study import fit_study
-from analysis.fits.study_points import StudyRuns
 from arch.errors import InputError, choice
 
 ENVELOPE, ISOFLOP, PARAMETRIC = "envelope", "isoflop", "parametric"
 APPROACHES = (ENVELOPE, ISOFLOP, PARAMETRIC)
 ALL, CHECKS = "all", "checks"
 NEEDS_CURVES = (ENVELOPE,)
-BEYOND = (1.0, 10.0, 100.0)  # times the largest C of the points, where no C is asked for
+BEYOND = (1.0, 10.0)  # times the largest C that all groups reached, where no C is asked for
 
 
 @dataclass(frozen=True)
 class Options:
     """What the approaches are asked for beside the points.
 
-    at: C [FLOP] of optima (none: the largest C of the points, ten and a hundred times that); predict: (N, D) of losses,
-    and objective and form, of the parametric approach; n_replicates, level and seed: of the intervals. Raises
-    InputError for an unknown objective or form, and for a level that is none.
+    at: C [FLOP] of optima (none: `default_at`); predict: (N, D) of losses, and objective and form, of the parametric
+    approach; n_replicates, level and seed: of the intervals. Raises InputError for an unknown objective or form, and
+    for a level that is none.
     """
 
     at: Sequence[float] = ()
@@ -70,11 +69,13 @@ class Options:
 @dataclass(frozen=True)
 class Fits:
     """results: what was fitted, group by group, each with its verdict and, in `diagnostics["checks"]`, what that rests
-    on; failed: what could not be fitted, with its reason; compared: by group, the approaches side by side."""
+    on; failed: what could not be fitted, with its reason; compared: by group, the approaches side by side; surfaces: by
+    group, the parametric fit behind its result, with its draws."""
 
     results: tuple[FitResult, ...]
     failed: tuple[Mapping[str, str], ...]
     compared: Mapping[str, Any] = field(default_factory=dict)
+    surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
 
 
 def named(approach: str) -> tuple[str, ...]:
@@ -84,6 +85,12 @@ def named(approach: str) -> tuple[str, ...]:
     if approach not in APPROACHES:
         raise InputError(f"--approach: {approach!r}{choice(approach, [*APPROACHES, ALL])}")
     return (approach,)
+
+
+def default_at(groups: Mapping[str, Points]) -> tuple[float, ...]:
+    """The computes [FLOP] at which all approaches tell their optimum where none is asked for."""
+    reached = min(float(points.flops.max()) for points in groups.values())
+    return tuple(times * reached for times in BEYOND)
 
 
 def fit(
@@ -102,10 +109,21 @@ def fit(
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
-    asked = Options(**options)
-    at = tuple(asked.at) or tuple(float(points.flops.max()) * times for times in BEYOND)
+    return _fit(points, approach, noise, surface, told, Options(**options))[0]
+
+
+def _fit(
+    points: Points,
+    approach: str,
+    noise: SeedNoise | None,
+    surface: Surface | None,
+    told: Callable[[float], None] | None,
+    asked: Options,
+) -> tuple[FitResult, ParametricFit | None]:
+    """The result, and of the parametric approach the fit behind it."""
+    at = tuple(asked.at) or default_at({"": points})
     if approach == ENVELOPE:
-        return fit_envelope(
+        of_curves = fit_envelope(
             points,
             noise=noise or seed_noise_of([points]),
             at=at,
@@ -113,8 +131,9 @@ def fit(
             level=asked.level,
             seed=asked.seed,
         )
+        return of_curves, None
     if approach == ISOFLOP:
-        return fit_isoflop(
+        of_budgets = fit_isoflop(
             points,
             cost_of(points),
             surface=None if surface is None else surface.loss,
@@ -124,6 +143,7 @@ def fit(
             seed=asked.seed,
             at=at,
         )
+        return of_budgets, None
     found = fit_parametric(
         points,
         objective=asked.objective,
@@ -134,7 +154,8 @@ def fit(
         told=told,
     )
     result = parametric_result(found, at=at, predict=asked.predict, level=asked.level)
-    return replace(result, input_hash=points.input_hash)  # of what was given, not of curves as they were averaged
+    # of what was given, not of curves as they were averaged
+    return replace(result, input_hash=points.input_hash), found
 
 
 def fit_groups(
@@ -144,18 +165,23 @@ def fit_groups(
     options: Options,
     said: Callable[[str, str, float], None] = lambda group, approach, share: None,
     given: Sequence[FitResult] = (),
+    others: Mapping[str, Reread] | None = None,
 ) -> Fits:
     """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
     curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
     stops nothing else.
 
     said: called with group, approach (CHECKS at the end) and the share of it that is done; given: results that were
-    fitted elsewhere, judged with the others.
+    fitted elsewhere, judged with the others; others: by name, other readings of the same runs, by which the checks
+    tell how much the reading decides.
     """
+    if not options.at and (ends or curves):
+        options = replace(options, at=default_at({**ends, **curves}))
     of_all = seed_noise_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
     compared: dict[str, Any] = {}
+    surfaces: dict[str, ParametricFit] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
         of_others = seed_noise_of([points for other, points in curves.items() if other != group])
@@ -172,13 +198,14 @@ def fit_groups(
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
                 surface = _surface(found.get(PARAMETRIC))
-                found[name] = fit(points, name, noise=noises[name], surface=surface, told=told, **vars(options))
+                found[name], behind = _fit(points, name, noises[name], surface, told, options)
+                surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
         said(group, CHECKS, 0.0)
-        one, compared[group] = _judged(found, fitted, noises, options)
+        one, compared[group] = _judged(found, fitted, noises, options, others)
         results += one
-    return Fits(tuple(results), tuple(failed), compared)
+    return Fits(tuple(results), tuple(failed), compared, surfaces)
 
 
 def _judged(
@@ -186,6 +213,7 @@ def _judged(
     fitted: Mapping[str, Points | None],
     noise: Mapping[str, SeedNoise | None],
     options: Options,
+    others: Mapping[str, Reread] | None,
 ) -> tuple[list[FitResult], Any]:
     """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side. noise: what
     each was fitted with."""
@@ -193,7 +221,7 @@ def _judged(
     known = {name: one for name, one in points.items() if one is not None}
     in_order = [found[name] for name in APPROACHES if name in found]
     chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
-    judged, told = check_laws(known, in_order, noise=noise, **chosen)
+    judged, told = check_laws(known, in_order, noise=noise, others=others, **chosen)
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]
@@ -204,27 +232,3 @@ def _surface(result: FitResult | None) -> Surface | None:
     if result is None or result.diagnostics["not_identified"] or "R_star" in result.params:
         return None
     return Surface(*(result.params[name] for name in PARAMS))
-
-
-def envelope_of_study(study: StudyRuns, curves: Mapping[str, Points], options: Options) -> Fits:
-    """The envelope approach on a study: the laws of its fit stage (analysis.fits.study), as results."""
-    settings = study.settings.model_copy(
-        update={"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
-    )
-    return envelope_results(fit_study(study.tables, settings), curves, options)
-
-
-def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], options: Options) -> Fits:
-    """What a study's fit stage found (`fit_study`), as results."""
-    optimum, spread = found["settings"]["optimum"], found["interval"]["seed_noise"]
-    noise = None if spread is None else SeedNoise(spread["s"], spread["df"])
-    interval = interval_of(noise, options.level, options.n_replicates, optimum)
-    results, failed = [], []
-    for arch, one in found["archs"].items():
-        if one["fitted"] and arch in curves:
-            last = float(curves[arch].flops.max())  # as of the other approaches, so that they stand side by side
-            at = tuple(options.at) or tuple(last * times for times in BEYOND)
-            results.append(envelope_result(one, curves[arch], optimum, interval, at))
-        else:
-            failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})
-    return Fits(tuple(results), tuple(failed))

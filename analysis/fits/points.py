@@ -91,6 +91,19 @@ class Points:
         """[n] bool: points of runs that are another run, to the last bit of every number, under another name."""
         return copies(self.run, *(getattr(self, name) for name in (*POSITIVE, "unique_tokens")))
 
+    def thinned(self, count: int, first_share: float) -> Points:
+        """At most `count` points of every run: those nearest to even steps of log D from `first_share` of its tokens
+        (or its first point, where that is later) to its end."""
+        keep: list[int] = []
+        for run in dict.fromkeys(self.run.tolist()):
+            mine = np.flatnonzero(self.run == run)
+            log_d = np.log(self.n_tokens[mine])
+            late = log_d >= log_d.max() + np.log(first_share) - 1e-9
+            mine, log_d = mine[late], log_d[late]
+            wanted = np.linspace(log_d.min(), log_d.max(), count)
+            keep += mine[sorted({int(np.abs(log_d - at).argmin()) for at in wanted})].tolist()
+        return self.take(keep)
+
     @property
     def n_runs(self) -> int:
         return len(set(self.run.tolist()))

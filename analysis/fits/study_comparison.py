@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.comparison.views import across
+from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import Points
 from analysis.fits.study_points import StudyRuns, study_points, under
 from analysis.fits.tables.points import CURVES
 from arch.errors import InputError
 
 POINTS_A_RUN = 5
-FIRST_SHARE = 0.1  # of a run's tokens: what lies before is still falling from the loss of guessing
 N_REPLICATES = 299
 
 
@@ -73,14 +73,7 @@ def views_of(study: StudyRuns) -> dict[str, list[Points] | str]:
 def thinned(points: Points, count: int) -> Points:
     """At most `count` points of every run, evenly along log D from a tenth of its tokens to the end; runs of one cell
     are those of one size that read the same batches."""
-    keep: list[int] = []
-    for run in dict.fromkeys(points.run.tolist()):
-        mine = np.flatnonzero(points.run == run)
-        tokens = points.n_tokens[mine]
-        wanted = np.geomspace(FIRST_SHARE * tokens.max(), tokens.max(), count)
-        near = [int(np.abs(np.log(tokens) - at).argmin()) for at in np.log(wanted) if at >= np.log(tokens.min()) - 1e-9]
-        keep += mine[sorted(set(near))].tolist()
-    taken = points.take(keep)
+    taken = points.thinned(count, FIRST_SHARE)
     return replace(taken, cell=np.array([f"{cell}, {size}" for cell, size in zip(taken.cell, taken.size, strict=True)]))
 
 

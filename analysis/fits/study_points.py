@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.fits.diagnose.influence import Reread, Variant
+from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import Points
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import smoothed
@@ -17,6 +19,8 @@ from analysis.runs import CONVENTIONS, Tables
 from arch.errors import InputError, choice
 
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
+CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
+EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
 NOT_DONE, TWICE, SHORT = "not done", "the same run in another study", "without enough points after warm-up"
 
 
@@ -72,8 +76,11 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
     return StudyRuns(" + ".join(names), Tables(**kept), first.settings), {TWICE: len(gone)} if gone else {}
 
 
-def study_points(study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None) -> Reading:
-    """The points of every architecture: of each run that is done its last loss, or all of its settled curve (`curves`).
+def study_points(
+    study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float = FIRST_SHARE
+) -> Reading:
+    """The points of every architecture: of each run that is done its last loss, or its settled curve (`curves`): at
+    most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on.
 
     The loss is the study's: smoothed training loss, or held-out loss. N without embeddings; C under the study's
     convention. Runs share a `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
@@ -100,11 +107,43 @@ def study_points(study: StudyRuns, points: str = ENDS, twice: dict[str, int] | N
         told = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
     groups = {arch: _points(arch, found, settings) for arch, found in made.items()}
+    if points == CURVES:
+        groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
     ratio = (float(six.min()), float(np.median(six)), float(six.max()))
     source, n_read = f"study {study.name}", len(runs) + sum((twice or {}).values())
-    notes = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
+    notes: tuple[str, ...] = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
+    if points == CURVES:
+        notes += (
+            f"of each run: {CURVE_ROWS} points of its curve, evenly in log D from {first_share:.0%} of its tokens",
+        )
     return Reading(source, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, notes, "runs")
+
+
+def other_readings(study: StudyRuns) -> dict[str, Reread]:
+    """Other ways to read the runs of a study: C by its other conventions (6 N D is among the checks of any points), and
+    curves from an earlier point on."""
+    runs = study.tables.runs.set_index("run_id")
+
+    def counted(convention: str) -> Reread:
+        def read(points: Points) -> Variant | None:
+            per_token = runs.loc[points.run, f"flops_per_token_{convention}"].to_numpy(dtype=float)
+            if points.convention == convention or np.isnan(per_token).any():
+                return None
+            return Variant(replace(points, flops=points.n_tokens * per_token, convention=convention))
+
+        return read
+
+    def earlier(points: Points) -> Variant | None:
+        if len(points) == points.n_runs:
+            return None
+        if not found:
+            found.update(study_points(study, CURVES, first_share=EARLIER).groups)
+        return Variant(found[points.group], EARLIER)
+
+    found: dict[str, Points] = {}
+    told = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}
+    return told | {f"from {EARLIER:.0%} of each run": earlier}
 
 
 def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) -> Points:

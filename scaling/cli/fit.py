@@ -37,7 +37,9 @@ def fit(
     approach: Annotated[
         Text, typer.Option(help="envelope, isoflop, parametric or all; a study without it: its fit stage.")
     ] = None,
-    objective: Annotated[Text, typer.Option(help="Of parametric: huber or least_squares; default: huber.")] = None,
+    objective: Annotated[
+        Text, typer.Option(help="Of parametric; default: huber of tables, least_squares of studies.")
+    ] = None,
     form: Annotated[
         Text, typer.Option(help="Of parametric: plain, over-training or data-constrained; default: plain.")
     ] = None,
@@ -126,14 +128,16 @@ def fit(
         raise InputError("--force: is of a study's fit stage; with --approach nothing is kept, so all is fitted anew")
 
     from analysis.fits.approaches import ALL, NEEDS_CURVES, PARAMETRIC, Options, named
+    from analysis.fits.parametric.many import HUBER
     from analysis.fits.published import number_list
+    from analysis.fits.study_approaches import OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
 
     wanted = named(approach or ALL)
     options = Options(
         at=number_list(at, "--at") if at else (),
         predict=[_pair(one) for one in predict or ()],
-        objective=objective or "huber",
+        objective=objective or (OBJECTIVE if table is None else HUBER),
         form=form or "plain",
         n_replicates=replicates,
         level=level,
@@ -182,13 +186,16 @@ def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool
 def _fit_points(
     source: Source, wanted: Sequence[str], options: Options, save: Path | None, dry_run: bool, as_json: bool
 ) -> None:
+    from analysis.fits.study_approaches import laws_of_study
+
     from ..stages.show import comparison_text
     from .fit_view import failed_lines, reading_text, result_text, side_by_side_text
 
     read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
     if dry_run:
         return print_json(read) if as_json else print(f"{reading_text(source.reading)}\nwould fit: {', '.join(wanted)}")
-    fits = _fitted(source, wanted, options)
+    stage = {} if source.study is None else laws_of_study(source.study, options)
+    fits = _fitted(source, wanted, options, stage)
     if source.reading.points == "ends" and source.reading.several_rows:
         whole = "; --points curves fits whole curves"
         fits = replace(fits, failed=tuple({**one, "reason": one["reason"] + whole} for one in fits.failed))
@@ -196,7 +203,7 @@ def _fit_points(
         raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
     found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
     found |= {"side_by_side": {group: one for group, one in fits.compared.items() if one["pairs"]}}
-    compared = _architectures(source, wanted, options)
+    compared = _architectures(source, wanted, options, stage)
     found |= {"comparison": compared}
     _save(save, found)
     if as_json:
@@ -209,15 +216,18 @@ def _fit_points(
         tell(f"not fitted: {line}")
 
 
-def _architectures(source: Source, wanted: Sequence[str], options: Options) -> dict[str, Any] | None:
+def _architectures(
+    source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The groups compared by their surfaces; None where there is one, or no surface was asked for."""
     from analysis.fits.approaches import PARAMETRIC
-    from analysis.fits.study_comparison import compare_points, compare_study
+    from analysis.fits.study_approaches import architectures_of_study
+    from analysis.fits.study_comparison import compare_points
 
     if PARAMETRIC not in wanted or len(source.reading.groups) < 2:
         return None
     if source.study is not None:
-        return compare_study(source.study, options.seed, options.level)
+        return architectures_of_study(source.study, options, stage)
     return compare_points(list(source.reading.groups.values()), options.seed, options.level)
 
 
@@ -238,18 +248,17 @@ class _Progress:
         tell(f"fit: {approach} {group} ({self.begun} of {self.jobs} steps){left}")
 
 
-def _fitted(source: Source, wanted: Sequence[str], options: Options) -> Fits:
-    """All approaches on all groups."""
-    from analysis.fits.approaches import Fits, envelope_of_study, fit_groups
+def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
+    """All approaches on all groups; stage: the laws of a study's fit stage."""
+    from analysis.fits.approaches import fit_groups
+    from analysis.fits.study_approaches import fit_study_groups
 
-    others = [name for name in wanted if source.study is None or name != "envelope"]
-    progress = _Progress(len(source.reading.groups) * (len(others) + 1))
-    of_study = Fits((), ())
-    if source.study is not None and len(others) < len(wanted):
-        of_study = envelope_of_study(source.study, source.curve_points, options)
-    groups = source.reading.groups
-    fits = fit_groups(groups, source.curve_points, others, options, progress, of_study.results)
-    return replace(fits, failed=of_study.failed + fits.failed)
+    groups, curves = source.reading.groups, source.curve_points
+    anew = len([name for name in wanted if source.study is None or name != "envelope"])
+    progress = _Progress(len(groups) * (anew + 1))
+    if source.study is None:
+        return fit_groups(groups, curves, wanted, options, progress)
+    return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress)
 
 
 def _check_law(

@@ -9,7 +9,7 @@ from typing import Any
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.backtest import Row, backtest, summarise, to_rows
 from analysis.fits.diagnose.believe import Evidence, verdict_on
-from analysis.fits.diagnose.influence import leave_out, sensitivity
+from analysis.fits.diagnose.influence import Reread, leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.forms import FORMS, OVER_TRAINING, PLAIN
@@ -27,7 +27,7 @@ def check_laws(
     *,
     cost: Cost | None = None,
     noise: SeedNoise | Mapping[str, SeedNoise | None] | None = None,
-    others: Mapping[str, Points] | None = None,
+    others: Mapping[str, Reread] | None = None,
     n_replicates: int = 199,
     seed: int = 0,
     objective: str = HUBER,
@@ -36,8 +36,8 @@ def check_laws(
     """`results` (one an approach) with their verdicts, and everything that these rest on as plain data: `compare`, and
     by approach `identities`, `outside`, `by_run`, `by_size`, `sensitivity`, `backtest` with its `summary`. What cannot
     be computed is in `not_done`, with its reason. points: what was fitted, by approach where they differ (ends and
-    curves of the same runs). noise: between seeds, by approach where they were fitted with others; others: the same
-    runs with C by other conventions; objective and form: of the parametric approach.
+    curves of the same runs). noise: between seeds, by approach where they were fitted with others; others: other
+    readings of the same runs by name; objective and form: of the parametric approach.
 
     Raises InputError where a parametric result is of another form than `form`: its checks would be of another law."""
     beside = compare_approaches(results)

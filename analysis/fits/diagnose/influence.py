@@ -4,15 +4,15 @@ cut, when they are smoothed, or when compute is counted otherwise."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from analysis.fits.cost import Cost, cost_of
+from analysis.fits.cost import ROUNDED, Cost, cost_of
 from analysis.fits.diagnose.predictors import fitted
-from analysis.fits.parametric.curves import prepare
+from analysis.fits.parametric.curves import FIRST_SHARE, prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
@@ -20,8 +20,19 @@ from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
 from arch.errors import InputError
 
-FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant of the points leaves out; fits leave out 0.1
+FIRST_SHARES = (0.05, 0.2, 0.4)  # of a run's tokens that a variant leaves out; parametric fits leave out FIRST_SHARE
 SMOOTHING = (0.2, 0.5)  # of the tokens seen so far, over which a variant is averaged
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The same runs read in another way; first_share: of a run's tokens that a parametric fit of it leaves out."""
+
+    points: Points
+    first_share: float = FIRST_SHARE
+
+
+Reread = Callable[[Points], Variant | None]  # None where these points have no such reading
 
 
 def leave_out(
@@ -79,17 +90,22 @@ def _surfaces(
     ]
 
 
-def variants(points: Points) -> dict[str, Points]:
-    """The points of whole curves with more or less of their beginning, and smoothed; none for end points."""
-    found: dict[str, Points] = {}
+def variants(points: Points, first_share: float = 0.0) -> dict[str, Variant]:
+    """The points of whole curves with more or less of their beginning, and smoothed (none for end points); and with C
+    as 6 N D where it is counted otherwise. first_share: of a run's tokens, that the fit itself leaves out."""
+    found: dict[str, Variant] = {}
+    six = 6.0 * points.n_params * points.n_tokens
+    if np.abs(np.log(points.flops / six)).max() > ROUNDED:
+        found["C by 6nd"] = Variant(replace(points, flops=six, convention="6nd"))
     if len(points) < 2 * points.n_runs:
         return found
     last = {run: float(points.n_tokens[points.run == run].max()) for run in dict.fromkeys(points.run.tolist())}
     share = points.n_tokens / np.array([last[run] for run in points.run.tolist()])
     for first in FIRST_SHARES:
-        found[f"from {first:.0%} of each run"] = points.take(share >= first)
+        if ((share >= first) != (share >= first_share)).any():
+            found[f"from {first:.0%} of each run"] = Variant(points.take(share >= first), first)
     for fraction in SMOOTHING:
-        found[f"mean over {fraction:.0%} of the tokens seen"] = _smoothed(points, fraction)
+        found[f"mean over {fraction:.0%} of the tokens seen"] = Variant(_smoothed(points, fraction))
     return found
 
 
@@ -98,33 +114,43 @@ def sensitivity(
     approach: str,
     c: float,
     cost: Cost,
-    others: Mapping[str, Points] | None = None,
+    others: Mapping[str, Reread] | None = None,
     objective: str = HUBER,
     form: str = PLAIN,
 ) -> list[dict[str, Any]]:
-    """a and log N_opt at C [FLOP of the points' own convention], their change in each of `variants`, and in `others`:
-    the same runs under other conventions of compute, of which only a is compared."""
+    """The change of a, and of log N_opt at C [FLOP of the points' own convention], in each of `variants` and of
+    `others`. Under another convention C is another quantity: only a is compared."""
     whole = _told(points, approach, c, cost, objective, form)
     if whole is None:
         raise InputError(f"{approach}: N_opt is not identified")
     found = []
-    for name, one in variants(points).items():
-        told = _told(one, approach, c, cost, objective, form)
-        a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
+    read = {name: again for name, reread in (others or {}).items() if (again := reread(points)) is not None}
+    own = FIRST_SHARE if approach == "parametric" else 0.0
+    for name, variant in {**variants(points, own), **read}.items():
+        one = variant.points
+        alike = one.convention == points.convention
+        at = c if alike else math.sqrt(float(one.flops.min()) * float(one.flops.max()))
+        try:
+            told = _told(one, approach, at, cost if alike else cost_of(one), objective, form, variant.first_share)
+        except InputError:  # a cost that is no law of N
+            told = None
+        a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1] if alike else None)
         found.append({"variant": name, "a": a, "log_n_opt": n})
-    for name, one in (others or {}).items():
-        middle = math.sqrt(float(one.flops.min()) * float(one.flops.max()))
-        told = _told(one, approach, middle, cost_of(one), objective, form)
-        found.append({"variant": f"C by {name}", "a": None if told is None else told[0] - whole[0], "log_n_opt": None})
     return found
 
 
 def _told(
-    points: Points, approach: str, c: float, cost: Cost, objective: str = HUBER, form: str = PLAIN
+    points: Points,
+    approach: str,
+    c: float,
+    cost: Cost,
+    objective: str = HUBER,
+    form: str = PLAIN,
+    first_share: float = FIRST_SHARE,
 ) -> tuple[float, float] | None:
     """a and log N_opt at C, without intervals; None where they are not identified."""
     try:
-        told = fitted(approach, points, cost, objective=objective, form=form)
+        told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:

@@ -17,7 +17,7 @@ from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
-from analysis.fits.parametric.curves import check_design, prepare
+from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form, fit_parametric
 from analysis.fits.parametric.forms import PLAIN, effective
 from analysis.fits.parametric.many import HUBER
@@ -51,11 +51,13 @@ def parametric(
     seed: int,
     objective: str = HUBER,
     form: str = PLAIN,
+    first_share: float = FIRST_SHARE,
 ) -> Predictor:
     if n_replicates <= 0:
-        return _surface(points, cost, objective, form)
+        return _surface(points, cost, objective, form, first_share)
     given = None if noise is None else (noise.s, float(noise.df))
     options: dict[str, Any] = {"objective": objective, "form": form, "n_replicates": n_replicates, "seed": seed}
+    options["first_share"] = first_share
     fit = fit_parametric(points, cost=cost, noise=given, **options)
     sure = fit.draws is not None
 
@@ -80,9 +82,9 @@ def parametric(
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
 
-def _surface(points: Points, cost: Cost, objective: str, form: str) -> Predictor:
+def _surface(points: Points, cost: Cost, objective: str, form: str, first_share: float) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
-    prepared = prepare(points)
+    prepared = prepare(points, first_share=first_share)
     kept = prepared.points
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d)
@@ -169,13 +171,15 @@ def fitted(
     seed: int = 0,
     objective: str = HUBER,
     form: str = PLAIN,
+    first_share: float = FIRST_SHARE,
 ) -> Predictor:
-    """`approach` fitted to points; `objective` and `form` of the parametric one. Raises InputError where they do not
+    """`approach` fitted to points; `objective`, `form` and `first_share` (of a run's tokens that it leaves out) of the
+    parametric one. Raises InputError where they do not
     allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
     if approach == "parametric":
-        return parametric(points, cost, noise, n_replicates, seed, objective, form)
+        return parametric(points, cost, noise, n_replicates, seed, objective, form, first_share)
     return PREDICTORS[approach](points, cost, noise, n_replicates, seed)
 
 

@@ -151,4 +151,6 @@ def _grid(curves: Sequence[tuple[float, str, np.ndarray, np.ndarray]]) -> np.nda
     enough = np.array([len(np.unique(sizes[covers[:, i]])) >= LEAST_SIZES for i in range(len(fine))])
     if not enough.any():
         raise InputError(f"isoFLOP: at no compute do {LEAST_SIZES} sizes have a loss, {LEAST_SIZES} are needed")
+    if not fine[enough][-1] > fine[enough][0]:
+        raise InputError(f"isoFLOP: {LEAST_SIZES} sizes have a loss at hardly more than one compute")
     return np.linspace(fine[enough][0], fine[enough][-1], N_READ)

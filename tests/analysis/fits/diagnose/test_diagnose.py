@@ -11,7 +11,7 @@ from analysis.fits.cost import Cost, six_nd
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE, Row, backtest, summarise
 from analysis.fits.diagnose.believe import Evidence, verdict_on
 from analysis.fits.diagnose.checks import check_laws
-from analysis.fits.diagnose.influence import leave_out, sensitivity, variants
+from analysis.fits.diagnose.influence import Variant, leave_out, sensitivity, variants
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
 from analysis.fits.isoflop.fit import fit_isoflop
@@ -149,9 +149,33 @@ def test_without_noise_cutting_and_smoothing_change_little() -> None:
     points, _ = study(world, np.random.default_rng(0))
     points = replace(points, loss=np.asarray(world.loss(points.n_params, points.n_tokens)))
     assert len(variants(points)) == 5 and variants(ends(0.0)) == {}
-    for one in sensitivity(points, "parametric", 1e15, six_nd(), {"7nd": replace(points, flops=7 / 6 * points.flops)}):
+    seven = replace(points, flops=7 / 6 * points.flops, convention="7nd")
+    others = {"C by 7nd": lambda points: Variant(seven), "of no such points": lambda points: None}
+    told = {one["variant"]: one for one in sensitivity(points, "parametric", 1e15, six_nd(), others)}
+    assert len(told) == 6 and "of no such points" not in told
+    for one in told.values():
         assert abs(one["a"]) < 0.005, one
+        assert (one["log_n_opt"] is None) == (one["variant"] == "C by 7nd")
+    assert list(variants(seven)) == ["C by 6nd", *variants(points)]
     assert leave_out(points, "parametric", 1e15, six_nd())[0]["a"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_parametric_fit_reads_more_of_the_beginning_where_it_is_asked_to() -> None:
+    """It leaves out a tenth of a run by itself, so a transient between 5% and 10% shows in that variant alone."""
+    world = World("fitted", 0.8, 0.35, 0.3, 0.2, 0.2, 0.0)
+    points, _ = study(world, np.random.default_rng(0))
+    ends = {run: points.n_tokens[points.run == run].max() for run in points.run.tolist()}
+    share = points.n_tokens / np.array([ends[run] for run in points.run.tolist()])
+    loss = np.asarray(world.loss(points.n_params, points.n_tokens)) * np.where(share < 0.1, 1.1, 1.0)
+    told = {
+        one["variant"]: one
+        for one in sensitivity(replace(points, loss=loss), "parametric", 1e15, six_nd())
+        if one["variant"].startswith("from")
+    }
+    assert abs(told["from 5% of each run"]["a"]) > 0.02
+    assert max(abs(told[f"from {share} of each run"]["a"]) for share in ("20%", "40%")) < 0.005
+    kept = points.take(share >= 0.1)
+    assert "from 5% of each run" not in variants(kept, 0.1) and "from 5% of each run" in variants(points, 0.1)
 
 
 def test_verdicts_and_their_reasons() -> None:

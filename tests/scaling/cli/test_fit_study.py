@@ -1,0 +1,64 @@
+"""`scaling fit STUDY` with and without --approach: the same numbers."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.fits.study_approaches import OBJECTIVE
+from scaling.cli.main import app
+from scaling.study.spec import load_study
+from tests.analysis.fits.synthetic import SIZES, power_world, write_run
+
+
+def world(n_params, n_tokens):
+    return 0.7 + power_world(n_params, n_tokens)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Two architectures at five sizes, three seeds of one."""
+    folder = tmp_path_factory.mktemp("fit")
+    (folder / "s.yaml").write_text(
+        f"name: both\nout: {folder}/out\ncorpus: {{source: 'stdlib:'}}\n"
+        f"grid: {{archs: [llama, tnl], sizes: [14k, 25k, 55k, 98k, 221k], extra_seeds: {{55k: [1, 2]}}}}\n"
+        "training: {n_tokens: 1000000, warmup_tokens: 20480}\n"
+        "fit: {smoothing_tokens: 20000}\n"
+    )
+    spec = load_study(folder / "s.yaml")
+    for run in spec.runs():
+        rank, n_params = list(SIZES).index(run.size), SIZES[run.size]
+        shift = -0.03 * (run.arch == "tnl") + 0.004 * ((rank + 2 * run.seed) % 3 - 1)
+        write_run(spec.directory, run.arch, run.size, int(1.5e12 / 6 / n_params), world, seed=run.seed, shift=shift)
+        path = spec.directory / "runs" / run.run_id / "run.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"spec_hash": run.spec_hash}))
+    return str(folder / "s.yaml")
+
+
+def told(*arguments):
+    result = CliRunner().invoke(app, ["fit", *arguments, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0
+    return json.loads(result.stdout)
+
+
+def test_the_command_gives_the_numbers_of_the_fit_stage(study):
+    """And both check the laws against other readings of the runs."""
+    stage = told(study)["approaches"]
+    command = told(study, "--approach", "all")
+    assert len(stage["laws"]) == 6
+    for one, other in zip(stage["laws"], command["results"], strict=True):
+        assert one == other  # to the last digit, with intervals, checks and verdict
+    assert stage["side_by_side"] == command["side_by_side"] and stage["comparison"] == command["comparison"]
+    parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
+    assert all(("log" not in law["objective"]["name"]) == (OBJECTIVE == "least_squares") for law in parametric)
+    # what a wrong choice costs is read off the same surfaces
+    assert set(stage["wrong_choices"]) == {law["group"] for law in parametric} == {"llama", "tnl"}
+    # a law is checked against other readings of the runs; 6 N D is `exact` in this study, so it is none
+    checks = next(law for law in parametric if law["group"] == "tnl")["diagnostics"]["checks"]
+    read = {row["variant"]: row for row in checks["sensitivity"]}
+    assert set(read) == {
+        "C by paper",
+        *(f"from {share}% of each run" for share in (5, 20, 40)),
+        *(f"mean over {share}% of the tokens seen" for share in (20, 50)),
+    }
+    assert all(abs(row["a"]) < 0.05 for row in read.values()) and read["C by paper"]["log_n_opt"] is None
