@@ -153,7 +153,7 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
     assert not found["side_by_side"][""]["disagree"]
     text = fit(path, "--replicates", "100")
-    assert "bias: the parabola's N_opt, " in text and "x 100" in text  # a hundred times the largest compute
+    assert "bias: the parabola's N_opt, " in text and "x 10" in text  # ten times the largest compute
     assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text
 
 
