@@ -22,7 +22,7 @@ from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.forms import FORMS
 from analysis.fits.parametric.many import HUBER, OBJECTIVES
-from analysis.fits.parametric.results import result_of as parametric_result
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult

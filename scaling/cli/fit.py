@@ -41,7 +41,10 @@ def fit(
         Text, typer.Option(help="Of parametric; default: huber of tables, least_squares of studies.")
     ] = None,
     form: Annotated[
-        Text, typer.Option(help="Of parametric: plain, over-training or data-constrained; default: plain.")
+        Text,
+        typer.Option(
+            help="Of parametric: plain, over-training, data-constrained or data-constrained-both; default: plain."
+        ),
     ] = None,
     points: Annotated[
         Text, typer.Option(help="ends (last of each run) or curves; default: ends of tables, curves of studies.")

@@ -19,8 +19,9 @@ from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form, fit_parametric
-from analysis.fits.parametric.forms import PLAIN, effective
+from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
+from analysis.fits.parametric.repeats import Repeats
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from arch.errors import InputError
@@ -69,14 +70,14 @@ def parametric(
         return at
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(fit.r_star, n_tokens, unique):
+        if _cannot_tell(fit.repeats, n_tokens, unique):
             return math.nan, None
         ends = _ends(fit.loss_interval(n_params, n_tokens, unique, level=LEVEL)[:, 0]) if sure else None
         return float(fit.loss(n_params, n_tokens, unique)), ends
 
     kept = fit.points
     residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
-    own = float(np.sqrt((residual**2).sum() / max(len(residual) - 5, 1)))
+    own = float(np.sqrt((residual**2).sum() / max(len(residual) - fit.n_free, 1)))
     a = float(fit.exponents(fit.surface)["a"])
     known = optimum("n_opt") if fit.identified else None
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
@@ -89,7 +90,7 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
     check_design(log_n, log_d)
     fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
-    r_star = None if stars is None else float(stars[0])
+    repeats = None if stars is None else stars.take(0)
     surface = Surface(**fits.surface.take(0).to_dict())
     known = not fits.at_bound.any()
 
@@ -97,10 +98,11 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
         return float(surface.n_opt(c, cost)), None
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
-        if _cannot_tell(r_star, n_tokens, unique):
+        if _cannot_tell(repeats, n_tokens, unique):
             return math.nan, None
-        worth = n_tokens if r_star is None else effective(np.asarray(n_tokens), np.asarray(unique), r_star)
-        return float(surface.loss(n_params, worth)), None
+        if repeats is None:
+            return float(surface.loss(n_params, n_tokens)), None
+        return float(repeats.loss(surface, n_params, n_tokens, unique)), None
 
     ends = float(kept.flops.min()), float(kept.flops.max())
     a = None
@@ -115,9 +117,9 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     )
 
 
-def _cannot_tell(r_star: float | None, n_tokens: float, unique: float) -> bool:
+def _cannot_tell(repeats: Repeats | None, n_tokens: float, unique: float) -> bool:
     """Whether tokens are repeated while no fitted point had any that were: R* is then not known."""
-    return r_star is not None and math.isinf(r_star) and n_tokens > unique * (1 + 1e-9)
+    return repeats is not None and math.isinf(repeats.r_d) and n_tokens > unique * (1 + 1e-9)
 
 
 def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:

@@ -97,24 +97,34 @@ def averaged(points: Points, most: int = MOST_ROWS) -> Points:
     return replace(points.take(first), **values)
 
 
-def check_design(log_n: np.ndarray, log_d: np.ndarray) -> None:
-    """Raises InputError, saying how many are needed, where these N and D [n] cannot identify five parameters."""
+def check_design(log_n: np.ndarray, log_d: np.ndarray, more: int = 0) -> None:
+    """Raises InputError, saying how many are needed, where these N and D [n] cannot identify five parameters, and
+    `more` that a form has beside them."""
     wanted = f"L = E + A / N^alpha + B / D^beta needs {LEAST_DISTINCT} or more different"
     for name, values in (("N", log_n), ("D", log_d)):
         found = len(np.unique(_groups(values)))
         if found < LEAST_DISTINCT:
             raise InputError(f"{wanted} {name}; these points have {found}")
     both = len(np.unique(np.column_stack([_groups(log_n), _groups(log_d)]), axis=0))
-    if both < LEAST_POINTS:
-        raise InputError(
-            f"L = E + A / N^alpha + B / D^beta needs {LEAST_POINTS} or more different (N, D); {both} given"
-        )
+    if both < LEAST_POINTS + more:
+        what = "L = E + A / N^alpha + B / D^beta" + (" with repeated data" if more else "")
+        raise InputError(f"{what} needs {LEAST_POINTS + more} or more different (N, D); {both} given")
     x = log_n - log_n.mean()
     off = log_d - log_d.mean() - (x @ log_d / (x @ x)) * x
     if off.std() < LEAST_SPREAD:
         raise InputError(
             f"D follows N in these points (within {100 * off.std():.2g}% of a power law), so the terms of N and D "
             "cannot be told apart: train some sizes on other amounts of tokens"
+        )
+
+
+def check_repeats(times: np.ndarray) -> None:
+    """Raises InputError where D over unique tokens, `times` [n], is the same above 1 for all: D' is then D times a
+    number, and nothing tells what repeated tokens are worth."""
+    if times.min() > 1 + SAME and times.max() < times.min() * (1 + SAME):
+        raise InputError(
+            f"all points read their text {times.min():.3g} times: what repeated tokens are worth shows where "
+            "runs read it differently often"
         )
 
 

@@ -7,7 +7,8 @@ points were, and an interval lies between percentiles of whatever is computed fr
 has how often they cover.
 
 Percentiles of a bootstrap are too narrow for least squares with few trunks: they take the quantiles of Student's t with
-n - 5 degrees of freedom in the place of the normal's (Hesterberg 2015, section 3.2). Those of Huber losses need not.
+n - p degrees of freedom, p the free parameters, in the place of the normal's (Hesterberg 2015, section 3.2). Those of
+Huber losses need not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from scipy import stats
 
 from analysis.fits.parametric.many import LEAST_SQUARES
+from analysis.fits.parametric.repeats import Repeats
 from analysis.fits.parametric.surface import Surface
 
 LEAST_TRUNKS = 20  # for a bootstrap
@@ -27,12 +29,11 @@ WIDENED = "bootstrap over {n} {what}, percentile interval with quantiles of Stud
 SIMULATED = "{r} fits to the fitted surface with noise of whole {what} as its residuals show it, percentile interval"
 NONE = "none: the residuals leave no degree of freedom for the noise, and no seeds were measured"
 NOT_ASKED = "none: no replicates were asked for"
-N_PARAMS = 5
 
 
 @dataclass(frozen=True)
 class Draws:
-    """r surfaces [r] that the noise could have led to; `r_star` [r] for the data-constrained form, else None.
+    """r surfaces [r] that the noise could have led to; `repeats` of r for the data-constrained forms.
 
     `at_bound`: the shares of replicates in which alpha and beta ended at the end of their range or have no term. `df`:
     of Student's t where the percentiles are widened by it."""
@@ -41,7 +42,7 @@ class Draws:
     method: str
     over: str
     at_bound: tuple[float, float]
-    r_star: np.ndarray | None = None
+    repeats: Repeats | None = None
     df: float | None = None
 
     def interval(self, values: Any, level: float = 0.95) -> np.ndarray:
@@ -86,5 +87,5 @@ def resampled(trunk: np.ndarray, weights: np.ndarray, rng: np.random.Generator, 
     return np.asarray(rng.multinomial(n, np.full(n, 1 / n), r)[:, which] * weights)
 
 
-def widening(n_trunks: int, objective: str) -> float | None:
-    return float(n_trunks - N_PARAMS) if objective == LEAST_SQUARES else None
+def widening(n_trunks: int, objective: str, n_free: int) -> float | None:
+    return float(n_trunks - n_free) if objective == LEAST_SQUARES else None

@@ -10,43 +10,39 @@ import numpy as np
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.parametric import draws as drawn
-from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, prepare
+from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, check_repeats, prepare
 from analysis.fits.parametric.draws import LEAST_TRUNKS, Draws
-from analysis.fits.parametric.forms import (
-    DATA_CONSTRAINED,
-    FORMS,
-    OVER_TRAINING,
-    PLAIN,
-    effective,
-    fit_repeated,
-)
+from analysis.fits.parametric.forms import BOTH, DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, REPEATED, fit_repeated
 from analysis.fits.parametric.many import HUBER, LEAST_SQUARES, OBJECTIVES, Fits, Searched, fit_from_starts, fit_many
 from analysis.fits.parametric.noise import Effects, Replicates, kinds_of, measure, replicates
+from analysis.fits.parametric.repeats import Repeats
+from analysis.fits.parametric.slopes import slopes
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.parametric.tied import LEAST_REPLICATES, p_of_tie
 from analysis.fits.points import Points
 from arch.errors import InputError
 
-ROUGH = 0.02  # of log R* in replicates
-FINE = 1e-6  # of log R* in the fit itself
+MORE = {DATA_CONSTRAINED: 1, BOTH: 2}  # unknowns beside those of the plain form
 
 
 @dataclass(frozen=True)
 class ParametricFit:
     """A fitted surface, its replicates (None: no interval is to be had) and how both were come by. p_tied: of the
-    over-training form, how probable alpha and beta this far apart are where they are one (module tied)."""
+    over-training form, how probable alpha and beta this far apart are where they are one (module tied). n_free: how
+    many unknowns the points decide."""
 
     prepared: Prepared
     objective: str
     form: str
     cost: Cost
     surface: Surface
-    r_star: float | None
+    repeats: Repeats | None
     searched: Searched
     draws: Draws | None
     why_no_draws: str
     effects: Effects | None
     replicates: Replicates | None
+    n_free: int
     p_tied: float | None = None
 
     @property
@@ -60,14 +56,14 @@ class ParametricFit:
 
     def loss(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None) -> np.ndarray:
         """L at N and D [...] of which `unique_tokens` are new (all, if left out)."""
-        return np.asarray(self.surface.loss(n_params, self._worth(n_tokens, unique_tokens, self.r_star)))
+        return np.asarray(_loss(self.surface, self.repeats, n_params, n_tokens, unique_tokens))
 
     def loss_interval(self, n_params: Any, n_tokens: Any, unique_tokens: Any = None, level: float = 0.95) -> np.ndarray:
         """[2, k] for the expected loss at N and D [k], without the noise of a new run."""
         found = self._draws()
-        r_star = None if found.r_star is None else found.r_star[:, None]
-        worth = self._worth(np.atleast_1d(n_tokens), unique_tokens, r_star)
-        return found.interval(found.surface.column().loss(np.atleast_1d(n_params), worth), level)
+        repeats = None if found.repeats is None else found.repeats.column()
+        n_params, n_tokens = np.atleast_1d(n_params), np.atleast_1d(n_tokens)
+        return found.interval(_loss(found.surface.column(), repeats, n_params, n_tokens, unique_tokens), level)
 
     def optimum(self, flops: Any, level: float = 0.95) -> dict[str, np.ndarray]:
         """N_opt, D_opt and L_opt at C [k], and where there are replicates `<name>_interval` [2, k]."""
@@ -101,12 +97,12 @@ class ParametricFit:
             raise InputError(f"no interval: {self.why_no_draws}")
         return self.draws
 
-    @staticmethod
-    def _worth(n_tokens: Any, unique_tokens: Any, r_star: Any) -> np.ndarray:
-        tokens = np.asarray(n_tokens, dtype=float)
-        return (
-            tokens if r_star is None or unique_tokens is None else effective(tokens, np.asarray(unique_tokens), r_star)
-        )
+
+def _loss(surface: Surface, repeats: Repeats | None, n_params: Any, n_tokens: Any, unique_tokens: Any) -> Any:
+    if repeats is None:
+        return surface.loss(n_params, n_tokens)
+    with np.errstate(over="ignore"):
+        return repeats.loss(surface, n_params, n_tokens, unique_tokens)
 
 
 def fit_parametric(
@@ -127,8 +123,8 @@ def fit_parametric(
     cost: of a token over N, for optima; that of the points if left out. noise: standard deviation of log L between
     seeds and its degrees of freedom, where it was measured on other runs; it enters below 20 trunks. warmup_tokens and
     first_share: which rows of curves are transients (`prepare`). told: called with the share of the replicates that is
-    done, but for the data-constrained form. n_replicates 0: no intervals, and no test of the over-training form.
-    Raises InputError for points that cannot identify five parameters, with how many are needed.
+    done. n_replicates 0: no intervals, and no test of the over-training form.
+    Raises InputError for points that cannot identify the form's parameters, with how many are needed.
     """
     for value, names, what in ((objective, OBJECTIVES, "objective"), (form, FORMS, "form")):
         if value not in names:
@@ -136,17 +132,22 @@ def fit_parametric(
     prepared = prepare(points, warmup_tokens, first_share)
     kept, weights = prepared.points, prepared.weights
     log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
-    check_design(log_n, log_d)
+    check_design(log_n, log_d, MORE.get(form, 0))
 
-    r_star: float | None = None
-    if form == DATA_CONSTRAINED:
-        _, found = fit_form(kept, kept.loss, weights, objective, form, tolerance=FINE)
-        r_star = None if found is None else float(found[0])
-    worth = kept.n_tokens if r_star is None else effective(kept.n_tokens, kept.unique_tokens, r_star)
-    searched = fit_from_starts(log_n, np.log(worth), kept.loss, weights, **_options(objective, form))
+    repeats: Repeats | None = None
+    if form in REPEATED:
+        check_repeats(kept.n_tokens / np.minimum(kept.unique_tokens, kept.n_tokens))
+        args = (log_n, kept.n_tokens, kept.unique_tokens, kept.loss, weights)
+        searched, all_repeats = fit_repeated(*args, excess=form == BOTH, objective=objective, every_start=True)
+        searched = replace(searched, objectives=searched.objectives[:, 0], ended_well=searched.ended_well[:, 0])
+        repeats = all_repeats.take(0)
+    else:
+        searched = fit_from_starts(log_n, log_d, kept.loss, weights, **_options(objective, form))
     surface = Surface(**searched.best.surface.take(0).to_dict())
-    residual = np.log(kept.loss / surface.loss(kept.n_params, worth))
-    jacobian = _jacobian(surface, kept, r_star)
+    fitted = np.asarray(_loss(surface, repeats, kept.n_params, kept.n_tokens, kept.unique_tokens))
+    residual = np.log(kept.loss / fitted)
+    jacobian = slopes(surface, repeats, kept, form == OVER_TRAINING)
+    n_free = jacobian.shape[1]
     squared = weights * kept.loss**2 if objective == LEAST_SQUARES else weights
     kinds = kinds_of(kept.trunk, kept.run, log_d)
     alone = measure(residual, jacobian, squared, kinds)
@@ -160,15 +161,15 @@ def fit_parametric(
         pass
     elif n_trunks >= LEAST_TRUNKS:
         drawn_weights = drawn.resampled(kept.trunk, weights, rng, n_replicates)
-        df = drawn.widening(n_trunks, objective)
+        df = drawn.widening(n_trunks, objective, n_free)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
     elif effects is not None:
-        losses = surface.loss(kept.n_params, worth) * np.exp(effects.draw(rng, n_replicates))
+        losses = fitted * np.exp(effects.draw(rng, n_replicates))
         method = drawn.SIMULATED.format(r=n_replicates, what=what)
     law = cost or cost_of(kept)
     same = replicates(residual, log_n, log_d, kept.trunk, alone)
     why = "" if method else drawn.NOT_ASKED if n_replicates <= 0 else drawn.NONE
-    fit = ParametricFit(prepared, objective, form, law, surface, r_star, searched, None, why, effects, same)
+    fit = ParametricFit(prepared, objective, form, law, surface, repeats, searched, None, why, effects, same, n_free)
     if not method:
         return fit
     fits, stars = refit(fit, losses, drawn_weights, told)
@@ -191,7 +192,7 @@ def fit_parametric(
 
 def refit(
     fit: ParametricFit, losses: np.ndarray, weights: np.ndarray, told: Callable[[float], None] | None = None
-) -> tuple[Fits, np.ndarray | None]:
+) -> tuple[Fits, Repeats | None]:
     """The same form and objective on other losses or weights [r, n] of the same points: the fits, and R* where the form
     has one."""
     return fit_form(fit.points, losses, weights, fit.objective, fit.form, told=told)
@@ -204,28 +205,16 @@ def fit_form(
     objective: str = HUBER,
     form: str = PLAIN,
     *,
-    tolerance: float = ROUGH,
     told: Callable[[float], None] | None = None,
-) -> tuple[Fits, np.ndarray | None]:
-    """A form fitted to losses or weights [r, n] (or [n]) of `points`: the fits, and R* [r] where the form has one, to
-    `tolerance` of its logarithm."""
-    log_n, options = np.log(points.n_params), _options(objective, form)
-    if form != DATA_CONSTRAINED:
-        return fit_many(log_n, np.log(points.n_tokens), losses, weights, told=told, **options), None
-    return fit_repeated(log_n, points.n_tokens, points.unique_tokens, losses, weights, tolerance=tolerance, **options)
+) -> tuple[Fits, Repeats | None]:
+    """A form fitted to losses or weights [r, n] (or [n]) of `points`: the fits, and R* [r] where the form has one."""
+    log_n = np.log(points.n_params)
+    if form not in REPEATED:
+        return fit_many(log_n, np.log(points.n_tokens), losses, weights, told=told, **_options(objective, form)), None
+    tokens = points.n_tokens, points.unique_tokens
+    found, repeats = fit_repeated(log_n, *tokens, losses, weights, excess=form == BOTH, objective=objective, told=told)
+    return found.best, repeats
 
 
 def _options(objective: str, form: str) -> dict[str, Any]:
     return {"objective": objective, "tied": form == OVER_TRAINING}
-
-
-def _jacobian(surface: Surface, kept: Points, r_star: float | None) -> np.ndarray:
-    """[n, p]: of log L over E, log A, log B, alpha, beta, and log R* where there is one."""
-    worth = kept.n_tokens if r_star is None else effective(kept.n_tokens, kept.unique_tokens, r_star)
-    log_n, log_d = np.log(kept.n_params), np.log(worth)
-    p, q = surface.A * np.exp(-surface.alpha * log_n), surface.B * np.exp(-surface.beta * log_d)
-    columns = [np.ones_like(p), p, q, -log_n * p, -log_d * q]
-    if r_star is not None and np.isfinite(r_star):
-        more, less = (np.log(effective(kept.n_tokens, kept.unique_tokens, r_star * np.exp(h))) for h in (1e-4, -1e-4))
-        columns.append(-surface.beta * q * (more - less) / 2e-4)
-    return np.stack(columns, 1) / (surface.E + p + q)[:, None]

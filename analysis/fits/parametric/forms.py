@@ -4,39 +4,48 @@ over-training (Gadre et al. 2024, eq. 4): L = E + (a M^eta + b M^-eta) C^-eta wi
 (C / 6 M)^(1/2) and D is (C M / 6)^(1/2), so this is the plain form with alpha = beta = 2 eta, a = A 6^eta and
 b = B 6^eta: four parameters. It fits where the two exponents do agree; otherwise the plain form contains it.
 
-data-constrained (Muennighoff et al. 2023, eq. 5): a token read again teaches less. D = U (1 + R) tokens of which U
-are unique count as D' = U + U R* (1 - exp(-R / R*)); R* is the number of repetitions after which more of them are worth
-little. Where nothing is repeated D' = D, and this is the plain form. Their paper discounts N by the same formula; here
-N counts in full.
+data-constrained (Muennighoff et al. 2023, module repeats): a token read again teaches less, by R_D*; N counts in full.
+Where nothing is repeated this is the plain form. data-constrained-both is the form as they publish it: parameters
+beyond those that are compute-optimal for the unique tokens are worth less too, by R_N*.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from analysis.fits.parametric.many import Fits, fit_many
+from analysis.fits.parametric import huber, newton, squares
+from analysis.fits.parametric.descent import Found, Problem
+from analysis.fits.parametric.many import (
+    BLOCK,
+    HUBER,
+    LEAST_SQUARES,
+    Fits,
+    Scaled,
+    Searched,
+    rows_of,
+    scaled_problem,
+    theta_of,
+)
+from analysis.fits.parametric.repeats import ALPHA, R_D, R_N, R_STAR, Discounted, Repeated, Repeats
 from analysis.fits.parametric.surface import Surface
 
-PLAIN, OVER_TRAINING, DATA_CONSTRAINED = "plain", "over_training", "data_constrained"
+PLAIN, OVER_TRAINING, DATA_CONSTRAINED, BOTH = "plain", "over_training", "data_constrained", "data_constrained_both"
 FORMS = {
     PLAIN: "E + A / N^alpha + B / D^beta",
     OVER_TRAINING: "E + A / N^alpha + B / D^alpha, equally E + (a M^eta + b M^-eta) C^-eta with M = D / N, C = 6 N D",
     DATA_CONSTRAINED: "E + A / N^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens",
+    BOTH: "E + A / N'^alpha + B / D'^beta, D' = U + U R* (1 - exp(-(D / U - 1) / R*)) of U unique tokens, N' the same "
+    "with R_N* and, for U, U_N: the parameters that are compute-optimal for U tokens under C = 6 N D",
 }
-R_STAR = (0.1, 1e4)  # range of R*; one that ends here is not identified
-R_GRID = np.geomspace(*R_STAR, 16)
-GOLDEN = (5**0.5 - 1) / 2
-
-
-def effective(amount: np.ndarray, unique: np.ndarray, r_star: Any) -> np.ndarray:
-    """D' of an amount of tokens of which `unique` are new; the amount itself up to there, and for r_star = inf."""
-    unique = np.minimum(unique, amount)
-    repeats = amount / unique - 1
-    with np.errstate(invalid="ignore"):
-        worth = np.where(np.isinf(r_star), repeats, -r_star * np.expm1(-repeats / r_star))
-    return np.asarray(unique * (1 + worth))
+REPEATED = (DATA_CONSTRAINED, BOTH)
+NODES_D = np.log(np.geomspace(0.3, 300, 6))  # log R_D* at which searches start
+NODES_N = np.log(np.geomspace(0.3, 300, 4))
+RULES = replace(huber.RULES, steps=1500)  # with E, B, beta and R_D* alone to tell D' from N a valley is long
+CAREFUL = 4  # unknowns' slopes that a point takes up, over those of the plain form: blocks are smaller by that
 
 
 def over_training(surface: Surface) -> dict[str, Any]:
@@ -52,37 +61,121 @@ def fit_repeated(
     losses: np.ndarray,
     weights: np.ndarray | None = None,
     *,
-    tolerance: float = 1e-3,
-    **options: Any,
-) -> tuple[Fits, np.ndarray]:
-    """The data-constrained form for r data sets at once, arguments as `fit_many`'s: the fits, and R* [r] (inf where
-    nothing is repeated).
+    excess: bool = False,
+    objective: str = HUBER,
+    every_start: bool = False,
+    told: Callable[[float], None] | None = None,
+) -> tuple[Searched, Repeats]:
+    """A data-constrained form for r data sets at once, arguments as `fit_many`'s but for n_tokens and unique_tokens
+    [n]: the fits, and R* [r] of each. excess: N' too. Repeated tokens, or excess parameters, that no weighted row has
+    make R* inf.
 
-    For a given R* this is the plain form in D', so R* is searched by golden section around the best node of a grid, to
-    `tolerance` of log R*.
+    Every search starts from least squares at the best node of a grid of R*; with `every_start`, from each of them, and
+    the best of their ends is taken. `objectives` and `ended_well` of what comes back are [starts, r].
     """
-    if not (n_tokens > unique_tokens * (1 + 1e-9)).any():
-        fits = fit_many(log_n, np.log(n_tokens), losses, weights, **options)
-        return fits, np.full(len(fits.objective), np.inf)
+    w = np.ones(np.shape(losses)[-1]) if weights is None else weights
+    table = [np.atleast_2d(np.asarray(one, dtype=float)) for one in (log_n, np.log(n_tokens), losses, w)]
+    unique = np.minimum(unique_tokens, n_tokens)
+    r, n = max(len(one) for one in table), table[2].shape[-1]
+    block = max(1, BLOCK // (CAREFUL * n))
+    parts = []
+    for first in range(0, r, block):
+        rows = slice(first, min(first + block, r))
+        scaled = scaled_problem([rows_of(one, rows) for one in table], None, False, rows.stop - first)
+        base = {name: getattr(scaled.problem, name) for name in ("x", "y", "loss", "weights")}
+        times, log_unique = (n_tokens / unique)[None], np.log(unique)[None] - scaled.centre_d[:, None]
+        problem = Repeated(**base, unique=log_unique, times=times)
+        parts.append(_fit_block(problem, scaled, Discounted(excess), objective, every_start))
+        if told is not None:
+            told(rows.stop / r)
+    surface = Surface(
+        *(np.concatenate([getattr(p.best.surface, name) for p, _ in parts]) for name in Surface.__annotations__)
+    )
+    rest = (
+        np.concatenate([getattr(p.best, name) for p, _ in parts]) for name in ("objective", "ended_well", "at_bound")
+    )
+    ends = (np.concatenate([getattr(p, name) for p, _ in parts], 1) for name in ("objectives", "ended_well"))
+    r_d, bound = (np.concatenate([getattr(q, name) for _, q in parts]) for name in ("r_d", "at_bound"))
+    r_n = np.concatenate([q.r_n for _, q in parts]) if excess else None
+    return Searched(Fits(surface, *rest), *ends), Repeats(r_d, r_n, bound)
 
-    def at(log_r: np.ndarray) -> Fits:
-        """At log R* [r]."""
-        log_d = np.log(effective(n_tokens, unique_tokens, np.exp(log_r)[:, None]))
-        return fit_many(log_n, log_d, losses, weights, **options)
 
-    r = max(len(np.atleast_2d(value)) for value in (losses, np.ones(1) if weights is None else weights))
-    nodes = np.log(R_GRID)
-    table = np.stack([at(np.full(r, node)).objective for node in nodes])  # [k, r]
-    best = table.argmin(0)
-    low, high = nodes[np.maximum(best - 1, 0)], nodes[np.minimum(best + 1, len(nodes) - 1)]
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = at(left).objective, at(right).objective
-    while (high - low).max() > tolerance:
-        down = at_left < at_right  # the least lies in [low, right]
-        low, high = np.where(down, low, left), np.where(down, right, high)
-        fresh = np.where(down, high - GOLDEN * (high - low), low + GOLDEN * (high - low))
-        value = at(fresh).objective
-        left, right = np.where(down, fresh, right), np.where(down, left, fresh)
-        at_left, at_right = np.where(down, value, at_right), np.where(down, at_left, value)
-    log_r = (low + high) / 2
-    return at(log_r), np.exp(log_r)
+def _fit_block(
+    problem: Repeated, scaled: Scaled, model: Discounted, objective: str, every_start: bool
+) -> tuple[Searched, Repeats]:
+    found = [_solved(problem, start, objective, model) for start in _starts(problem, model, every_start)]
+    values = np.stack([one.value for one in found])
+    best = found[0]
+    for one, better in zip(found[1:], _first_best(values), strict=True):
+        best.put(np.flatnonzero(better), one, np.flatnonzero(better))
+    unit = 2 * scaled.total * scaled.unit**2 if objective == LEAST_SQUARES else scaled.total
+    fits = scaled.fits_of_theta(best.unknowns[:, :5], best.value * unit, best.ended_well)
+    told = Searched(fits, values * unit, np.stack([one.ended_well for one in found]))
+    return told, _repeats(problem, best.unknowns, model)
+
+
+def _first_best(values: np.ndarray) -> np.ndarray:
+    """[s - 1, r]: of starts after the first, where they end below all before them."""
+    return np.asarray(values[1:] < np.minimum.accumulate(values, 0)[:-1])
+
+
+def _solved(problem: Repeated, start: np.ndarray, objective: str, model: Discounted) -> Found:
+    """By least squares, from which Huber losses start too."""
+    if model.excess:
+        least = newton.solve_raw(problem, start, model)
+        theta = least.unknowns
+    else:
+        least = newton.solve_projected(problem, start[:, ALPHA:], model)
+        theta = _theta(problem, least.linear, least.unknowns)
+    if objective == LEAST_SQUARES:
+        return replace(least, unknowns=theta, linear=theta[:, :1].copy())
+    return huber.solve_huber(replace(problem, loss=np.log(problem.loss)), theta, huber.DELTA, model, RULES)
+
+
+def _theta(problem: Problem, linear: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    return np.concatenate([theta_of(problem, rest[:, :2], linear), rest[:, 2:]], 1)
+
+
+def _starts(problem: Repeated, model: Discounted, every_start: bool) -> list[np.ndarray]:
+    """theta [r, k] from least squares at each node of R_D* (and of R_N*, U_N being that of the fit in full N), or at
+    the best of them."""
+
+    def at(x: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where log R* are `ends` [r, 1 or 2] and log N' is x."""
+        y = problem.unique + model.tokens(problem, ends[:, :1]).log
+        least = squares.solve_squares(Problem(x, y, problem.loss, problem.weights))
+        return _theta(problem, least.linear, np.concatenate([least.unknowns, ends], 1)), least.value
+
+    full = np.full((len(problem.loss), 1 + model.excess), np.log(R_STAR[1]))  # R_N* there: N as good as in full
+    columns = np.arange(R_D, R_D + full.shape[1])
+    found = [at(problem.x, np.where(columns == R_D, node, full)) for node in NODES_D]
+    found = found if every_start else [_best(found)]
+    if model.excess:
+        both = []
+        for theta, _ in found:
+            for node in NODES_N:
+                moved = np.where(np.arange(theta.shape[1]) == R_N, node, theta)
+                both.append(at(model.params(problem, moved), moved[:, R_D:]))
+        found = both if every_start else [_best(both)]
+    return [theta for theta, _ in found]
+
+
+def _best(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    thetas, values = (np.stack(parts) for parts in zip(*found, strict=True))
+    which = values.argmin(0), np.arange(values.shape[1])
+    return thetas[which], values[which]
+
+
+def _repeats(problem: Repeated, theta: np.ndarray, model: Discounted) -> Repeats:
+    """R* of each end; inf where no weighted row tells of it."""
+    seen = problem.weights > 0
+    told = [np.broadcast_to((seen & (problem.times > 1 + 1e-9)).any(-1), len(theta))]
+    if model.excess:
+        told.append((seen & model.is_excess(problem, theta)).any(-1))
+    logs = theta[:, R_D:]
+    low, high = np.log(R_STAR)
+    edge = (logs <= low + 1e-9) | (logs >= high - 1e-9)
+    values = np.where(np.stack(told, 1), np.exp(logs), np.inf)
+    bound = edge | ~np.isfinite(values)
+    bound = bound if model.excess else np.column_stack([bound, np.zeros(len(bound), dtype=bool)])
+    return Repeats(values[:, 0], values[:, 1] if model.excess else None, bound)

@@ -3,20 +3,18 @@
 With delta = 1e-3 most residuals lie in the linear part, where the objective is nearly a sum of absolute values: a
 search that starts there creeps. So delta falls to its value by factors, each stage from the last one's solution (the
 first is least squares), by Newton's method with the exact Hessian, its eigenvalues made positive, and damping that a
-rejected step raises. The unknowns are E, log A, log B, alpha and beta: log A as in the paper's logsumexp, but E itself,
-since log E runs away to minus infinity where E = 0 is best. log N and log D come centred, L divided by its mean, and
-weights sum to one, so the units and the number of points do not matter.
+rejected step raises. log N and log D come centred, L divided by its mean, and weights sum to one, so the units and the
+number of points do not matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from analysis.fits.parametric.descent import BOUNDS, Found, Problem, Rules, State, descend, with_e_not_negative
+from analysis.fits.parametric.descent import Found, Problem, Rules, descend, with_e_not_negative
+from analysis.fits.parametric.newton import Curved, InTheta, Model, Plain, directions
 
 DELTA = 1e-3
 FALL = 3.0  # of delta from stage to stage
@@ -24,61 +22,6 @@ RULES = Rules(steps=150, small=1e-10, stiff=1e10, least=0.0, first=1e-9)  # of t
 ROUGH = Rules(steps=20, small=1e-4, stiff=1e10, least=0.0, first=1e-9)  # of each stage before it
 GRADIENT = 1e-5  # of the gradient over its largest possible value, below which a search that cannot go down ended well
 NONE = 1e6  # residual where the fitted loss is not positive: a step there is always rejected
-FLOOR = -14.0  # of log A and log B at the centre, over the loss: as good as zero
-
-
-@dataclass(frozen=True)
-class Bent:
-    """A model's fitted loss [r, n] at unknowns [r, k], its slopes over them, over itself [r, k, n], and `bend`: what
-    weights [r, n] make of its second derivatives, over itself, summed over the points [r, k, k]."""
-
-    loss: np.ndarray
-    slopes: np.ndarray
-    bend: Callable[[np.ndarray], np.ndarray]
-
-
-class Model(Protocol):
-    """A fitted loss of unknowns [r, k], the first of which are E, log A, log B at the centre, alpha and beta, with the
-    range [k] of each."""
-
-    low: np.ndarray
-    high: np.ndarray
-
-    def loss(self, problem: Problem, theta: np.ndarray) -> np.ndarray: ...
-
-    def bent(self, problem: Problem, theta: np.ndarray) -> Bent: ...
-
-
-class Plain:
-    """E + A / N^alpha + B / D^beta."""
-
-    low = np.array([-np.inf, FLOOR, FLOOR, BOUNDS[0], BOUNDS[0]])
-    high = np.array([np.inf] * 3 + [BOUNDS[1]] * 2)
-
-    def loss(self, problem: Problem, theta: np.ndarray) -> np.ndarray:
-        return self._terms(problem, theta)[0]
-
-    def _terms(self, problem: Problem, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """[r, n] each: the fitted loss, and its terms of N and of D."""
-        e, a, b, alpha, beta = theta.T[:, :, None]
-        p, q = np.exp(a - alpha * problem.x), np.exp(b - beta * problem.y)
-        return e + p + q, p, q
-
-    def bent(self, problem: Problem, theta: np.ndarray) -> Bent:
-        model, p, q = self._terms(problem, theta)
-        x, y = problem.x, problem.y
-        with np.errstate(invalid="ignore", divide="ignore"):
-            p, q, one = p / model, q / model, 1 / model
-
-        def bend(weights: np.ndarray) -> np.ndarray:
-            found = np.zeros((len(theta), 5, 5))
-            for i, j, force, z in ((1, 3, p * weights, x), (2, 4, q * weights, y)):
-                found[:, i, i] = force.sum(-1)
-                found[:, i, j] = found[:, j, i] = -(force * z).sum(-1)
-                found[:, j, j] = (force * z * z).sum(-1)
-            return found
-
-        return Bent(model, np.stack([one, p, q, -p * x, -q * y], 1), bend)
 
 
 def huber(residual: np.ndarray, delta: float) -> np.ndarray:
@@ -90,56 +33,6 @@ def residuals(problem: Problem, loss: np.ndarray) -> np.ndarray:
     """[r, n]: log L minus that of the fitted loss. `problem.loss` is log L."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(loss > 0, problem.loss - np.log(loss), NONE))
-
-
-@dataclass(frozen=True)
-class Curved(State):
-    """The weighted mean of Huber losses (of squares) at theta [r, k], its gradient and Hessian [r, f, f] over the free
-    directions, and the diagonal of the Hessian of least squares, `scale` [r, f]."""
-
-    hessian: np.ndarray
-    scale: np.ndarray
-
-
-@dataclass(frozen=True)
-class InTheta:
-    """Of a model's unknowns theta, as a `descent.Objective` but for its value: the directions `free` [k, f] along which
-    a step may go, and Newton's step."""
-
-    model: Model
-    free: np.ndarray
-    flat: float  # of the gradient: below it nothing goes down any more
-
-    def inside(self, problem: Problem, theta: np.ndarray) -> np.ndarray:
-        theta = theta.copy()
-        if problem.fixed_e is not None:
-            theta[:, 0] = problem.fixed_e
-        if problem.tied:
-            theta[:, 3:5] = theta[:, 3:5].mean(1, keepdims=True)
-        return np.clip(theta, self.model.low, self.model.high)
-
-    def step(self, state: Curved, theta: np.ndarray, damping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The Newton step in scaled unknowns on positive eigenvalues; those at a bound stay."""
-        down = np.sign(state.gradient @ self.free.T)
-        blocked = ((theta <= self.model.low) & (down > 0)) | ((theta >= self.model.high) & (down < 0))
-        held = (blocked @ np.abs(self.free)) > 0
-        floor = 1e-10 * state.scale.max(1, keepdims=True) + 1e-300
-        root = np.sqrt(np.maximum(state.scale, floor))
-        scaled = state.hessian / (root[:, :, None] * root[:, None, :])
-        eye = np.eye(scaled.shape[1], dtype=bool)
-        scaled = np.where(held[:, :, None] | held[:, None, :], np.where(eye, 1.0, 0.0), scaled)
-        values, vectors = np.linalg.eigh(scaled)
-        pull = np.where(held, 0.0, -state.gradient) / root
-        along = np.einsum("rij,ri->rj", vectors, pull) / (np.maximum(np.abs(values), 1e-9) + damping[:, None])
-        step = np.einsum("rij,rj->ri", vectors, along) / root
-        step = step * np.minimum(1.0, 1.0 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300))
-        return step @ self.free.T, held
-
-    def ended_well(self, state: Curved, step: np.ndarray, held: np.ndarray, stuck: np.ndarray) -> np.ndarray:
-        return np.asarray(np.abs(np.where(held, 0, state.gradient)).max(1) <= self.flat)
-
-    def linear(self, theta: np.ndarray, state: Curved) -> np.ndarray:
-        return theta[:, :1]
 
 
 @dataclass(frozen=True)
@@ -163,15 +56,9 @@ class Robust(InTheta):
         return Curved(value, gradient @ free, free.T @ hessian @ free, scale[..., 0] @ free**2)
 
 
-def directions(problem: Problem, size: int) -> np.ndarray:
-    """[k, f]: the free directions of k unknowns: one for both exponents that are tied, none for a given E."""
-    free = np.eye(size)
-    if problem.tied:
-        free = np.column_stack([free[:, :3], free[:, 3] + free[:, 4], free[:, 5:]])
-    return free if problem.fixed_e is None else free[:, 1:]
-
-
-def solve_huber(problem: Problem, starts: np.ndarray, delta: float, model: Model | None = None) -> Found:
+def solve_huber(
+    problem: Problem, starts: np.ndarray, delta: float, model: Model | None = None, rules: Rules = RULES
+) -> Found:
     """With E >= 0 from theta `starts` [r, k], each down the stages of delta. `problem.loss` is log L."""
     model = Plain() if model is None else model
 
@@ -189,7 +76,7 @@ def solve_huber(problem: Problem, starts: np.ndarray, delta: float, model: Model
             stages.append(stages[-1] * FALL)
         for one in stages[:0:-1]:
             theta = descend(objective(problem, one), problem, theta, ROUGH).unknowns
-        return descend(last, problem, theta, RULES)
+        return descend(last, problem, theta, rules)
 
     def rising(problem: Problem, theta: np.ndarray) -> np.ndarray:
         whole = Robust(model, np.eye(theta.shape[1]), 0.0, delta)

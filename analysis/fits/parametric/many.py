@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.parametric import huber, squares
+from analysis.fits.parametric import huber, newton, squares
 from analysis.fits.parametric.descent import BOUNDS, Problem
 from analysis.fits.parametric.squares import GRID
 from analysis.fits.parametric.surface import Surface
@@ -70,8 +70,10 @@ def fit_many(
     parts = []
     for first in range(0, r, block):
         rows = slice(first, min(first + block, r))
-        problem = _problem([_rows(value, rows) for value in table], _rows(fixed, rows), tied, rows.stop - first)
-        parts.append(_fit_block(problem, _rows(begin, rows), objective, delta))
+        problem = scaled_problem(
+            [rows_of(value, rows) for value in table], rows_of(fixed, rows), tied, rows.stop - first
+        )
+        parts.append(_fit_block(problem, rows_of(begin, rows), objective, delta))
         if told is not None:
             told(rows.stop / r)
     surface = Surface(*(np.concatenate([getattr(p.surface, name) for p in parts]) for name in Surface.__annotations__))
@@ -79,13 +81,13 @@ def fit_many(
     return Fits(surface, *rest)
 
 
-def _rows(value: np.ndarray | None, rows: slice) -> np.ndarray | None:
+def rows_of(value: np.ndarray | None, rows: slice) -> np.ndarray | None:
     """Of an array [r, ...]; [1, ...] is shared by all."""
     return value if value is None or len(value) == 1 else value[rows]
 
 
 @dataclass(frozen=True)
-class _Scaled:
+class Scaled:
     """A problem in centred, unit-free numbers, and what undoes that, [r] or [1] each."""
 
     problem: Problem
@@ -94,8 +96,23 @@ class _Scaled:
     unit: np.ndarray
     total: np.ndarray
 
+    def fits(self, exponents: np.ndarray, linear: np.ndarray, value: np.ndarray, well: np.ndarray) -> Fits:
+        """In the units of the points, from exponents [r, 2] and E, A, B [r, 3] at the centre."""
+        fixed_e = self.problem.fixed_e
+        e = linear[:, 0] if fixed_e is None else fixed_e
+        (alpha, beta), unit = exponents.T, self.unit
+        a, b = linear[:, 1] * np.exp(alpha * self.centre_n), linear[:, 2] * np.exp(beta * self.centre_d)
+        edge = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9))
+        return Fits(Surface(e * unit, a * unit, b * unit, alpha, beta), value, well, edge | (linear[:, 1:] <= 0))
 
-def _problem(table: Sequence[Any], irreducible: np.ndarray | None, tied: bool, r: int) -> _Scaled:
+    def fits_of_theta(self, theta: np.ndarray, value: np.ndarray, well: np.ndarray) -> Fits:
+        """The same from E, log A, log B at the centre, alpha and beta [r, 5]."""
+        terms = theta[:, 1:3]
+        terms = np.where(terms > newton.FLOOR, np.exp(terms), 0.0)
+        return self.fits(theta[:, 3:5], np.concatenate([theta[:, :1], terms], 1), value, well)
+
+
+def scaled_problem(table: Sequence[Any], irreducible: np.ndarray | None, tied: bool, r: int) -> Scaled:
     log_n, log_d, loss, weights = table
     total = weights.sum(-1, keepdims=True)
     w = weights / total
@@ -104,31 +121,29 @@ def _problem(table: Sequence[Any], irreducible: np.ndarray | None, tied: bool, r
     fixed = None if irreducible is None else np.broadcast_to(irreducible / unit[:, 0], (r,))
     scaled = np.broadcast_to(loss / unit, (r, loss.shape[-1]))  # one row a data set even where all share everything
     problem = Problem(log_n - centre_n, log_d - centre_d, scaled, w, fixed, tied)
-    return _Scaled(problem, centre_n[:, 0], centre_d[:, 0], unit[:, 0], total[:, 0])
+    return Scaled(problem, centre_n[:, 0], centre_d[:, 0], unit[:, 0], total[:, 0])
 
 
-def _fit_block(scaled: _Scaled, starts: np.ndarray | None, objective: str, delta: float) -> Fits:
+def theta_of(problem: Problem, exponents: np.ndarray, linear: np.ndarray) -> np.ndarray:
+    """[r, 5]: where a search over theta starts from exponents [r, 2] and E, A, B [r, 3] at the centre."""
+    e = linear[:, :1] if problem.fixed_e is None else problem.fixed_e[:, None]
+    return np.concatenate([e, np.log(np.maximum(linear[:, 1:], PRESENT)), exponents], 1)
+
+
+def _fit_block(scaled: Scaled, starts: np.ndarray | None, objective: str, delta: float) -> Fits:
     problem = scaled.problem
     begin = None if starts is None else np.clip(np.broadcast_to(starts, (len(problem.loss), 2)), *BOUNDS)
     if objective == LEAST_SQUARES or begin is None:
         least = squares.solve_squares(problem, begin)
-        exponents, linear, well = least.unknowns, least.linear, least.ended_well
-        value = 2 * least.value * scaled.total * scaled.unit**2
+        exponents, linear = least.unknowns, least.linear
+        if objective == LEAST_SQUARES:
+            value = 2 * least.value * scaled.total * scaled.unit**2
+            return scaled.fits(exponents, linear, value, least.ended_well)
     else:
         exponents, linear = begin, squares.linear_at(problem, begin)
-    if objective != LEAST_SQUARES:
-        terms = np.log(np.maximum(linear[:, 1:], PRESENT))
-        e = linear[:, :1] if problem.fixed_e is None else problem.fixed_e[:, None]
-        logs = replace(problem, loss=np.log(problem.loss))
-        robust = huber.solve_huber(logs, np.concatenate([e, terms, exponents], 1), delta)
-        theta, well, value = robust.unknowns, robust.ended_well, robust.value * scaled.total
-        exponents, terms = theta[:, 3:], theta[:, 1:3]
-        linear = np.concatenate([theta[:, :1], np.where(terms > huber.FLOOR, np.exp(terms), 0.0)], 1)
-    e = linear[:, 0] if problem.fixed_e is None else problem.fixed_e
-    (alpha, beta), unit = exponents.T, scaled.unit
-    a, b = linear[:, 1] * np.exp(alpha * scaled.centre_n), linear[:, 2] * np.exp(beta * scaled.centre_d)
-    edge = (exponents <= BOUNDS[0] * (1 + 1e-9)) | (exponents >= BOUNDS[1] * (1 - 1e-9))
-    return Fits(Surface(e * unit, a * unit, b * unit, alpha, beta), value, well, edge | (linear[:, 1:] <= 0))
+    logs = replace(problem, loss=np.log(problem.loss))
+    robust = huber.solve_huber(logs, theta_of(problem, exponents, linear), delta)
+    return scaled.fits_of_theta(robust.unknowns, robust.value * scaled.total, robust.ended_well)
 
 
 @dataclass(frozen=True)

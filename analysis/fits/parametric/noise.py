@@ -5,7 +5,7 @@ as a sum of independent effects: one a trunk, one a run where trunks have severa
 curve where runs have curves. A fit absorbs part of what it is fitted to, so the mean square of each effect in the
 residuals is set equal to what the linearised fit leaves of it (moments, as Henderson's third method), and each variance
 has the degrees of freedom of Satterthwaite (1946): for n runs of one row this is the residual sum of squares over
-n - 5.
+n - p, p the free parameters: five, four where alpha = beta or E = 0 (module slopes).
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from analysis.fits.parametric.curves import check_design
 from analysis.fits.parametric.descent import BOUNDS
 from analysis.fits.parametric.draws import LEAST_TRUNKS
 from analysis.fits.parametric.fit import ParametricFit, refit
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, FORMS, OVER_TRAINING, R_STAR, over_training
+from analysis.fits.parametric.forms import BOTH, FORMS, OVER_TRAINING, over_training
 from analysis.fits.parametric.many import OBJECTIVES
+from analysis.fits.parametric.repeats import R_STAR, Repeats
 from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
 from arch.errors import InputError
@@ -26,9 +27,11 @@ TERM = {"alpha": "N", "beta": "D"}
 OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
 ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
 READ_ONCE = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
+IN_FULL = "; N counts in full there, as it does at the optimum of C = 6 N D"
+UNSEEN = {"R_star": "no point has repeated tokens", "R_N_star": "no point has more parameters than its tokens need"}
 
 
-def result_of(
+def parametric_result(
     fit: ParametricFit,
     *,
     at: Sequence[float] = (),
@@ -66,7 +69,7 @@ def result_of(
             "left_out": [f"{count} {what}" for what, count in fit.prepared.left_out.items()],
             "leave_one_size_out": leave_one_size_out(fit, middle),
             **_noise(fit),
-            **_of_form(fit),
+            **_of_form(fit, level),
         },
         input_hash=points.input_hash,
         group=points.group,
@@ -106,13 +109,32 @@ def not_identified(fit: ParametricFit, level: float = 0.95) -> dict[str, str]:
                     f"{100 * share:.3g}% of the replicates end at the end of its range ({BOUNDS[0]:g} to {BOUNDS[1]:g})"
                     f" or have no term of {TERM[name]}",
                 )
-    if fit.form == DATA_CONSTRAINED and fit.r_star is not None:
-        if not np.isfinite(fit.r_star):
-            found["R_star"] = "no point has repeated tokens"
-        elif not R_STAR[0] * 1.01 < fit.r_star < R_STAR[1] / 1.01:
-            found["R_star"] = f"ended at {fit.r_star:.4g}, the end of its range ({R_STAR[0]:g} to {R_STAR[1]:g})"
+    found |= _stars_not_identified(fit, level)
     if fit.form == OVER_TRAINING:
         found |= {"a": ASSUMED, "b": ASSUMED}
+    return found
+
+
+def _stars(repeats: Repeats | None) -> dict[str, Any]:
+    """R* by the names that results have for them."""
+    if repeats is None:
+        return {}
+    return {"R_star": repeats.r_d} | ({} if repeats.r_n is None else {"R_N_star": repeats.r_n})
+
+
+def _stars_not_identified(fit: ParametricFit, level: float) -> dict[str, str]:
+    ends = f"({R_STAR[0]:g} to {R_STAR[1]:g})"
+    found = {}
+    for i, (name, value) in enumerate(_stars(fit.repeats).items()):
+        assert fit.repeats is not None
+        if not np.isfinite(value):
+            found[name] = UNSEEN[name]
+        elif fit.repeats.at_bound[i]:
+            found[name] = f"ended at {value:.4g}, the end of its range {ends}"
+        elif fit.draws is not None and fit.draws.repeats is not None:
+            share = float(fit.draws.repeats.at_bound[:, i].mean())
+            if share > 1 - level:
+                found[name] = f"{100 * share:.3g}% of the replicates end at the end of its range {ends}"
     return found
 
 
@@ -120,8 +142,7 @@ def _parameters(
     fit: ParametricFit, middle: float, level: float
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
     params: dict[str, float] = dict(fit.surface.to_dict())
-    if fit.r_star is not None:
-        params["R_star"] = fit.r_star
+    params |= {name: float(value) for name, value in _stars(fit.repeats).items()}
     params |= {name: float(value) for name, value in fit.exponents(fit.surface).items()}
     optimum = fit.optimum(middle, level)
     params |= {name.upper()[0] + name[1:]: float(optimum[name][0]) for name in ("n_opt", "d_opt", "l_opt")}
@@ -129,8 +150,7 @@ def _parameters(
     drawn = fit.draws
     if drawn is not None:
         values: dict[str, Any] = {name: getattr(drawn.surface, name) for name in PARAMS}
-        if drawn.r_star is not None:
-            values["R_star"] = drawn.r_star
+        values |= _stars(drawn.repeats)
         values |= fit.exponents(drawn.surface)
         intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
         for name in ("n_opt", "d_opt", "l_opt"):
@@ -158,11 +178,19 @@ def _prediction(fit: ParametricFit, n_params: float, n_tokens: float, level: flo
     return {"N": n_params, "D": n_tokens, "L": float(fit.loss(n_params, n_tokens)), "interval": interval}
 
 
-def _of_form(fit: ParametricFit) -> dict[str, Any]:
+def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
     """What a form other than the plain one tells or takes for granted."""
     if fit.form == OVER_TRAINING:
-        return {"over_training": over_training(fit.surface), "p_tied": fit.p_tied}
-    return {"assumes": READ_ONCE} if fit.form == DATA_CONSTRAINED else {}
+        told: dict[str, Any] = dict(over_training(fit.surface))
+        drawn = fit.draws
+        ends = {} if drawn is None else over_training(drawn.surface)
+        told["intervals"] = {
+            name: _ends(drawn.interval(ends[name], level)) if drawn is not None else None for name in tuple(told)
+        }
+        return {"over_training": told, "p_tied": fit.p_tied}
+    if fit.repeats is None:
+        return {}
+    return {"assumes": READ_ONCE + (IN_FULL if fit.form == BOTH else "")}
 
 
 def _noise(fit: ParametricFit) -> dict[str, Any]:

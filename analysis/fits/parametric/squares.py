@@ -74,15 +74,21 @@ class Projected(State):
     gauss: np.ndarray
 
 
+def linear_of(problem: Problem, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """[r, 3]: E of any sign (0 where it is given), A >= 0 and B >= 0 of least squares on terms p and q [r, n]."""
+    w, level = problem.weights, _above(problem)
+    wp, wq, wl = w * p, w * q, w * level
+    m = {"p": wp.sum(-1), "q": wq.sum(-1), "l": wl.sum(-1) + 0 * p[:, 0]}
+    m |= {"pp": (wp * p).sum(-1), "pq": (wp * q).sum(-1), "qq": (wq * q).sum(-1)}
+    m |= {"pl": (wl * p).sum(-1), "ql": (wl * q).sum(-1), "ll": (wl * level).sum(-1)}
+    return linear_terms(m, problem.fixed_e is None)
+
+
 def _evaluate(problem: Problem, exponents: np.ndarray) -> Projected:
     """Half the mean square at the best E, A, B, its gradient and reduced Hessians over the exponents."""
     x, y, w, level = problem.x, problem.y, problem.weights, _above(problem)
     p, q = np.exp(-exponents[:, :1] * x), np.exp(-exponents[:, 1:] * y)
-    wp, wq, wl = w * p, w * q, w * level
-    m = {"p": wp.sum(-1), "q": wq.sum(-1), "l": wl.sum(-1) + 0 * exponents[:, 0]}
-    m |= {"pp": (wp * p).sum(-1), "pq": (wp * q).sum(-1), "qq": (wq * q).sum(-1)}
-    m |= {"pl": (wl * p).sum(-1), "ql": (wl * q).sum(-1), "ll": (wl * level).sum(-1)}
-    linear = linear_terms(m, problem.fixed_e is None)
+    linear = linear_of(problem, p, q)
     e, a, b = linear.T[:, :, None]
     ap, bq = a * p, b * q
     residual = level - e - ap - bq
@@ -99,7 +105,7 @@ def _evaluate(problem: Problem, exponents: np.ndarray) -> Projected:
     gradient = np.stack([(wr * xa).sum(-1), (wr * yb).sum(-1)], -1)
     free = linear > 0
     free[:, 0] = problem.fixed_e is None
-    return Projected(0.5 * (wr * residual).sum(-1), gradient, linear, _reduce(newton, free), _reduce(gauss, free))
+    return Projected(0.5 * (wr * residual).sum(-1), gradient, linear, reduce(newton, free), reduce(gauss, free))
 
 
 def linear_at(problem: Problem, exponents: np.ndarray) -> np.ndarray:
@@ -112,8 +118,8 @@ def linear_at(problem: Problem, exponents: np.ndarray) -> np.ndarray:
     return linear
 
 
-def _reduce(hessian: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """[r, 2, 2]: the Hessian over the exponents when the free ones of E, A, B follow."""
+def reduce(hessian: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """[r, k - 3, k - 3]: a Hessian [r, k, k] over all unknowns but E, A, B when the free ones [r, 3] of them follow."""
     keep = free[:, :, None] & free[:, None, :]
     inner = np.where(keep, hessian[:, :3, :3], np.eye(3))
     cross = np.where(free[:, :, None], hessian[:, :3, 3:], 0.0)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 from arch.errors import InputError
 from scaling.cli.fit_view import result_text
@@ -162,7 +162,7 @@ def test_what_a_form_takes_for_granted_is_shown():
     loss = (1.7 + 400 / n**0.3 + 400 / d**0.3) * np.exp(0.003 * np.random.default_rng(0).standard_normal(15))
     points = Points(n, d, 6 * n * d, loss, unique_tokens=np.minimum(d, 1e9))
     tied, repeated = (
-        result_text(result_of(fit_parametric(points, form=form, objective="least_squares", n_replicates=40)))
+        result_text(parametric_result(fit_parametric(points, form=form, objective="least_squares", n_replicates=40)))
         for form in ("over_training", "data_constrained")
     )
     assert "a is not identified: assumed: alpha = beta" in tied and "alpha = beta: p = " in tied

@@ -12,7 +12,7 @@ from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.envelope.of_points import fit_envelope
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.result import DO_NOT, FitResult
 from arch.errors import InputError
 
@@ -42,7 +42,7 @@ def outcomes(kind: str, seed: int) -> list[Outcome]:
     points, noise = study(world, rng)
     middle = math.sqrt(points.flops.min() * points.flops.max())
     fit = fit_parametric(points, noise=(noise.s, noise.df), n_replicates=REPLICATES)
-    results: list[FitResult] = [result_of(fit, at=[middle])]
+    results: list[FitResult] = [parametric_result(fit, at=[middle])]
     results.append(fit_envelope(points, noise=noise, at=[middle], n_replicates=REPLICATES))
     try:
         surface = fit.surface.loss if fit.identified else None

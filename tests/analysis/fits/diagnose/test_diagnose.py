@@ -17,9 +17,10 @@ from analysis.fits.diagnose.side_by_side import compare_approaches, identities, 
 from analysis.fits.isoflop.fit import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN, effective
+from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, PLAIN
 from analysis.fits.parametric.many import LEAST_SQUARES
-from analysis.fits.parametric.results import ASSUMED, result_of
+from analysis.fits.parametric.repeats import effective
+from analysis.fits.parametric.results import ASSUMED, parametric_result
 from analysis.fits.points import Points
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE, FitResult
 from arch.errors import InputError
@@ -266,12 +267,12 @@ def test_the_checks_are_of_the_form_that_was_fitted() -> None:
     assert len(early) == (above & fresh).sum() < above.sum()  # nothing tells what repeated text is worth
     fit = fit_parametric(points, n_replicates=0, **options)
     with pytest.raises(InputError, match="to be checked as E \\+ A / N"):
-        check_laws(points, [result_of(fit)])
+        check_laws(points, [parametric_result(fit)])
 
 
 def test_a_tied_fit_is_checked_as_such_and_says_what_that_cannot_tell() -> None:
     points = ends(0.002)
-    result = result_of(fit_parametric(points, form=OVER_TRAINING, n_replicates=49))
+    result = parametric_result(fit_parametric(points, form=OVER_TRAINING, n_replicates=49))
     (judged,), told = check_laws(points, [result], n_replicates=19, form=OVER_TRAINING)
     mine = told["approaches"]["parametric"]
     assert all(one["a"] == pytest.approx(0, abs=1e-6) for one in mine["by_size"]) and "assumed" in mine["not_done"]["a"]
@@ -295,7 +296,10 @@ def test_each_approach_is_checked_with_the_noise_that_it_was_fitted_with(monkeyp
 def test_diagnosis_of_a_study_is_plain_data_with_a_verdict_each() -> None:
     points, at = ends(0.002), [1e19, 1e20]
     fit = fit_parametric(points, n_replicates=99)
-    results = [result_of(fit, at=at), fit_isoflop(points, six_nd(), surface=fit.surface.loss, at=at, n_replicates=99)]
+    results = [
+        parametric_result(fit, at=at),
+        fit_isoflop(points, six_nd(), surface=fit.surface.loss, at=at, n_replicates=99),
+    ]
     judged, told = check_laws(points, results, n_replicates=49)
     assert [one.verdict is not None for one in judged] == [True, True]
     assert not told["compare"]["disagree"]

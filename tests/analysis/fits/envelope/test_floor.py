@@ -20,7 +20,7 @@ from analysis.fits.envelope.laws import fit_arch
 from analysis.fits.envelope.of_points import fit_envelope
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
 
 from ..worlds import SETTINGS, Ladder, Setting, World, band_at, within
@@ -78,7 +78,7 @@ def test_envelope_and_parametric_agree_on_whole_curves_within_their_intervals() 
         c = envelope.diagnostics["middle"]
         assert c is not None
         fit = fit_parametric(points, cost=six_nd(), noise=(noise.s, noise.df), n_replicates=200)
-        parametric = result_of(fit, at=[c])
+        parametric = parametric_result(fit, at=[c])
         for name, other in (("a", parametric.params["a"]), ("N_opt", parametric.diagnostics["optimum"][0]["N"])):
             ends = envelope.intervals[name]
             assert ends is not None

@@ -8,9 +8,10 @@ import pytest
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.draws import Draws, quantiles
 from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING, effective
+from analysis.fits.parametric.forms import DATA_CONSTRAINED, OVER_TRAINING
 from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES
-from analysis.fits.parametric.results import result_of
+from analysis.fits.parametric.repeats import effective
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.parametric.tied import p_of_tie
 from analysis.fits.points import Points
@@ -28,7 +29,7 @@ def study(sizes=6, amounts=4, s=0.005, seed=0, per_token=6.0, **labels):
 
 
 def test_the_chinchilla_points_end_to_end():
-    found = result_of(fit_parametric(chinchilla()), at=[5.76e23], predict=[(70e9, 1.4e12)])
+    found = parametric_result(fit_parametric(chinchilla()), at=[5.76e23], predict=[(70e9, 1.4e12)])
     assert found.params["a"] == pytest.approx(0.51390, rel=1e-4)
     assert found.intervals["a"] == pytest.approx((0.480, 0.557), abs=0.01)
     assert found.objective["value"] == pytest.approx(0.00101827, rel=1e-4)
@@ -42,7 +43,7 @@ def test_the_chinchilla_points_end_to_end():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_intervals_hold_the_truth_of_this_study(objective):
-    found = result_of(fit_parametric(study(), objective=objective, n_replicates=199), at=[1e20])
+    found = parametric_result(fit_parametric(study(), objective=objective, n_replicates=199), at=[1e20])
     truth = TRUTH.to_dict() | {"a": TRUTH.a, "b": TRUTH.b}
     for name, value in truth.items():
         low, high = found.intervals[name]
@@ -71,7 +72,7 @@ def test_the_same_seed_is_the_same_interval_and_the_order_of_rows_does_not_matte
 def test_the_same_run_twice_is_one():
     points = study(4, 3)
     twice = points.take(np.tile(np.arange(12), 2))
-    one, both = (result_of(fit_parametric(p, n_replicates=99)) for p in (points, twice))
+    one, both = (parametric_result(fit_parametric(p, n_replicates=99)) for p in (points, twice))
     assert both.params == pytest.approx(one.params) and both.intervals["a"] == pytest.approx(one.intervals["a"])
     assert both.diagnostics["left_out"] == ["12 rows given twice"]
 
@@ -79,7 +80,7 @@ def test_the_same_run_twice_is_one():
 def test_few_runs_widen_the_interval_and_too_few_have_none():
     widths = {}
     for sizes, amounts in ((6, 3), (3, 3)):
-        low, high = result_of(fit_parametric(study(sizes, amounts), n_replicates=199)).intervals["a"]
+        low, high = parametric_result(fit_parametric(study(sizes, amounts), n_replicates=199)).intervals["a"]
         widths[sizes * amounts] = high - low
     assert widths[9] > 2 * widths[18]
     for points in (study().take([3]), study().take([0, 7, 14]), study(1, 8)):
@@ -91,7 +92,7 @@ def test_six_points_leave_one_degree_of_freedom():
     n = np.array([1e7, 1e7, 1e8, 1e8, 1e9, 1e9])
     d = np.array([1e9, 1e10, 2e9, 2e10, 4e9, 4e10])
     noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6))
-    found = result_of(fit_parametric(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise), n_replicates=199))
+    found = parametric_result(fit_parametric(Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise), n_replicates=199))
     low, high = found.intervals["a"]
     assert high - low > 0.2
 
@@ -100,7 +101,7 @@ def test_seed_noise_measured_elsewhere_narrows_the_interval_of_few_runs():
     points = study(3, 3, 0.003)
     alone, told = (fit_parametric(points, n_replicates=199, noise=noise) for noise in (None, (0.003, 30)))
     assert told.effects.df == pytest.approx([34], abs=0.5)
-    narrow, wide = (result_of(one).intervals["a"] for one in (told, alone))
+    narrow, wide = (parametric_result(one).intervals["a"] for one in (told, alone))
     assert narrow[1] - narrow[0] < wide[1] - wide[0]
 
 
@@ -119,7 +120,7 @@ def test_whole_curves_count_as_runs():
     noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(6)).repeat(30)
     points = Points(n, d, 6 * n * d, TRUTH.loss(n, d) * noise, run)
     fit = fit_parametric(points, n_replicates=99, objective=LEAST_SQUARES)
-    found = result_of(fit)
+    found = parametric_result(fit)
     assert found.n_runs == 6 and fit.effects.df[0] == pytest.approx(3, abs=0.3)
     assert "rows before 0.1 of their run" in found.diagnostics["left_out"][0]
     assert found.intervals["beta"][0] < TRUTH.beta < found.intervals["beta"][1]
@@ -130,18 +131,20 @@ def test_optima_under_another_cost():
     points = study(s=1e-9, per_token=bent, convention="exact")
     found = fit_parametric(points, n_replicates=19)
     assert found.optimum(1e19)["n_opt"] == pytest.approx(TRUTH.n_opt(1e19, found.cost), rel=1e-5)
-    told = result_of(found)
+    told = parametric_result(found)
     assert told.conventions["C"] == "exact" and told.params["a"] < TRUTH.a
-    assert result_of(fit_parametric(points, cost=six_nd(), n_replicates=19)).params["a"] == pytest.approx(TRUTH.a)
+    assert parametric_result(fit_parametric(points, cost=six_nd(), n_replicates=19)).params["a"] == pytest.approx(
+        TRUTH.a
+    )
 
 
 def test_leaving_a_size_out():
-    found = result_of(fit_parametric(study(), n_replicates=19)).diagnostics["leave_one_size_out"]
+    found = parametric_result(fit_parametric(study(), n_replicates=19)).diagnostics["leave_one_size_out"]
     assert len(found["left_out"]) == 6 and not found["impossible"]
     points = study()
     others = [fit_parametric(points.take(points.size != name), n_replicates=1).surface.a for name in found["left_out"]]
     assert found["ranges"]["a"] == pytest.approx((min(others), max(others)), rel=1e-6)
-    three = result_of(fit_parametric(study(3, 4), n_replicates=19)).diagnostics["leave_one_size_out"]
+    three = parametric_result(fit_parametric(study(3, 4), n_replicates=19)).diagnostics["leave_one_size_out"]
     assert not three["left_out"] and "3 or more different N" in next(iter(three["impossible"].values()))
 
 
@@ -149,7 +152,7 @@ def test_an_exponent_at_the_end_of_its_range_has_no_interval():
     n, d = grid()
     noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(len(n)))
     nothing = Points(n, d, 6 * n * d, (2 + 1e9 / d**1.2) * noise)
-    found = result_of(fit_parametric(nothing, n_replicates=99), at=[1e20])
+    found = parametric_result(fit_parametric(nothing, n_replicates=99), at=[1e20])
     assert "alpha" in found.diagnostics["not_identified"]
     assert all(found.intervals[name] is None for name in ("alpha", "A", "a", "b", "N_opt", "D_opt"))
     assert found.diagnostics["optimum"][0]["intervals"]["N"] is None
@@ -161,13 +164,13 @@ def test_forms():
     noise = np.exp(0.001 * np.random.default_rng(0).standard_normal(len(n)))
     repeated = Points(n, d, 6 * n * d, TRUTH.loss(n, effective(d, unique, 15.4)) * noise, unique_tokens=unique)
     fit = fit_parametric(repeated, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=49)
-    found = result_of(fit)
+    found = parametric_result(fit)
     assert found.intervals["R_star"][0] < 15.4 < found.intervals["R_star"][1]
     fresh, again = fit.loss(1e9, 4e9), fit.loss(1e9, 4e9, 1e9)
     assert fresh == pytest.approx(TRUTH.loss(1e9, 4e9), rel=1e-2) and again > fresh
     low, high = fit.loss_interval(1e9, 4e9, 1e9)[:, 0]
     assert low < again < high
-    tied = result_of(fit_parametric(study(), form=OVER_TRAINING, n_replicates=49))
+    tied = parametric_result(fit_parametric(study(), form=OVER_TRAINING, n_replicates=49))
     assert tied.params["alpha"] == tied.params["beta"] and tied.params["a"] == 0.5
     assert found.diagnostics["assumes"] and "assumes" not in tied.diagnostics
     assert tied.diagnostics["over_training"]["eta"] == tied.params["alpha"] / 2
@@ -179,7 +182,9 @@ def test_an_exponent_that_the_form_assumes_has_no_interval_and_is_tested():
     for surface, objective, rejected in ((one, "huber", False), (one, LEAST_SQUARES, False), (TRUTH, "huber", True)):
         noise = np.exp(0.003 * np.random.default_rng(0).standard_normal(len(n)))
         points = Points(n, d, 6 * n * d, surface.loss(n, d) * noise)
-        tied = result_of(fit_parametric(points, form=OVER_TRAINING, objective=objective, n_replicates=49), at=[1e20])
+        tied = parametric_result(
+            fit_parametric(points, form=OVER_TRAINING, objective=objective, n_replicates=49), at=[1e20]
+        )
         assert tied.intervals["a"] is None and tied.intervals["b"] is None
         assert tied.diagnostics["not_identified"] == {"a": "assumed: alpha = beta", "b": "assumed: alpha = beta"}
         assert tied.intervals["N_opt"] and tied.diagnostics["optimum"][0]["intervals"]["N"]
@@ -209,9 +214,9 @@ def test_the_exponents_under_a_cost_that_is_a_power_of_n():
 
 
 def test_no_replicates_are_no_intervals():
-    found = result_of(fit_parametric(study(), n_replicates=0), at=[1e20], predict=[(1e9, 1e10)])
+    found = parametric_result(fit_parametric(study(), n_replicates=0), at=[1e20], predict=[(1e9, 1e10)])
     assert set(found.intervals.values()) == {None} and "no replicates were asked for" in found.interval["method"]
-    tied = result_of(fit_parametric(study(3, 4), form=OVER_TRAINING, n_replicates=0))
+    tied = parametric_result(fit_parametric(study(3, 4), form=OVER_TRAINING, n_replicates=0))
     assert tied.diagnostics["p_tied"] is None
 
 

@@ -1,13 +1,32 @@
-"""Over-training and data-constrained forms."""
+"""Over-training and data-constrained forms: published numbers, derivatives, noise-free recovery, what is counted."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analysis.fits.parametric.forms import effective, fit_repeated, over_training
-from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.forms import BOTH, DATA_CONSTRAINED, OVER_TRAINING, PLAIN, fit_repeated, over_training
+from analysis.fits.parametric.many import LEAST_SQUARES, OBJECTIVES, fit_many
+from analysis.fits.parametric.repeats import Discounted, Repeated, Repeats, effective, unique_params
+from analysis.fits.parametric.results import parametric_result
 from analysis.fits.parametric.surface import Surface
+from analysis.fits.points import Points
+from arch.errors import InputError
 
 from .cases import SURFACES, grid, params
+
+# huggingface/datablations, README, "Parametric Fit": the constants of arXiv 2305.16264 to all digits
+PUBLISHED = Surface(np.exp(0.6254804), np.exp(6.255414), np.exp(7.3049974), 0.3526596, 0.3526596)
+R_D, R_N = 15.387756, 5.309743
+NO_END = np.zeros(2, dtype=bool)
+
+
+def repeated(sizes=6, low=5e7):
+    """30 runs of 1 to 40 epochs, some with more parameters than their unique tokens need."""
+    n = np.repeat(np.geomspace(low, 100 * low, sizes), 5)
+    unique = np.tile([2e10, 1e10, 2e9, 1e9, 5e8], sizes)
+    return n, unique * np.tile([1, 3, 8, 20, 40], sizes), unique
 
 
 def test_gadres_form_is_the_plain_one_with_equal_exponents():
@@ -27,19 +46,133 @@ def test_effective_tokens():
     assert effective(np.array([1e15]), np.array([1e9]), 15.4) == pytest.approx([16.4e9])  # worth no more than that
 
 
-@pytest.mark.parametrize("objective", ["huber", LEAST_SQUARES])
-def test_repeated_data_come_back(objective):
-    n, d = grid(6, 6)
-    unique = np.where(np.arange(len(n)) % 2, d, np.minimum(d, 1e9))
-    loss = SURFACES[0].loss(n, effective(d, unique, 15.4))
-    found, r_star = fit_repeated(np.log(n), d, unique, loss, objective=objective, tolerance=1e-6)
-    assert r_star == pytest.approx([15.4], rel=1e-5)
-    assert params(found.surface)[0] == pytest.approx(params(SURFACES[0]), rel=1e-4)
+def test_the_published_losses():
+    """The two models of their figure 1 as their repository prints them, and appendix A's rounded equation."""
+    both = Repeats(R_D, R_N, NO_END)
+    assert both.loss(PUBLISHED, 6.34e9, 242e9, 25e9) == pytest.approx(2.2256440889984477, rel=1e-14)
+    assert both.loss(PUBLISHED, 8.67e9, 178e9, 25e9) == pytest.approx(2.2269634075087867, rel=1e-14)
+    assert [round(PUBLISHED.A), round(PUBLISHED.B), round(PUBLISHED.E, 2)] == [521, 1488, 1.87]
+    assert unique_params(PUBLISHED, 1.0) == pytest.approx(0.051, abs=5e-4)  # U_N = 0.051 U_D
+
+
+def test_unique_parameters_are_the_optimum_for_tokens_read_once():
+    surface = SURFACES[0]
+    c = np.array([1e19, 1e21, 1e23])
+    assert unique_params(surface, surface.d_opt(c)) == pytest.approx(surface.n_opt(c), rel=1e-9)
+    without = Repeats(R_D, None, NO_END)
+    both = replace(without, r_n=R_N)
+    n, d = surface.n_opt(c), surface.d_opt(c)
+    assert both.loss(surface, n, d) == pytest.approx(surface.loss(n, d))  # so the optimum has no excess
+    assert (both.loss(surface, 10 * n, d) > without.loss(surface, 10 * n, d)).all()
+
+
+@pytest.mark.parametrize("excess", [False, True])
+def test_first_and_second_derivatives(excess):
+    rng = np.random.default_rng(0)
+    x, y, times = rng.uniform(-2, 2, (1, 30)), rng.uniform(-2, 2, (1, 30)), rng.uniform(1, 30, (1, 30))
+    problem = Repeated(x, y, np.ones((1, 30)), np.ones((1, 30)), unique=y - np.log(times), times=times)
+    model, weights = Discounted(excess), rng.standard_normal((2, 30))
+    theta = np.array([[1.0, -1.0, -1.2, 0.4, 0.3, np.log(5), np.log(3)], [0.8, -0.5, -1.2, 0.3, 0.35, 4.0, -0.7]])
+    theta = theta[:, : 6 + excess]
+    step = 1e-6 * np.eye(theta.shape[1])
+
+    def gradient(at):
+        bent = model.bent(problem, at)
+        return (bent.slopes * (bent.loss * weights)[:, None]).sum(-1)
+
+    bent = model.bent(problem, theta)
+    first = np.stack([(model.loss(problem, theta + h) - model.loss(problem, theta - h)) / 2e-6 for h in step], 1)
+    second = np.stack([(gradient(theta + h) - gradient(theta - h)) / 2e-6 for h in step], 1)
+    assert bent.slopes * bent.loss[:, None] == pytest.approx(first, abs=1e-6)
+    assert bent.bend(weights * bent.loss) == pytest.approx(second, abs=1e-6 * np.abs(second).max())
+
+
+@pytest.mark.parametrize("surface", [PUBLISHED, SURFACES[0]], ids=["published", "0.34, 0.28"])
+@pytest.mark.parametrize("r_n", [None, R_N], ids=["D'", "D' and N'"])
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_noise_free_surfaces_come_back(surface, r_n, objective):
+    n, d, unique = repeated()
+    loss = Repeats(R_D, r_n, NO_END).loss(surface, n, d, unique)
+    found, repeats = fit_repeated(np.log(n), d, unique, loss, excess=r_n is not None, objective=objective)
+    assert params(found.best.surface)[0] == pytest.approx(params(surface), rel=1e-6)
+    assert repeats.r_d == pytest.approx([R_D], rel=1e-6)
+    assert repeats.r_n is None if r_n is None else repeats.r_n == pytest.approx([R_N], rel=1e-6)
+    assert found.ended_well.all() and not repeats.at_bound.any()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_no_fixed_r_star_fits_better(objective):
+    """The least over a dense grid of R* of plain fits in D' is not below the joint fit, and close to it."""
+    n, d, unique = repeated()
+    noise = np.exp(0.005 * np.random.default_rng(0).standard_normal(len(n)))
+    loss = Repeats(R_D, None, NO_END).loss(SURFACES[0], n, d, unique) * noise
+    found, repeats = fit_repeated(np.log(n), d, unique, loss, objective=objective, every_start=True)
+    grids = np.geomspace(2, 200, 300)
+    log_d = np.log(effective(d, unique, grids[:, None]))
+    least = fit_many(np.log(n), log_d, loss, objective=objective).objective
+    assert found.best.objective[0] <= least.min() * (1 + 1e-9)
+    assert found.best.objective[0] == pytest.approx(least.min(), rel=1e-2)
+    assert repeats.r_d[0] == pytest.approx(grids[least.argmin()], rel=0.03)
 
 
 def test_nothing_repeated_is_the_plain_form():
     n, d = grid()
-    loss = SURFACES[0].loss(n, d)
-    found, r_star = fit_repeated(np.log(n), d, d, loss)
-    assert np.isinf(r_star).all()
-    assert np.array_equal(params(found.surface), params(fit_many(np.log(n), np.log(d), loss).surface))
+    loss = SURFACES[0].loss(n, d) * np.exp(0.003 * np.random.default_rng(0).standard_normal(len(n)))
+    found, repeats = fit_repeated(np.log(n), d, d, loss, objective=LEAST_SQUARES)
+    assert np.isinf(repeats.r_d).all() and repeats.at_bound[0, 0]
+    plain = fit_many(np.log(n), np.log(d), loss, objective=LEAST_SQUARES)
+    assert params(found.best.surface) == pytest.approx(params(plain.surface), rel=1e-5)
+    assert found.best.objective == pytest.approx(plain.objective, rel=1e-9)
+
+
+def test_published_form_end_to_end():
+    n, d, unique = repeated()
+    noise = np.exp(0.002 * np.random.default_rng(1).standard_normal(len(n)))
+    loss = Repeats(R_D, R_N, NO_END).loss(PUBLISHED, n, d, unique) * noise
+    points = Points(n, d, 6 * n * d, loss, unique_tokens=unique)
+    fit = fit_parametric(points, form=BOTH, objective=LEAST_SQUARES, n_replicates=99)
+    found = parametric_result(fit)
+    assert found.intervals["R_star"][0] < R_D < found.intervals["R_star"][1]
+    assert found.intervals["R_N_star"][0] < R_N < found.intervals["R_N_star"][1]
+    assert fit.n_free == 7 and fit.effects.df == pytest.approx([23], abs=0.2)
+    assert fit.loss(n, d, unique) == pytest.approx(loss, rel=0.02)
+    assert "N counts in full there" in found.diagnostics["assumes"]
+    alone = parametric_result(fit_parametric(points, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=0))
+    assert found.objective["value"] < alone.objective["value"] and "R_N_star" not in alone.params
+
+
+def test_noise_counts_the_parameters_that_are_free():
+    """Residual degrees of freedom are runs less free parameters: a tie, E = 0 and R* change them."""
+    n, d = grid()
+    rng = np.random.default_rng(0)
+    noise = np.exp(0.003 * rng.standard_normal(len(n)))
+    points = Points(n, d, 6 * n * d, Surface(1.7, 400.0, 400.0, 0.3, 0.3).loss(n, d) * noise)
+    without_e = Points(n, d, 6 * n * d, Surface(0.0, 40.0, 40.0, 0.3, 0.2).loss(n, d) * noise)
+    half = replace(points, unique_tokens=np.where(np.arange(24) % 2, d, d / 8))
+    options = {"objective": LEAST_SQUARES, "n_replicates": 0}
+    for one, form, free in ((points, PLAIN, 5), (points, OVER_TRAINING, 4), (half, DATA_CONSTRAINED, 6)):
+        fit = fit_parametric(one, form=form, **options)
+        at_end = 0 if fit.repeats is None else int(fit.repeats.at_bound[0])
+        assert fit.n_free == free - at_end and fit.effects.df == pytest.approx([24 - fit.n_free], abs=0.2)
+    zero = fit_parametric(without_e, **options)
+    assert zero.n_free == (5 if zero.surface.E > 0 else 4)
+    tied = fit_parametric(points, form=OVER_TRAINING, n_replicates=0)  # Huber losses: all rows weigh the same
+    residual = np.log(points.loss / tied.surface.loss(n, d))
+    assert tied.effects.s == pytest.approx([np.sqrt((residual**2).sum() / 20)], rel=1e-6)
+    draws = fit_parametric(points, form=OVER_TRAINING, objective=LEAST_SQUARES, n_replicates=99).draws
+    assert draws.df == 20
+
+
+def test_text_that_all_runs_read_as_often_tells_nothing_of_repeats():
+    n, d = grid()
+    points = Points(n, d, 6 * n * d, SURFACES[0].loss(n, d), unique_tokens=d / 2)
+    with pytest.raises(InputError, match="all points read their text 2 times"):
+        fit_parametric(points, form=DATA_CONSTRAINED)
+
+
+def test_a_form_with_more_parameters_needs_more_points():
+    n = np.array([1e7, 1e7, 1e8, 1e8, 1e9, 1e9])
+    d = np.array([1e9, 1e10, 2e9, 2e10, 4e9, 4e10])
+    points = Points(n, d, 6 * n * d, SURFACES[0].loss(n, d), unique_tokens=d / 2)
+    with pytest.raises(InputError, match="with repeated data needs 8 or more different"):
+        fit_parametric(points, form=BOTH)
