@@ -15,7 +15,10 @@ from collections.abc import Collection, Mapping, Sequence
 GAP = "  "
 WIDEST_TEXT = 120  # of notes on a terminal: longer lines are hard to read
 STARTS_AS_A_NUMBER = re.compile(r"(about )?[-+−~?(±x ]*\d|[-?]$|$")
-WITHOUT_NUMBER = ("-", "none", "not identified", "not fitted", "not tested", "not finite", "not known", "inside")
+WITHOUT_NUMBER = (
+    *("-", "none", "no interval", "not identified", "not fitted", "not tested", "not finite", "not known"),
+    "inside",
+)
 
 
 def print_width() -> int | None:

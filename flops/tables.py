@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from arch.amounts import count
 from arch.errors import InputError, choice
 from arch.tables import text_table, wrapped
 
@@ -39,13 +40,7 @@ def short(value: float | None, names: str = "kMBT", top: float = 1e15) -> str:
     """1.234M, 45.60B; from `top` on 1.234e+15."""
     if value is None:
         return "-"
-    scale, name = 1.0, ""
-    for suffix in names:
-        if abs(value) >= scale * 1e3:
-            scale, name = scale * 1e3, suffix
-    if abs(value) >= top:
-        return f"{value:.3e}"
-    return f"{value / scale:#.4g}".rstrip(".") + name if name else f"{value:.4g}"
+    return f"{value:.3e}" if abs(value) >= top else count(value, 4, names, zeros=True)
 
 
 def si(value: float | None) -> str:

@@ -22,6 +22,7 @@ GENERATED = {".git", ".venv", ".hypothesis", "__pycache__", "out", "build", "dis
 # The floors of the house: what each may import beside itself, also inside functions. A name stands for the module and
 # everything below it; a module belongs to the floor with the longest name that it lies below.
 LIGHT = (
+    "arch.amounts",
     "arch.config",
     "arch.earlier",
     "arch.errors",
@@ -32,7 +33,7 @@ LIGHT = (
     "arch.tables",
     "arch.sizes",
 )  # no torch
-FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.errors")
+FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors")
 SHARED = ("analysis.fits.irreducible", "analysis.fits.noise", "analysis.fits.powerlaw", "analysis.fits.smooth")
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
@@ -56,7 +57,7 @@ ALLOWED = {
     "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
-    "analysis.fits.cost": ("analysis.fits.points", "arch.errors"),
+    "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
     "analysis.fits.tables": FITTED,
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
@@ -77,10 +78,25 @@ ALLOWED = {
         *("analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
-    "analysis.fits.study_approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.approaches", "analysis.fits"),
+    "analysis.fits.groups": (
+        *FITTED,
+        *SHARED,
+        *ROOMS,
+        "analysis.fits.diagnose",
+        "analysis.fits.approaches",
+        "analysis.fits",
+    ),
+    "analysis.fits.study_approaches": (
+        *FITTED,
+        *SHARED,
+        *ROOMS,
+        "analysis.fits.approaches",
+        "analysis.fits.groups",
+        "analysis.fits",
+    ),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
-    "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs"),
+    "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs", "arch.amounts"),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs", "analysis.scales"),
         *("scaling.study", "scaling.rundir", "arch", "data", "flops"),

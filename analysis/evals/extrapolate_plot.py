@@ -86,7 +86,7 @@ def _figure(
     xs = [x for _, _, line in lines for x, _ in line] or [1, 2]
     ys = [y for _, _, line in lines for _, y in line] or [1, 2]
     low, high = min(ys) / 1.05, max(ys) * 1.05
-    figure.update_xaxes(log_axis(min(xs) / 1.2, max(xs) * 1.2, x_title, "si"))
+    figure.update_xaxes(log_axis(min(xs) / 1.2, max(xs) * 1.2, x_title, "count"))
     figure.update_yaxes(log_axis(low, high, "") if log_y else {"range": [low, high]})
     figure.update_yaxes(title_text=y_title, col=1)
     for match, result, line in lines:

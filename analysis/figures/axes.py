@@ -1,9 +1,11 @@
-"""Logarithmic axes a reader can read: ticks at round numbers, SI suffixes for counts, powers of ten for FLOP."""
+"""Logarithmic axes a reader can read: ticks at round numbers, k, M, B for counts, powers of ten for FLOP."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from arch.amounts import count
 
 FINE, COARSE, POWERS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0), (1.0, 2.0, 5.0), (1.0,)
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -16,14 +18,6 @@ def ticks(low: float, high: float) -> list[float]:
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [step * 10.0**exponent for exponent in exponents for step in steps]
     return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
-
-
-def si(value: float) -> str:
-    """250000 -> 250k; four significant digits."""
-    for limit, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= limit * (1 - 1e-9):
-            return f"{value / limit:.4g}{suffix}"
-    return f"{value:.4g}"
 
 
 def kibi(count: int) -> str:
@@ -47,8 +41,8 @@ def minus(value: float) -> str:
 
 
 def log_axis(low: float, high: float, title: str, kind: str = "plain") -> dict[str, Any]:
-    """A plotly axis over [low, high]; kind is plain, si or flop."""
-    write = {"plain": lambda v: f"{v:.3g}", "si": si, "flop": power_of_ten}[kind]
+    """A plotly axis over [low, high]; kind is plain, count or flop."""
+    write = {"plain": lambda v: f"{v:.3g}", "count": lambda v: count(v, 4), "flop": power_of_ten}[kind]
     values = ticks(low, high)
     if kind == "flop" and math.log10(high / low) >= 0.8:
         values = [value for value in values if abs(math.log10(value) - round(math.log10(value))) < 1e-9] or values

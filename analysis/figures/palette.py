@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from arch.registry import ARCHITECTURES
 
+APPROACH_COLORS = {"envelope": "#009e73", "isoflop": "#d55e00", "parametric": "#0072b2"}  # told apart by all eyes
 SPARE_COLORS = ("#000000", "#a6761d", "#5e4fa2", "#666666")
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FIT_RESULT_VERSION = 1
+FAR = 100.0  # times beyond the computes of a fit: from there on no backtest comes near, and the form alone speaks
 BELIEVE, INSIDE, DO_NOT = "believe", "believe inside the range", "do not believe"
 
 
@@ -44,6 +45,12 @@ class FitResult:
     interval: Mapping[str, Any] = field(default_factory=dict)
     verdict: Verdict | None = None
     version: int = FIT_RESULT_VERSION
+
+    def beyond(self, c: float) -> float:
+        """How many times C [FLOP] lies above the range, or below it; 1 inside, and where the range is not known."""
+        low, high = self.range or (c, c)
+        times = max(c / high, low / c)
+        return round(times, 9) if times > 1 + 1e-9 else 1.0
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: numbers at full precision, null for what is not finite."""

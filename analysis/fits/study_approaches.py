@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analysis.fits.approaches import APPROACHES, ENVELOPE, Fits, Options, default_at, fit_groups
+from analysis.fits.approaches import APPROACHES, ENVELOPE, Options, computes, default_at, without_curve
 from analysis.fits.envelope.of_points import envelope_result, interval_of
+from analysis.fits.groups import Fits, fit_groups
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.points import Points
@@ -100,11 +101,12 @@ def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], opt
     optimum, spread = found["settings"]["optimum"], found["interval"]["seed_noise"]
     noise = None if spread is None else SeedNoise(spread["s"], spread["df"])
     interval = interval_of(noise, options.level, options.n_replicates, optimum)
-    at = tuple(options.at) or default_at(curves)
+    options = replace(options, at=tuple(options.at) or default_at(curves))
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:
-            results.append(envelope_result(one, curves[arch], optimum, interval, at))
+            at = computes(curves[arch], options)
+            results.append(without_curve(envelope_result(one, curves[arch], optimum, interval, at), options.curve))
         else:
             failed.append({"group": arch, "approach": ENVELOPE, "reason": one["reason"] or "no settled curve"})
     return Fits(tuple(results), tuple(failed))

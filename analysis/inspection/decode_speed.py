@@ -20,10 +20,11 @@ from typing import Any
 import plotly.graph_objects as go
 import torch
 
-from analysis.figures.axes import kibi, log_axis, si
+from analysis.figures.axes import kibi, log_axis
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.png import add_pictures
 from analysis.figures.style import dress
+from arch.amounts import count
 from arch.arguments import Parser, at_least_one, run, whole_numbers
 from arch.config import ARCHS
 from arch.errors import InputError
@@ -89,7 +90,7 @@ def figure(results: dict[str, list[dict[str, Any]]], title: str) -> go.Figure:
         line = go.Scatter(
             x=[row["n_tokens"] for row in rows],
             y=[row["step_ms"] for row in rows],
-            customdata=[si(row["state_bytes"]) for row in rows],
+            customdata=[count(row["state_bytes"], 4) for row in rows],
             name=name_of(arch),
             mode="lines+markers",
             line={"color": colors[arch]},

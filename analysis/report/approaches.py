@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.figures.axes import power_of_ten, si
+from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
+from arch.amounts import count
 
 NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
 WHAT = {"loss of a run": "loss of a run", "lowest loss": "lowest loss at a compute", "N_opt": "N_opt"}
@@ -81,8 +82,8 @@ def _size(at: dict[str, Any]) -> str:
     ends = (at.get("intervals") or {}).get("N")
     if at["N"] is None:
         return "not identified"
-    tail = "" if ends is None or None in ends else f" [{si(float(f'{ends[0]:.3g}'))}, {si(float(f'{ends[1]:.3g}'))}]"
-    return si(float(f"{at['N']:.3g}")) + tail
+    tail = "" if ends is None or None in ends else f" [{count(ends[0])}, {count(ends[1])}]"
+    return count(at["N"]) + tail
 
 
 def _value(value: float | None, ends: Sequence[float | None] | None, form: str) -> str:

@@ -80,8 +80,8 @@ def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None)
         return {
             "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
             "loss": log_axis(1, 6, "loss L (nats/token)"),
-            "n_opt": log_axis(1e4, 1e6, "parameters N", "si"),
-            "d_opt": log_axis(1e5, 1e7, "tokens D", "si"),
+            "n_opt": log_axis(1e4, 1e6, "parameters N", "count"),
+            "d_opt": log_axis(1e5, 1e7, "tokens D", "count"),
         }
     compute = curves[f"flops_{convention}"]
     start = min((one["range"][0] for one in fitted), default=float(compute.min()))
@@ -97,8 +97,8 @@ def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None)
     return {
         "c": log_axis(start / 2, end * 1.3, f"training compute C (FLOP, {convention})", "flop"),
         "loss": log_axis(min(loss) / 1.06, max(loss) * 1.12, "loss L (nats/token)"),
-        "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "si"),
-        "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "si"),
+        "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
+        "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
     }
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.figures.axes import si
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import smoothed
 from analysis.runs import Tables
+from arch.amounts import count
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
@@ -44,7 +44,7 @@ def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     rows = []
     for run_id, evals in tables.evals.groupby("run_id", sort=False):
         rising = evals.sort_values("step")
-        cells = [f"{loss:.4f} @ {si(n)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
+        cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
         rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
     return rows
 

@@ -12,9 +12,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from analysis.evals.table import newest_of_each_run
-from analysis.figures.axes import si
 from analysis.figures.palette import name_of
 from analysis.figures.style import dress
+from arch.amounts import count
 
 from .metrics import COLUMNS, CUTS
 
@@ -39,7 +39,7 @@ def table(results: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """A row for each run's newest checkpoint, the paper's columns and ours; "-" where the grid does not go."""
     rows = []
     for result in newest_of_each_run(results):
-        values, row = result["values"], {"run": result["run_id"], "tokens": si(result["n_tokens"])}
+        values, row = result["values"], {"run": result["run_id"], "tokens": count(result["n_tokens"], 4)}
         for name, heading in HEADINGS.items():
             if name in values:
                 row[heading] = "-" if values[name] is None else f"{values[name]:.1f}"
@@ -73,7 +73,7 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
     if beyond:
         figure.add_trace(_hatching(beyond, len(depths)))
     figure.update_xaxes(
-        **_ticks([si(length) if length < 1000 else f"{length / 1000:.1f}k" for length in lengths]),
+        **_ticks([count(length, 4) if length < 1000 else f"{length / 1000:.1f}k" for length in lengths]),
         title_text="prompt and answer (tokens)",
         range=[-0.5, len(lengths) - 0.5],
     )
@@ -101,7 +101,7 @@ def summary(result: Mapping[str, Any]) -> str:
 
 def _title(result: Mapping[str, Any]) -> str:
     arch, _, rest = result["run_id"].partition("-")
-    return f"{result['task']}: {name_of(arch)} {rest} after {si(result['n_tokens'])} tokens"
+    return f"{result['task']}: {name_of(arch)} {rest} after {count(result['n_tokens'], 4)} tokens"
 
 
 def _hatching(columns: list[int], n_depths: int) -> go.Bar:

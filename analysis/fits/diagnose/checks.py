@@ -8,7 +8,8 @@ from typing import Any
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.diagnose.backtest import Row, backtest, summarise, to_rows
-from analysis.fits.diagnose.believe import Evidence, verdict_on
+from analysis.fits.diagnose.believe import verdict_on
+from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Reread, leave_out, sensitivity
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
 from analysis.fits.noise import SeedNoise

@@ -48,6 +48,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "convention": ("convention", "flopconvention", "flopsconvention"),
 }
 CAPITALS = {"n_params": "N", "n_tokens": "D", "flops": "C"}
+_UNIT = re.compile(r"[\W_]*(nats?|bits?)([\W_]*(per)?[\W_]*tok(en)?)?[\W_]*$", re.IGNORECASE)  # at the end of a name
 _PAIR = re.compile(r"""\s*(\w*)\s*=\s*("[^"]*"|'[^']*'|[^,]*)\s*(?:,|$)""")
 
 
@@ -122,6 +123,15 @@ def convention_of(column: str) -> str | None:
     return next((name for name in OF_CONVENTION if normal(column) == "flops" + name.replace("_", "")), None)
 
 
+def loss_unit_of(column: str) -> str | None:
+    """nats or bits, where the column of the loss says which by its name ("loss (bits)", "test_loss__nats"); None for
+    another unit, as bits a byte."""
+    words = re.findall(r"[a-z]+", column.lower())
+    if any(word.startswith(("byte", "char", "word")) for word in words):
+        return None
+    return next((unit for unit in ("nats", "bits") if {unit, unit[:-1]} & set(words)), None)
+
+
 def normal(name: str) -> str:
     """Letters and digits alone, without case."""
     plain = unicodedata.normalize("NFKC", name).casefold()
@@ -129,7 +139,8 @@ def normal(name: str) -> str:
 
 
 def _means(name: str, field: str) -> bool:
-    return name == CAPITALS.get(field) or normal(name) in NAMES[field]
+    plain = _UNIT.sub("", name) if field == "loss" else name
+    return name == CAPITALS.get(field) or normal(plain) in NAMES[field]
 
 
 def _exactly(there: Sequence[str], name: str, field: str) -> str:

@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import Points
 from analysis.fits.tables.cells import rows_text, same_text, text_of
-from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose
+from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, loss_unit_of
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
 from analysis.fits.tables.runs import last_points, once
@@ -21,6 +21,7 @@ from arch.errors import InputError, choice, nearest
 
 ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
+UNSTATED = "the table's unit"  # of a loss, where neither the user nor its column says it
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
 ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
@@ -79,7 +80,7 @@ def read_points(
     drop_highest_loss: int = 0,
     points: str = ENDS,
     convention: str | None = None,
-    loss_unit: str = "nats",
+    loss_unit: str | None = None,
 ) -> Reading:
     """The points of a table: a file (files.SUFFIXES) or a data frame, one row a run or many.
 
@@ -87,7 +88,7 @@ def read_points(
     that are kept, as "loss<5"; group: the column or field to group by; drop_highest_loss: so many points of the highest
     loss are left out of every group, after the last row of each run was taken; convention: of C, by name; where C or D
     is missing it follows from C = 6 N D, which needs "6nd" (the default) or "6nd_total"; loss_unit: nats or bits, a
-    token; the loss itself is left as it is.
+    token (by default as the column's name says, else unstated); the loss itself is left as it is.
 
     Raises InputError, one line with row numbers, for what is missing, ambiguous, not positive or no number, for a run
     that occurs with two losses at one place, for a mixture of corpora, tokenizers, contexts or conventions in one
@@ -110,9 +111,10 @@ def _read(
     drop_highest_loss: int,
     points: str,
     convention: str | None,
-    loss_unit: str,
+    loss_unit: str | None,
 ) -> Reading:
     chosen = choose(list(frame.columns), columns, convention)
+    unit = _loss_unit(chosen["loss"], loss_unit)
     n_read = len(frame)
     dropped: dict[str, int] = {}
     blank = np.array([all(text_of(cell) == "" for cell in row) for row in frame.itertuples(index=False)], dtype=bool)
@@ -141,7 +143,7 @@ def _read(
     found = {}
     for label, rows in fields.groupby("group", sort=False):
         _agree(rows, chosen, str(label))
-        found[str(label)] = _points(rows, named, loss_unit, str(label), drop_highest_loss)
+        found[str(label)] = _points(rows, named, unit, str(label), drop_highest_loss)
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
     notes += [] if "run" in chosen else [NO_RUNS]
@@ -157,15 +159,23 @@ def _opened(source: str | Path | pd.DataFrame) -> tuple[str, pd.DataFrame]:
     return str(source), read_frame(source)
 
 
-def _check(points: str, convention: str | None, loss_unit: str, drop: int) -> None:
+def _check(points: str, convention: str | None, loss_unit: str | None, drop: int) -> None:
     if points not in (ENDS, CURVES):
         raise InputError(f"--points: {points!r}{choice(points, [ENDS, CURVES])}")
-    if loss_unit not in UNITS:
+    if loss_unit is not None and loss_unit not in UNITS:
         raise InputError(f"--loss-unit: {loss_unit!r}{choice(loss_unit, list(UNITS))}")
     if convention is not None and convention not in OF_CONVENTION:
         raise InputError(f"--convention: {convention!r}{choice(convention, list(OF_CONVENTION))}")
     if drop < 0:
         raise InputError(f"--drop-highest-loss: {drop} is negative")
+
+
+def _loss_unit(column: str, asked: str | None) -> str:
+    """Of the points: as asked for, as the column's name says, or UNSTATED. Raises InputError where the two differ."""
+    own = loss_unit_of(column)
+    if asked is not None and own is not None and asked != own:
+        raise InputError(f"--loss-unit {asked}: the column {column!r} says {own}")
+    return UNITS.get(asked or own or "", UNSTATED)
 
 
 def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
@@ -201,7 +211,7 @@ def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, dro
         **labels,
         row=rows.index.to_numpy(),
         convention=convention,
-        loss_unit=UNITS[loss_unit],
+        loss_unit=loss_unit,
         group=group,
     )
     if not drop:

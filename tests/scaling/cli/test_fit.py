@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.results import parametric_result
 from analysis.fits.points import Points
+from arch.amounts import count
 from arch.errors import InputError
-from scaling.cli.fit_view import result_text
+from scaling.cli.fit_details import result_text
 from scaling.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -78,6 +79,16 @@ def test_the_chinchilla_points():
     assert predicted["interval"][0] < predicted["L"] < predicted["interval"][1]
 
 
+def test_the_page_shows_what_the_command_prints():
+    """docs/fits.md: the output for these points, but for line breaks."""
+    if not CHINCHILLA.is_file():
+        pytest.skip("no shared/data/chinchilla beside the repository")
+    page = (ROOT / "docs" / "fits.md").read_text(encoding="utf-8")
+    shown = page.split("```\n")[1]
+    text = fit(CHINCHILLA, "--columns", COLUMNS, "--drop-highest-loss", "5").replace(str(CHINCHILLA), CHINCHILLA.name)
+    assert text.split() == shown.split()
+
+
 def test_a_table_of_curves(curves, tmp_path):
     arguments = [curves, "--approach", "envelope", "--columns", "run=name", "--group", "架构", "--replicates", "50"]
     saved = tmp_path / "fit.json"
@@ -88,15 +99,15 @@ def test_a_table_of_curves(curves, tmp_path):
         assert one["approach"] == "envelope" and one["version"] == 1 and len(one["input_hash"]) == 64
         assert one["params"]["a"] == pytest.approx(0.5, abs=0.02) and one["n_runs"] == 8 and one["n_points"] == 480
         assert [at["C"] for at in one["diagnostics"]["optimum"]] == [1e18, 1e20]
-        assert one["conventions"] == {"C": "6nd", "L": "nats/token"}
+        assert one["conventions"] == {"C": "6nd", "L": "the table's unit"}
     assert found["input"]["rows"] == {"read": 960, "dropped": {}, "kept": 960}
-    text = fit(*arguments)
+    text = fit(*arguments, "--details")
     for told in (
         "curves.csv: 960 rows read, none left out, 960 kept (whole curves)",
         "columns: n_params = Model Size, n_tokens = tokens, loss = loss, run = name, arch = 架构",
         "flops derived: 6 N D (6nd)",
         "groups: tnl (480 points of 8 runs), hgrn2 (480 points of 8 runs)",
-        "tnl: envelope, 480 points of 8 runs, C 6e+13 to 1.2e+19 FLOP (C: 6nd, L: nats/token)",
+        "tnl: envelope, 480 points of 8 runs, C 6e13 to 1.2e19 FLOP (C: 6nd, L: the table's unit)",
         "N_opt ~ C^a",
         "intervals: nominal level 0.95",
     ):
@@ -152,9 +163,65 @@ def test_all_approaches_on_profiles_of_equal_compute(tmp_path):
     assert all(one["verdict"]["believe"] and one["diagnostics"]["checks"]["backtest"] for one in found["results"])
     assert [one["approach"] for one in found["not_fitted"]] == ["envelope"]
     assert not found["side_by_side"][""]["disagree"]
-    text = fit(path, "--replicates", "100")
+    assert found["not_fitted"][0]["reason"].startswith("needs curves")
+    text = fit(path, "--replicates", "100", "--details")
     assert "bias: the parabola's N_opt, " in text and "x 10" in text  # ten times the largest compute
     assert text.count("verdict: believe") == 2 and "side by side, they do not contradict each other" in text
+
+
+def cells(text, approach):
+    """The two rows of an approach in the first table."""
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(approach + " "))
+    return lines[at], lines[at + 1]
+
+
+def test_the_first_screen_has_a_table_of_all_approaches_and_why_they_are_believed(tmp_path):
+    path, saved = profiles(tmp_path / "profiles.csv"), tmp_path / "fit.json"
+    text = fit(path, "--replicates", "40", "--save", saved)
+    isoflop, parametric = json.loads(saved.read_text())["results"]
+    heads = next(line for line in text.splitlines() if line.startswith("approach"))
+    assert heads.split() == ["approach", "a", "N_opt", "D_opt", "L_opt", "backtest", "verdict"]
+    assert "optimum at C = 1e22 FLOP (6nd), the largest of the points" in text and "1e23" not in text
+    for one in (isoflop, parametric):
+        value, under = cells(text, one["approach"])
+        (low, high), optimum = one["intervals"]["a"], one["diagnostics"]["optimum"][0]
+        assert f"{one['params']['a']:.3f}" in value and f"{low:.3f}–{high:.3f}" in under
+        assert count(optimum["N"]) in value and count(optimum["D"]) in value
+        assert "–".join(map(count, optimum["intervals"]["N"])) in under and one["verdict"]["believe"] in value
+        errors = [row["error"] for row in one["diagnostics"]["checks"]["backtest"] if row["what"] == "N_opt"]
+        assert f"N x {np.exp(np.median(np.abs(errors))):.2f}" in value
+        assert f"{one['approach']}: {one['verdict']['believe']}: " in text
+    assert "isoflop 35 of 35 points of 35 runs (5 budgets with a minimum)" in text and "L in the table's unit" in text
+    assert "envelope: not fitted: needs curves" in text
+    assert sum(-(-max(len(line), 1) // 100) for line in text.splitlines()) <= 45  # a screen of 100 columns
+    assert max(len(line) for line in text.splitlines() if "N x" in line) <= 100
+
+
+def test_a_budget_far_beyond_the_range_is_flagged_in_the_table_and_in_the_verdict(tmp_path):
+    path = profiles(tmp_path / "profiles.csv")
+    text = fit(path, "--replicates", "40", "--at", "1e23,1e26")
+    near, far = text.split("optimum at C = 1e26 FLOP (6nd), 10k times the largest of the points")
+    for approach in ("isoflop", "parametric"):
+        assert "beyond range" in cells(near, approach)[1] and "(" not in cells(near, approach)[0]
+        value, under = cells(far, approach)
+        assert value.count("(") >= 2 and "too far: C x 10k beyond" in under and under.count("–") == 1  # that of a
+        assert f"{approach}: believe inside the range: " in far
+    assert "1e26 FLOP is 10k times the largest compute of the fit" in far and "(in brackets)" in far
+    found = json.loads(fit(path, "--replicates", "40", "--at", "1e12", "--approach", "parametric", "--json"))
+    assert "times below the smallest compute" in found["results"][0]["verdict"]["reasons"][0]
+
+
+def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
+    path, page = profiles(tmp_path / "profiles.csv"), tmp_path / "page.html"
+    arguments = [path, "--replicates", "40", "--json"]
+    plain, drawn = json.loads(fit(*arguments)), json.loads(fit(*arguments, "--plot", page))
+    for one, other in zip(plain["results"], drawn["results"], strict=True):
+        curve = other["diagnostics"].pop("curve")
+        assert one == other and len(curve) == 33 and curve[0]["C"] == pytest.approx(1e18)
+    html = page.read_text(encoding="utf-8")
+    for told in ("isoflop", "the largest of the points", "35 of 35 rows", "believe"):
+        assert told in html, told
 
 
 def test_what_a_form_takes_for_granted_is_shown():
@@ -207,13 +274,15 @@ def test_check_law_from_the_command_line():
     assert found["unit"] == "PF-days"
     assert [round(law["a_plus_b"], 4) for law in found["laws"]] == [1.2220, 1.1154, 1.0927, 1.1045]
     text = fit("--check-law", ROOT / "flops/data/table3.csv")
-    assert "unit of C: PF-days (8.64e+19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
+    assert "unit of C: PF-days (8.64e19 FLOP)" in text and "C = 6 N D cannot hold at every C" in text
     assert "C = 6 N D can hold at every C" in fit("--check-law", "N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop")
 
 
 def test_mistakes_are_told_in_one_line(curves, tmp_path):
     other = tmp_path / "a.txt"
     other.write_text("x")
+    nats = tmp_path / "nats.csv"
+    nats.write_text("N,D,loss [nats]\n1,2,3\n")
     for message, *arguments in (
         ("fit: give a study, or a table of runs",),
         ("a.txt: is no table .* and no study file", other),
@@ -234,6 +303,11 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--unit: goes with --check-law alone", curves, "--unit", "flop"),
         ("--check-law: checks a law by itself, without --group", "--check-law", "N=1C^.5,D=1C^.5", "--group", "a"),
         ("--save: .*: is a directory", curves, "--save", tmp_path),
+        ("--plot: .*: is a page: name it .html", curves, "--plot", tmp_path / "a.png"),
+        ("--plot: .*its directory does not exist", curves, "--plot", tmp_path / "none" / "a.html"),
+        ("--details: is text, and --json has everything", curves, "--details", "--json"),
+        ("--details: goes with --approach", "quickstart", "--details"),
+        ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
         ("--save: .*its directory does not exist", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
         ("no run has several rows, so there are no curves: name the column of runs", curves, "--approach", "envelope"),

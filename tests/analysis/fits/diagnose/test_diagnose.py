@@ -9,8 +9,9 @@ import pytest
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE, Row, backtest, summarise
-from analysis.fits.diagnose.believe import Evidence, verdict_on
+from analysis.fits.diagnose.believe import verdict_on
 from analysis.fits.diagnose.checks import check_laws
+from analysis.fits.diagnose.evidence import Evidence
 from analysis.fits.diagnose.influence import Variant, leave_out, sensitivity, variants
 from analysis.fits.diagnose.predictors import fitted
 from analysis.fits.diagnose.side_by_side import compare_approaches, identities, outside
@@ -183,7 +184,7 @@ def test_verdicts_and_their_reasons() -> None:
     good = claim("parametric", 0.5, 0.03, 1e9)
     told = verdict_on(good, CHECKED)
     assert told.believe == BELIEVE and told.reasons == (
-        "the exponent is known to 0.03 either way; without any one of 2 sizes it changes by 0.02 or less; fitted below "
+        "the exponent is known to ±0.03; without any one of 2 sizes it changes by 0.02 or less; fitted below "
         "1 cut of compute, 10 of 10 intervals held the losses above",
     )
     for gone, words in (("by_size", "no fit without one of its sizes"), ("backtest", "no backtest was possible")):
@@ -205,7 +206,7 @@ def test_verdicts_and_their_reasons() -> None:
         seeds = {**good.diagnostics, "seeds": {"s": 0.003, "df": 4, "p_surface_fits": p}}
         assert verdict_on(replace(good, diagnostics=seeds), CHECKED).believe == believed
     wide = verdict_on(claim("parametric", 0.5, 0.2, 1e9), Evidence())
-    assert wide.believe == DO_NOT and "known to 0.20 either way" in wide.reasons[0]
+    assert wide.believe == DO_NOT and "known to ±0.20 only" in wide.reasons[0]
     no = verdict_on(replace(good, intervals={"a": None, "N_opt": None}), Evidence())
     assert no.believe == DO_NOT and "no interval" in no.reasons[0]
     gone = verdict_on(replace(good, params={}, diagnostics={"not_identified": {"n_opt": "2 pairs cross"}}), Evidence())
@@ -213,7 +214,7 @@ def test_verdicts_and_their_reasons() -> None:
     one_size = verdict_on(good, Evidence(by_size=[{"size": "6M", "a": 0.2, "log_n_opt": 0.0}]))
     assert one_size.believe == DO_NOT and "without the size 6M" in one_size.reasons[0]
     for c, ends, words in (
-        (1e24, (0.9e10, 1.1e10), "1e+04 times the largest compute"),
+        (1e24, (0.9e10, 1.1e10), "10k times the largest compute"),
         (1e22, (0.3e10, 1.1e10), "known to a factor of 3.3 only"),
         (1e22, None, "without an interval"),
     ):

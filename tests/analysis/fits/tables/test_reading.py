@@ -289,3 +289,18 @@ def test_what_is_no_table(tmp_path):
 
 def test_the_unit_of_the_loss_is_kept():
     assert tables.read_points(frame(), loss_unit="bits").groups[""].loss_unit == "bits/token"
+    for name, unit in (
+        ("loss", "the table's unit"),
+        ("loss (bits)", "bits/token"),
+        ("val_loss__nats", "nats/token"),
+        ("Loss [nats/token]", "nats/token"),
+        ("loss in bits per byte", "the table's unit"),
+    ):
+        read = tables.read_points(frame().rename(columns={"loss": name}), {"loss": name})
+        assert read.groups[""].loss_unit == unit, name
+    assert tables.read_points(frame().rename(columns={"loss": "loss (bits)"})).columns["loss"] == "loss (bits)"
+    refused(
+        "--loss-unit nats: the column 'loss_bits' says bits",
+        frame().rename(columns={"loss": "loss_bits"}),
+        loss_unit="nats",
+    )

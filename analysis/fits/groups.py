@@ -1,0 +1,118 @@
+"""Every group of a table or study by every approach, with verdicts: what one cannot fit stops nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from analysis.fits.approaches import (
+    APPROACHES,
+    ISOFLOP,
+    NEEDS_CURVES,
+    PARAMETRIC,
+    Options,
+    default_at,
+    fit_with_surface,
+)
+from analysis.fits.diagnose.checks import check_laws
+from analysis.fits.diagnose.influence import Reread
+from analysis.fits.envelope.of_points import seed_noise_of
+from analysis.fits.isoflop.budgets import has_budgets
+from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric.fit import ParametricFit
+from analysis.fits.parametric.surface import PARAMS, Surface
+from analysis.fits.points import Points
+from analysis.fits.result import FitResult
+from arch.errors import InputError
+
+CHECKS = "checks"  # the step after the approaches of a group
+
+
+@dataclass(frozen=True)
+class Fits:
+    """results: what was fitted, group by group, each with its verdict and, in `diagnostics["checks"]`, what that rests
+    on; failed: what could not be fitted, with its reason; compared: by group, the approaches side by side; surfaces: by
+    group, the parametric fit behind its result, with its draws."""
+
+    results: tuple[FitResult, ...]
+    failed: tuple[Mapping[str, str], ...]
+    compared: Mapping[str, Any] = field(default_factory=dict)
+    surfaces: Mapping[str, ParametricFit] = field(default_factory=dict)
+
+
+def fit_groups(
+    ends: Mapping[str, Points],
+    curves: Mapping[str, Points],
+    wanted: Sequence[str],
+    options: Options,
+    said: Callable[[str, str, float], None] = lambda group, approach, share: None,
+    given: Sequence[FitResult] = (),
+    others: Mapping[str, Reread] | None = None,
+) -> Fits:
+    """Every group by every approach, and whether to believe it: `curves` for approaches that need them, `ends` (or
+    curves too) for the others; isoFLOP takes curves where the ends have no budgets. What cannot be fitted is told, and
+    stops nothing else.
+
+    said: called with group, approach (CHECKS at the end) and the share of it that is done; given: results that were
+    fitted elsewhere, judged with the others; others: by name, other readings of the same runs, by which the checks
+    tell how much the reading decides.
+    """
+    if not options.at and (ends or curves):
+        options = replace(options, at=default_at({**ends, **curves}))
+    of_all = seed_noise_of(list(curves.values()))
+    results: list[FitResult] = []
+    failed: list[Mapping[str, str]] = []
+    compared: dict[str, Any] = {}
+    surfaces: dict[str, ParametricFit] = {}
+    for group in {**ends, **curves}:
+        # what a group's own seeds tell is in the residuals of its surface already
+        of_others = seed_noise_of([points for other, points in curves.items() if other != group])
+        noises = {name: of_others if name == PARAMETRIC else of_all for name in APPROACHES}
+        found = {one.approach: one for one in given if one.group == group}
+        fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
+        if group in curves and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):
+            fitted[ISOFLOP] = curves[group]
+        for name in sorted(wanted, key=lambda one: one != PARAMETRIC):  # first: isoFLOP reads its bias off the surface
+            told = partial(said, group, name)
+            told(0.0)
+            try:
+                points = fitted[name]
+                if points is None:
+                    raise InputError("needs curves, several rows a run; this table has one row a run")
+                surface = _surface(found.get(PARAMETRIC))
+                found[name], behind = fit_with_surface(points, name, noises[name], surface, told, options)
+                surfaces |= {} if behind is None else {group: behind}
+            except InputError as error:
+                failed.append({"group": group, "approach": name, "reason": str(error)})
+        said(group, CHECKS, 0.0)
+        one, compared[group] = _judged(found, fitted, noises, options, others)
+        results += one
+    return Fits(tuple(results), tuple(failed), compared, surfaces)
+
+
+def _judged(
+    found: Mapping[str, FitResult],
+    fitted: Mapping[str, Points | None],
+    noise: Mapping[str, SeedNoise | None],
+    options: Options,
+    others: Mapping[str, Reread] | None,
+) -> tuple[list[FitResult], Any]:
+    """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side. noise: what
+    each was fitted with."""
+    points = {name: fitted[name] for name in found}
+    known = {name: one for name, one in points.items() if one is not None}
+    in_order = [found[name] for name in APPROACHES if name in found]
+    chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
+    judged, told = check_laws(known, in_order, noise=noise, others=others, **chosen)
+    checks = told["approaches"]
+    whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
+    return whole, told["compare"]
+
+
+def _surface(result: FitResult | None) -> Surface | None:
+    """The fitted surface where it is identified, holds for text that is read once and assumes no exponent."""
+    if result is None or result.diagnostics["not_identified"] or "R_star" in result.params:
+        return None
+    return Surface(*(result.params[name] for name in PARAMS))

@@ -1,0 +1,46 @@
+"""The page of `scaling fit --plot`: figure, table and reasons of every group; no file beside it, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.fits.groups import Fits
+from analysis.fits.tables import Reading
+from analysis.pages.html import render
+from analysis.report.optimum_figure import optimum_figure
+from analysis.report.summary import Cell, disagreement, fitted_on, legend, reason_lines, shown_at, summary_rows, title
+
+TEMPLATE = Path(__file__).parent / "fits.html.j2"
+
+
+def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
+    """HTML. computes: C [FLOP] of the tables (none: `shown_at`). The fits need
+    `Options.curve`."""
+    groups = []
+    for name, points in reading.groups.items():
+        results = [one for one in fits.results if one.group == name]
+        failed = [one for one in fits.failed if one["group"] == name]
+        tables, notes = [], reason_lines(results, failed)
+        for c in shown_at(results, computes) if results else ():
+            rows = summary_rows(results, failed, c)
+            tables.append(
+                (
+                    title(points, "", c, bool(computes)),
+                    [{head: _text(cell) for head, cell in row.items()} for row in rows],
+                )
+            )
+        if results:
+            notes += [
+                disagreement(fits.compared.get(name, {"pairs": ()})),
+                fitted_on(results),
+                legend(results, len(computes) or 1, "behind a value"),
+            ]
+        figure = optimum_figure(points, results) if results else None
+        groups.append({"name": name, "figure": figure, "tables": tables, "notes": [one for one in notes if one]})
+    lead = f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}"
+    return render(TEMPLATE, figures=bool(fits.results), name=reading.source, lead=lead, groups=groups)
+
+
+def _text(cell: Cell) -> str:
+    return f"{cell.value} [{cell.under}]" if cell.under else cell.value

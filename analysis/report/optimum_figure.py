@@ -1,0 +1,95 @@
+"""N_opt and D_opt over compute by every approach, with intervals, over the runs that they were fitted to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from analysis.figures.axes import log_axis
+from analysis.figures.palette import APPROACH_COLORS
+from analysis.figures.style import GREY, SHADE, dress, fade
+from analysis.fits.points import Points
+from analysis.fits.result import FAR, FitResult
+
+WIDTH, HEIGHT = 1320, 470
+PANELS = (("N", "N<sub>opt</sub>: parameters"), ("D", "D<sub>opt</sub>: tokens"))
+MOST_DRAWN = 4000  # points of runs; more are thinned
+MARGIN = 1.4  # factor around what is drawn
+
+
+def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
+    """Of one group; `results` with `diagnostics["curve"]` (Options.curve). Laws are drawn solid inside the compute that
+    they were fitted to, dotted beyond; from FAR times on not at all."""
+    figure = make_subplots(1, 2, subplot_titles=[f"<b>{name}</b>" for _, name in PANELS], horizontal_spacing=0.09)
+    step = max(1, len(points) // MOST_DRAWN)
+    for column, (letter, _) in enumerate(PANELS, 1):
+        values = (points.n_params if letter == "N" else points.n_tokens)[::step]
+        hover = "C %{x:.3g}<br>" + letter + " %{y:.3g}<extra>run</extra>"
+        marker = {"color": GREY, "size": 4, "opacity": 0.55}
+        figure.add_trace(
+            go.Scatter(
+                x=points.flops[::step], y=values, mode="markers", marker=marker, hovertemplate=hover,
+                name="runs", legendgroup="runs", showlegend=column == 1,
+            ), 1, column,
+        )  # fmt: skip
+        seen = [float(values.min()), float(values.max())]
+        for one in results:
+            seen += _law(figure, one, letter, column)
+        figure.update_yaxes(log_axis(min(seen) / MARGIN, max(seen) * MARGIN, "", "count"), row=1, col=column)
+    last = max([float(points.flops.max()), *(at["C"] for one in results for at in _near(one))])
+    low, high = float(points.flops.min()) / MARGIN, float(points.flops.max())
+    axis = log_axis(low, last * MARGIN, f"training FLOP C ({points.convention})", "flop")
+    figure.update_xaxes(axis)
+    if last > high * (1 + 1e-9):
+        for column in (1, 2):
+            figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
+    figure.update_layout(legend={"x": 1.01, "y": 1})
+    dress(figure, WIDTH, HEIGHT)
+    return figure
+
+
+def _near(result: FitResult) -> list[dict[str, Any]]:
+    return [at for at in result.diagnostics.get("curve", ()) if result.beyond(at["C"]) <= FAR]
+
+
+def _law(figure: go.Figure, result: FitResult, letter: str, column: int) -> list[float]:
+    """Band, line and minima of one approach in one panel; the values that axes must hold."""
+    rows = [at for at in _near(result) if at.get(letter)]
+    if not rows:
+        return []
+    color, name = APPROACH_COLORS[result.approach], result.approach
+    ends = [(at["C"], at["intervals"].get(letter)) for at in rows]
+    known = [(c, *pair) for c, pair in ends if pair is not None and min(pair) > 0 and all(map(math.isfinite, pair))]
+    if known:
+        c, low, high = (list(part) for part in zip(*known, strict=True))
+        band = {"fill": "toself", "fillcolor": fade(color, 0.16), "line": {"width": 0}, "mode": "lines"}
+        figure.add_trace(
+            go.Scatter(x=c + c[::-1], y=low + high[::-1], **band, hoverinfo="skip", showlegend=False, legendgroup=name),
+            1, column,
+        )  # fmt: skip
+    inside = [at for at in rows if result.beyond(at["C"]) <= 1.0]
+    below = [at for at in rows if result.range and at["C"] <= (inside[0]["C"] if inside else result.range[0])]
+    above = [at for at in rows if result.range and at["C"] >= (inside[-1]["C"] if inside else result.range[1])]
+    hover = f"{name}<br>C %{{x:.3g}}<br>{letter} %{{y:.3g}}<extra></extra>"
+    for part, dash, shown in ((inside or rows, "solid", True), (below, "dot", False), (above, "dot", False)):
+        line = {"color": color, "width": 2.4, "dash": dash}
+        x, y = [at["C"] for at in part], [at[letter] for at in part]
+        trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legendgroup=name, hovertemplate=hover)
+        figure.add_trace(trace.update(showlegend=shown and column == 1), 1, column)
+    minima = [
+        (one["c"], one["n_params" if letter == "N" else "n_tokens"])
+        for one in result.diagnostics.get("budgets") or ()
+        if one["reason"] is None
+    ]
+    if minima:
+        x, y = (list(part) for part in zip(*minima, strict=True))
+        marker = {"color": color, "symbol": "diamond", "size": 9, "line": {"color": "white", "width": 1}}
+        trace = go.Scatter(x=x, y=y, mode="markers", marker=marker, name="minima of budgets", hovertemplate=hover)
+        figure.add_trace(trace.update(legendgroup=name, showlegend=column == 1), 1, column)
+    values = [at[letter] for at in rows] + [end for _, low, high in known for end in (low, high)]
+    middle = sorted(values)[len(values) // 2]
+    return [value for value in values if middle / 1e6 < value < middle * 1e6]  # an open interval is cut by the frame

@@ -1,0 +1,164 @@
+"""Laws of one group by all approaches in one table: exponent, optima at a compute, backtest and verdict, and in few
+words why. What `scaling fit` prints first, and what its page shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from analysis.fits.approaches import ISOFLOP
+from analysis.fits.diagnose.backtest import LOWEST, RUN, SIZE
+from analysis.fits.points import Points
+from analysis.fits.result import FAR, FitResult
+from arch.amounts import count, flop
+
+MOST_REASONS, LONGEST = 3, 300  # of one law in the summary; characters of one reason
+INSIDE = 1.1  # times beyond the range that are not told: curves end a little before their last token
+SAME = 1e-6  # of C
+NOT_KNOWN = "not known"
+
+
+class Cell(NamedTuple):
+    """A value and what stands under it, or in brackets behind it: its interval, or another word on it."""
+
+    value: str
+    under: str = ""
+
+
+def summary_rows(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]], c: float) -> list[dict[str, Cell]]:
+    """A row an approach at C [FLOP], which is one that the results were asked for; those not fitted at the end."""
+    rows = []
+    for one in results:
+        at: Mapping[str, Any] = next((at for at in one.diagnostics.get("optimum", ()) if at["C"] == c), {})
+        far = one.beyond(c) > FAR
+        row = {"approach": Cell(one.approach), "a": _cell(one.params.get("a"), one.intervals.get("a"), "{:.3f}".format)}
+        for letter, form in (("N", count), ("D", count), ("L", "{:.4g}".format)):
+            ends = (at.get("intervals") or {}).get(letter)
+            cell = _cell(at.get(letter), None if far else ends, form)
+            row[f"{letter}_opt"] = Cell(f"({cell.value})") if far and at.get(letter) is not None else cell
+        row["backtest"] = backtest_cell(one)
+        row["verdict"] = Cell(one.verdict.believe if one.verdict else "not judged", _where(one, c))
+        rows.append(row)
+    rows += [{"approach": Cell(one["approach"]), "verdict": Cell("not fitted")} for one in failed]
+    return rows
+
+
+def _cell(value: float | None, ends: Sequence[float] | None, form: Any) -> Cell:
+    if value is None:
+        return Cell(NOT_KNOWN)
+    return Cell(form(value), "no interval" if ends is None else between(ends, form))
+
+
+def between(ends: Sequence[float], form: Any) -> str:
+    """ "0.351–0.550"; with "to" where an end is negative."""
+    low, high = form(ends[0]), form(ends[1])
+    return f"{low} to {high}" if "-" in low + high else f"{low}–{high}"
+
+
+def backtest_cell(result: FitResult) -> Cell:
+    """Median errors of what was foretold of the runs above cuts of compute: factor of N_opt, share of the loss."""
+    errors: dict[str, list[float]] = {}
+    for row in (result.diagnostics.get("checks") or {}).get("backtest") or ():
+        if row["error"] is not None:
+            errors.setdefault(row["what"], []).append(abs(row["error"]))
+    told = [f"N x {math.exp(median(errors[SIZE])):.2f}"] if SIZE in errors else []
+    losses = errors.get(RUN) or errors.get(LOWEST)
+    told += [f"L {math.expm1(median(losses)):.1%}"] if losses else []
+    return Cell(*told) if told else Cell("none")
+
+
+def _where(result: FitResult, c: float) -> str:
+    """Where C lies beside the range of the fit; "" inside."""
+    times = result.beyond(c)
+    if times < INSIDE:
+        return ""
+    side = "below" if result.range and c < result.range[0] else "beyond"
+    return f"too far: C x {count(times)} {side}" if times > FAR else f"C x {count(times)} {side} range"
+
+
+def shown_at(results: Sequence[FitResult], asked: Sequence[float]) -> tuple[float, ...]:
+    """The C [FLOP] of the tables: those that were asked for, else the first of the defaults, the largest that all
+    groups reached."""
+    return tuple(asked) or tuple(at["C"] for at in results[0].diagnostics["optimum"][:1])
+
+
+def title(points: Points, group: str, c: float, asked: bool) -> str:
+    """What C is beside the largest of the points."""
+    low, high = float(points.flops.min()) * (1 - SAME), float(points.flops.max()) * (1 + SAME)
+    place = f"{count(c / high)} times the largest of the points"
+    if c <= high:
+        place = "inside the range of the points" if c >= low else "below the smallest of the points"
+        if c >= high * (1 - 3 * SAME):
+            place = "the largest of the points"
+        elif not asked:
+            place = "the largest that all groups reached"
+    return f"{group + ': ' if group else ''}optimum at C = {flop(c)} FLOP ({points.convention}), {place}"
+
+
+def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
+    """A line a law: its verdict and the first reasons for it; and why the others could not be fitted."""
+    lines = []
+    for one in results:
+        if one.verdict is not None:
+            reasons = [shortened(why) for why in one.verdict.reasons]
+            more = len(reasons) - MOST_REASONS
+            told = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
+            lines.append(f"{one.approach}: {one.verdict.believe}: {told}")
+    return lines + [f"{one['approach']}: not fitted: {shortened(one['reason'])}" for one in failed]
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
+
+
+def disagreement(compared: Mapping[str, Any]) -> str:
+    """Whether the approaches of a group contradict each other, as their verdicts weigh it; "" for one approach."""
+    if not compared["pairs"]:
+        return ""
+    told = []
+    for pair in compared["pairs"]:
+        if pair["disagree"]:
+            parts = [] if pair["factor"] is None else [f"N_opt up to a factor of {pair['factor']:.2g} apart"]
+            parts.append(f"a {abs(pair['difference']):.2f} apart")
+            parts += [] if pair["in_errors"] is None else [f"{pair['in_errors']:.1f} joint standard errors"]
+            told.append(f"{' and '.join(pair['approaches'])} ({', '.join(parts)})")
+    return f"approaches disagree: {'; '.join(told)}" if told else "approaches do not contradict each other"
+
+
+def fitted_on(results: Sequence[FitResult]) -> str:
+    """How many points each law rests on, and their range of C."""
+    told = []
+    for one in results:
+        span = f", C {flop(one.range[0])} to {flop(one.range[1])} FLOP" if one.range else ""
+        told.append(f"{one.approach} {points_text(one)}{span}")
+    return f"fitted on: {'; '.join(told)}"
+
+
+def points_text(result: FitResult) -> str:
+    """ "240 points of 240 runs"; of isoFLOP those at budgets with a minimum, which alone are read."""
+    whole = f"{result.n_points:,} points of {result.n_runs:,} runs"
+    budgets = result.diagnostics.get("budgets")
+    if result.approach != ISOFLOP or budgets is None:
+        return whole
+    used = [one for one in budgets if one["reason"] is None]
+    if result.diagnostics.get("from_curves"):
+        return f"{len(used)} budgets with a minimum, read off {whole}"
+    return f"{sum(one['n_points'] for one in used):,} of {whole} ({len(used)} budgets with a minimum)"
+
+
+def legend(results: Sequence[FitResult], n_computes: int, place: str) -> str:
+    """What the cells mean, for a reader who sees the table first. n_computes: how many of the results' C are shown;
+    place: where the interval of a value stands."""
+    levels = dict.fromkeys(f"{one.interval['level']:g}" for one in results if one.interval.get("level"))
+    units = dict.fromkeys(one.conventions["L"] for one in results if one.conventions.get("L"))
+    told = [
+        f"table: {place} its interval{', nominal level ' + ', '.join(levels) if levels else ''}",
+        f"L in {', '.join(units) or 'its own unit'}",
+        "backtest: median miss of N_opt and L above cuts of compute",
+    ]
+    shown = [(one, at["C"]) for one in results for at in one.diagnostics.get("optimum", ())[:n_computes]]
+    if any(one.beyond(c) > FAR for one, c in shown):
+        told.append(f"(in brackets): more than {FAR:g} times beyond the fit, a formula carried on that nothing checks")
+    return "; ".join(told)

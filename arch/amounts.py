@@ -1,0 +1,38 @@
+"""Sizes, tokens and FLOP as people read them: 12.3M parameters, 3.4B tokens, 1.2e19 FLOP. One way for all commands,
+messages and pages. Imports nothing."""
+
+from __future__ import annotations
+
+import math
+
+COUNTS = "kMBT"  # thousand, million, billion (1e9), trillion
+
+
+def count(value: float, digits: int = 3, suffixes: str = COUNTS, zeros: bool = False) -> str:
+    """Of parameters or tokens, to `digits` significant digits: 5968 -> 5.97k, 1.23e7 -> 12.3M; 3.4e16 -> 3.4e16.
+
+    zeros: 45.60B in place of 45.6B.
+    """
+    if not math.isfinite(value):
+        return f"{value:g}"
+    size = abs(float(f"{value:.{digits - 1}e}"))  # rounded first: 999,999 is 1M, not 1000k
+    if size < 1e3:
+        return f"{value:.{digits}g}"
+    place = min(int(math.log10(size) + 1e-9) // 3, len(suffixes))
+    scaled = value / 1e3**place
+    if size >= 1e3 ** (len(suffixes) + 1):
+        return flop(value, digits)
+    form = f"{scaled:#.{digits}g}" if zeros else f"{scaled:.{digits}g}"
+    return form.rstrip(".") + suffixes[place - 1]
+
+
+def flop(value: float, digits: int = 3) -> str:
+    """Of compute, and of whatever spans many orders: 2.94e+20 -> 2.94e20; 0.25 and 512 as they are."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if 1e-3 <= abs(value) < 1e4:
+        return f"{value:.{digits}g}" if abs(value) < 1e3 else f"{value:.0f}"
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(exponent)}"

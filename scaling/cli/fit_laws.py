@@ -1,0 +1,144 @@
+"""What `scaling fit` does with points: fits them, tells how long it takes, and prints what was found."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+
+from .options import print_json, tell
+
+if TYPE_CHECKING:
+    from analysis.fits.approaches import Options
+    from analysis.fits.groups import Fits
+
+    from .fit_sources import Source
+
+SLOW = 5.0  # seconds after which the time left is told
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where what was found goes beside the screen, and how much of it is shown there."""
+
+    save: Path | None = None
+    plot: Path | None = None
+    details: bool = False
+    dry_run: bool = False
+    as_json: bool = False
+
+    def check(self) -> None:
+        """Before anything is fitted: raise InputError for a file that cannot be written."""
+        for option, path in (("--save", self.save), ("--plot", self.plot)):
+            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+                why = "is a directory" if path.is_dir() else "its directory does not exist"
+                raise InputError(f"{option}: {path}: {why}")
+        if self.plot is not None and self.plot.suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"--plot: {self.plot}: is a page: name it .html")
+        if self.details and self.as_json:
+            raise InputError("--details: is text, and --json has everything: leave one out")
+
+
+def fit_points(source: Source, wanted: Sequence[str], options: Options, output: Output) -> None:
+    """Fit, and print, save and draw what was found. Raises InputError where no approach can be fitted."""
+    from analysis.fits.study_approaches import laws_of_study
+
+    from .fit_view import failed_lines, reading_text, summary_text
+
+    read: dict[str, Any] = {"input": source.reading.to_dict(), "approaches": list(wanted)}
+    if output.dry_run:
+        what = f"{reading_text(source.reading)}\nwould fit: {', '.join(wanted)}"
+        return print_json(read) if output.as_json else print(what)
+    stage = {} if source.study is None else laws_of_study(source.study, options)
+    fits = _fitted(source, wanted, options, stage)
+    if source.reading.points == "ends" and source.reading.several_rows:
+        whole = "; --points curves fits whole curves"
+        fits = replace(fits, failed=tuple({**one, "reason": one["reason"] + whole} for one in fits.failed))
+    if not fits.results:
+        raise InputError("; ".join(failed_lines(fits.failed)) or "nothing to fit")
+    found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
+    found |= {"side_by_side": {group: one for group, one in fits.compared.items() if one["pairs"]}}
+    compared = _architectures(source, wanted, options, stage)
+    found |= {"comparison": compared}
+    page = None
+    if output.plot is not None:
+        from analysis.report.fits_page import fits_page
+
+        page = fits_page(source.reading, fits, options.at)
+    if output.as_json:
+        print_json(found)
+        for line in failed_lines(fits.failed):
+            tell(f"not fitted: {line}")
+    else:
+        from ..stages.show import comparison_text
+        from .fit_details import details_text
+
+        parts = [reading_text(source.reading), *summary_text(source.reading, fits, options.at, not output.details)]
+        parts += details_text(fits) if output.details else []
+        parts.append(comparison_text(compared, options.level))
+        print("\n\n".join(part for part in parts if part))
+    write_found(output.save, found)
+    if output.plot is not None and page is not None:
+        from data.files import write_bytes
+
+        write_bytes(output.plot, page.encode())
+        tell(f"drawn: {output.plot}")
+
+
+def _architectures(
+    source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The groups compared by their surfaces; None where there is one, or no surface was asked for."""
+    from analysis.fits.approaches import PARAMETRIC
+    from analysis.fits.study_approaches import architectures_of_study
+    from analysis.fits.study_comparison import compare_points
+
+    if PARAMETRIC not in wanted or len(source.reading.groups) < 2:
+        return None
+    if source.study is not None:
+        return architectures_of_study(source.study, options, stage)
+    return compare_points(list(source.reading.groups.values()), options.seed, options.level)
+
+
+class _Progress:
+    """What is being done and the time left, on stderr every SLOW seconds; a step is a fit, or a group's checks."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs, self.begun = jobs, 0
+        self.told = self.start = time.monotonic()
+
+    def __call__(self, group: str, approach: str, share: float) -> None:
+        now = time.monotonic()
+        self.begun += share == 0
+        if now - self.told < SLOW:
+            return
+        self.told, done = now, self.begun - 1 + share
+        left = f", about {(now - self.start) / done * (self.jobs - done):.0f} s left" if done > 0 else ""
+        tell(f"fit: {approach} {group} ({self.begun} of {self.jobs} steps){left}")
+
+
+def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]) -> Fits:
+    """All approaches on all groups; stage: the laws of a study's fit stage."""
+    from analysis.fits.groups import fit_groups
+    from analysis.fits.study_approaches import fit_study_groups
+
+    groups, curves = source.reading.groups, source.curve_points
+    anew = len([name for name in wanted if source.study is None or name != "envelope"])
+    progress = _Progress(len(groups) * (anew + 1))
+    if source.study is None:
+        return fit_groups(groups, curves, wanted, options, progress)
+    return fit_study_groups(source.study, groups, curves, wanted, options, stage, progress)
+
+
+def write_found(path: Path | None, found: Mapping[str, Any]) -> None:
+    """What --json prints, to a file; nothing without one."""
+    if path is not None:
+        from data.files import write_json
+
+        write_json(path, dict(found))
+        print(f"saved: {path}", file=sys.stderr)
