@@ -7,7 +7,9 @@ a large run overflows int64.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -53,6 +55,7 @@ def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
     """One row a run, planned or begun: what it is, what it cost, how far it came and, if it failed, why.
 
     `epochs`: its tokens over those of the training split; above 1 some were seen before. NaN without a corpus.
+    `recipe`: the same for runs that differ by their seed alone.
     """
     return _runs_table(study_dir, _read_runs(study_dir, run_ids))
 
@@ -99,7 +102,12 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer"),
+    *("corpus_fingerprint", "tokenizer", "recipe"),
+)
+# of a run's training: how it is carried out and what it leaves behind, not what it learns
+_NOT_OF_RECIPE = (
+    *("micro_batch_tokens", "zero_stage", "threads", "log_every", "n_checkpoints", "checkpoint_tokens"),
+    *("checkpoint_dtype", "artifact_dtype", "state_every_tokens", "keep_states"),
 )
 
 
@@ -241,7 +249,21 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "git_commit": record.get("git_commit"),
         "corpus_fingerprint": record.get("corpus_fingerprint"),
         "tokenizer": record["spec"].get("corpus", {}).get("tokenizer"),
+        "recipe": _recipe(header),
     }
+
+
+def _recipe(header: dict[str, Any]) -> str:
+    """16 hex digits over all that decides a run's loss but its seed: runs that share them are seeds of each other."""
+    record = header["record"]
+    training = {key: value for key, value in record["spec"]["training"].items() if key not in _NOT_OF_RECIPE}
+    parts = {"training": training, "model": record["model"], "n_params": header["n_params_non_embedding"]}
+    parts |= {"arch": header["arch"], "corpus": record.get("corpus_fingerprint")}
+    told = {
+        key: {k: v for k, v in one.items() if v is not None} if isinstance(one, dict) else one
+        for key, one in parts.items()
+    }
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _optimizer(training: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ LIGHT = (
     "arch.sizes",
 )  # no torch
 FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors")
-SHARED = ("analysis.fits.irreducible", "analysis.fits.noise", "analysis.fits.powerlaw", "analysis.fits.smooth")
+SHARED = tuple(f"analysis.fits.{name}" for name in ("irreducible", "noise", "powerlaw", "replicates", "smooth"))
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
@@ -63,6 +63,7 @@ ALLOWED = {
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
     "analysis.fits.powerlaw": (),
+    "analysis.fits.replicates": (),
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED),
@@ -70,7 +71,7 @@ ALLOWED = {
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
-        *("analysis.fits.downstream", "analysis.fits.settings", "analysis.fits.study", "analysis.runs"),
+        *("analysis.fits.downstream", "analysis.fits.settings", "analysis.fits.study_curves", "analysis.runs"),
         *("analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (

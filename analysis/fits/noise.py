@@ -10,7 +10,8 @@ import numpy as np
 LAG = 1.0  # log C over which the correlation of a curve's noise is measured
 LEAST_CORRELATION = 0.01  # what is measured as less, or as negative, counts as this
 
-Group = tuple[str, str, np.ndarray]  # architecture, size, log loss [seeds, points]
+# architecture, size, log loss [seeds, points], and perhaps the names of the seeds' runs
+Group = tuple[str, str, np.ndarray] | tuple[str, str, np.ndarray, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,13 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
     found: list[dict[str, object]] = []
     total, df, lagged = 0.0, 0, [0.0, 0.0]
     lag = round(LAG / step) if step else 0
-    for arch, size, table in groups:
+    for arch, size, table, *runs in groups:
         common = table[:, np.isfinite(table).all(0)]
         if len(common) > 1 and common.shape[1]:
             variance = float(common.var(0, ddof=1).mean())
             total, df = total + (len(common) - 1) * variance, df + len(common) - 1
-            found.append({"arch": arch, "size": size, "n_seeds": len(common), "s": variance**0.5})
+            named = {"runs": list(runs[0])} if runs else {}
+            found.append({"arch": arch, "size": size, "n_seeds": len(common), "s": variance**0.5} | named)
             off = common - common.mean(0)
             if 0 < lag < common.shape[1]:
                 early, late = off[:, :-lag], off[:, lag:]

@@ -34,6 +34,7 @@ class Points:
     run: np.ndarray = field(default_factory=lambda: np.array([]))  # its run: points of one run share its noise
     trunk: np.ndarray = field(default_factory=lambda: np.array([]))  # the run it was branched from; its own run's
     cell: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that saw the same batches share it; its own
+    recipe: np.ndarray = field(default_factory=lambda: np.array([]))  # runs that differ by seed alone share it; ""
     size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
     unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
     row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
@@ -47,6 +48,7 @@ class Points:
             "row": np.arange(1, n + 1),
             "run": np.array([f"row {i + 1}" for i in range(n)], dtype=object),
             "unique_tokens": self.n_tokens,
+            "recipe": np.full(n, "", dtype=object),
         }
         for name, value in defaults.items():
             if n and not len(getattr(self, name)):

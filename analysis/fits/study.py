@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.envelope.extract import SizeCurve, average_seeds
+from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
-from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
-from analysis.fits.smooth import read_at, smooth
+from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noise, size_curves
 from analysis.fits.verdict import judge
 from analysis.runs import CONVENTIONS, Tables
-from arch.errors import InputError
 from flops.laws import FITS_SCHEMA
 
 LAWS = ("loss", "n_opt", "d_opt")
-NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 
 
 def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -33,16 +31,16 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
     reason.
     """
-    groups = _run_curves(tables, settings)
+    groups = run_curves(tables, settings)
     archs = [arch for arch in dict.fromkeys(tables.runs["arch"]) if isinstance(arch, str)]
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
-    noise = _seed_noise(groups, settings)
+    noise = seed_noise(groups, settings)
     made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
     usable: dict[str, list[SizeCurve]] = {}
     for arch in archs:
         used = groups.get(arch, {})
-        curves = {name: _size_curves(used, name, settings) for name in CONVENTIONS}
+        curves = {name: size_curves(used, name, settings) for name in CONVENTIONS}
         result = _describe(tables.runs, arch, used, curves[settings.flops], settings)
         reason = _unusable(used, curves[settings.flops], settings)
         if reason is None:
@@ -68,7 +66,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "L": settings.loss_name,
         },
         "settings": settings.to_dict(),
-        "interval": _interval(noise, settings),
+        "interval": _interval(noise, settings) | {"not_paired": not_paired(groups)},
         "verdict": judge(usable, fitted, noise, settings.level),
         "archs": fitted,
         "by_convention": by_convention,
@@ -77,61 +75,13 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     }
 
 
-def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.ndarray, np.ndarray]:
-    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token."""
-    source = tables.evals if settings.loss == "validation" else tables.curves
-    rows = source[source["run_id"] == run_id].sort_values("n_tokens")
-    tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
-    if settings.loss == "validation":
-        return tokens, loss
-    if settings.control == "bigram":
-        if "difficulty" not in rows:
-            raise InputError('these tables have no column `difficulty`: load_tables(.., control="bigram") adds it')
-        loss = loss - rows["difficulty"].to_numpy(dtype=float)
-    return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
-
-
-# {size: [(row of the runs table, log tokens, log loss), ...]}, runs that are done and long enough
-_Sizes = dict[str, list[tuple[Any, np.ndarray, np.ndarray]]]
-_Groups = dict[str, _Sizes]  # by architecture
-
-
-def _run_curves(tables: Tables, settings: FitSettings) -> _Groups:
-    groups: _Groups = {}
-    for row in tables.runs.itertuples():
-        if row.state != "done":
-            continue
-        tokens, loss = smoothed(tables, settings, str(row.run_id))
-        if len(tokens) > 1:
-            groups.setdefault(str(row.arch), {}).setdefault(str(row.size), []).append(
-                (row, np.log(tokens), np.log(loss))
-            )
-    return groups
-
-
-def _size_curves(sizes: _Sizes, convention: str, settings: FitSettings) -> list[SizeCurve]:
-    """The curves of one architecture over compute, smallest size first, seeds averaged; none under a convention that
-    does not cover it."""
-    curves = []
-    for size, runs in sizes.items():
-        row = runs[0][0]
-        per_token = float(getattr(row, f"flops_per_token_{convention}"))
-        if np.isnan(per_token):
-            continue
-        log_c, log_loss = average_seeds([(log_tokens + np.log(per_token), loss) for _, log_tokens, loss in runs])
-        if len(log_c) > 1:
-            n_params, warmup = int(row.n_params_non_embedding), settings.settled_after(int(row.warmup_tokens))
-            curves.append(SizeCurve(size, n_params, per_token, warmup, len(runs), log_c, log_loss))
-    return sorted(curves, key=lambda curve: curve.n_params)
-
-
 def _needed(settings: FitSettings) -> str:
     return "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
 
 
-def _unusable(sizes: _Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
+def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
     """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text."""
-    rows = [row for runs in sizes.values() for row, _, _ in runs]
+    rows = [run.row for size in sizes.values() for run in size.runs]
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
         if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
             return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
@@ -166,35 +116,18 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
     }
 
 
-def _seed_noise(groups: _Groups, settings: FitSettings) -> SeedNoise | None:
-    """Noise between the seeds of each size that has several, after warm-up and inside the architecture's range."""
-    found = []
-    for arch, sizes in groups.items():
-        for size, runs in sizes.items():
-            row = runs[0][0]
-            if len(runs) < 2:
-                continue
-            own = np.log(float(getattr(row, f"flops_per_token_{settings.range_convention}")))
-            low, high = (np.log(v) for v in settings.range.get(arch, (1e-300, 1e300)))
-            warm = np.log(max(settings.settled_after(int(row.warmup_tokens)), 1))
-            start = max(low - own, warm, *(tokens[0] for _, tokens, _ in runs))
-            end = min(high - own, *(tokens[-1] for _, tokens, _ in runs))
-            if start < end:
-                at = np.arange(start, end, NOISE_STEP)
-                found.append((arch, size, np.stack([read_at(tokens, loss, at) for _, tokens, loss in runs])))
-    return pool_seed_noise(found, NOISE_STEP)
-
-
 def _describe(
-    runs: pd.DataFrame, arch: str, used: _Sizes, curves: list[SizeCurve], settings: FitSettings
+    runs: pd.DataFrame, arch: str, used: Sizes, curves: list[SizeCurve], settings: FitSettings
 ) -> dict[str, Any]:
     mine = runs[runs["arch"] == arch]
-    ids = {str(row.run_id) for found in used.values() for row, _, _ in found}
+    ids = {run.name for size in used.values() for run in size.runs}
+    known = {run: why for size in used.values() for run, why in size.left_out.items()}
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
-        why = _text(row["reason"]) if row["state"] != "done" else f"it lacks {_needed(settings)}"
+        name = str(row["run_id"])
+        why = _text(row["reason"]) if row["state"] != "done" else known.get(name, f"it lacks {_needed(settings)}")
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
-        left.append({"run_id": str(row["run_id"]), "state": str(row["state"]), "reason": why})
+        left.append({"run_id": name, "state": str(row["state"]), "reason": why})
     return {
         "n_runs": len(ids),
         "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],

@@ -11,9 +11,9 @@ import pandas as pd
 
 from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.parametric.curves import FIRST_SHARE
-from analysis.fits.points import Points
+from analysis.fits.points import COPIED, Points
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import smoothed
+from analysis.fits.study_curves import smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
 from arch.errors import InputError, choice
@@ -21,7 +21,11 @@ from arch.errors import InputError, choice
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
 EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
-NOT_DONE, TWICE, SHORT = "not done", "the same run in another study", "without enough points after warm-up"
+NOT_DONE, TWICE, SHORT = (
+    "not done",
+    "with recipe and seed of a run of another study",
+    "without enough points after warm-up",
+)
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
         named = [part.assign(run_id=f"{name}/" + part["run_id"].astype(str)) for name, part in parts]
         frames[table] = pd.concat([part for part in named if len(part)] or named[:1], ignore_index=True)
     runs = frames["runs"]
-    done = runs[(runs["state"] == "done") & runs["spec_hash"].notna()]
-    gone = set(done.loc[done.duplicated("spec_hash"), "run_id"])
+    done = runs[runs["state"] == "done"]
+    gone = set(done.loc[done.duplicated(["recipe", "seed"]), "run_id"])
     kept = {name: frame[~frame["run_id"].isin(gone)].reset_index(drop=True) for name, frame in frames.items()}
     return StudyRuns(" + ".join(names), Tables(**kept), first.settings), {TWICE: len(gone)} if gone else {}
 
@@ -107,6 +111,10 @@ def study_points(
         told = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
     groups = {arch: _points(arch, found, settings) for arch, found in made.items()}
+    for arch, one in groups.items():
+        if gone := one.n_runs - (kept := one.take(~one.copied)).n_runs:
+            dropped[COPIED] = dropped.get(COPIED, 0) + gone
+            groups[arch] = kept
     if points == CURVES:
         groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
@@ -170,6 +178,8 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
         loss=np.concatenate([row["loss"] for row in rows]),
         run=each(lambda row: str(row["run_id"])),
         cell=each(_cell),
+        trunk=each(lambda row: str(row.get("trunk") or row["run_id"])),
+        recipe=each(lambda row: str(row["recipe"])),
         size=each(lambda row: str(row["size"])),
         unique_tokens=np.where(np.isfinite(text), np.minimum(tokens, text), tokens),
         convention=settings.flops,

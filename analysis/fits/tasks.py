@@ -21,7 +21,7 @@ from analysis.fits.downstream.scores import COMPUTE, Scores
 from analysis.fits.downstream.shared import fit_shared
 from analysis.fits.downstream.trend import LEAST_SIDE, Trend, fit_trend
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import smoothed
+from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
 from analysis.scales import PERPLEXITY, TREND, Scale
 from arch.errors import InputError

@@ -29,7 +29,7 @@ from analysis.figures.style import (
     size_scale,
 )
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import smoothed
+from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
 
 MAX_POINTS = 300

@@ -48,7 +48,9 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
             )
         for run in one["left_out"]:
             why = f": {run['reason']}" if run["reason"] else ""
-            lines.append(f"{run['run_id']}: left out of the fits, its state is {run['state']}{why}")
+            done = run["state"] == "done"
+            what = "enters no curve of its size" if done else f"left out of the fits, its state is {run['state']}"
+            lines.append(f"{run['run_id']}: {what}{why}")
     return lines + [
         f"{one['run_id']}: left out because the run cannot have written it: {one['why']}" for one in fits["skipped"]
     ]
@@ -165,13 +167,16 @@ def _optimum_text(fits: dict[str, Any]) -> str:
 
 def interval_text(fits: dict[str, Any]) -> str:
     interval = fits["interval"]
+    alone = [run for one in interval["not_paired"] for run in one["runs"]]
+    others = f" No seeds of other runs of their size, and no part of that: {', '.join(alone)}." if alone else ""
     if interval["seed_noise"] is None:
-        return f"Intervals: {interval['method']}."
+        return f"Intervals: {interval['method']}.{others}"
     noise = interval["seed_noise"]
     return (
         f"Intervals: {interval['level']:.0%}. Those of alpha and beta: {interval['method']}, {interval['replicates']} "
         f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {noise['df']} "
         f"degrees of freedom; along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
+        f"{others}"
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.fits.settings import FitSettings
-from analysis.fits.study import smoothed
+from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
 from arch.amounts import count
 

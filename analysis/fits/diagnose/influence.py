@@ -175,6 +175,6 @@ def _smoothed(points: Points, fraction: float) -> Points:
     if not parts:
         return points.take(np.arange(0))
     whole = points.take(np.arange(sum(len(part) for part in parts)) * 0)
-    names = ("n_params", "n_tokens", "flops", "loss", "run", "trunk", "cell", "size", "unique_tokens", "row")
+    names = ("n_params", "n_tokens", "flops", "loss", "run", "trunk", "cell", "recipe", "size", "unique_tokens", "row")
     joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     return replace(whole, **joined)

@@ -18,12 +18,12 @@ from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.noise import SeedNoise, pool_seed_noise
 from analysis.fits.points import COPIED, Points
+from analysis.fits.replicates import alike
 from analysis.fits.result import FitResult
 from analysis.fits.smooth import read_at
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
-SAME_D = 0.02  # of D, within which two runs are trained to the same tokens
 NOISE_STEP = 0.05  # log C between the points at which seeds are compared
 LAWS = {"n_opt": ("a", "N_opt"), "d_opt": ("b", "D_opt"), "loss": ("L_exponent", "L_opt")}
 OBJECTIVES = {
@@ -52,7 +52,7 @@ def size_curves(points: Points) -> list[SizeCurve]:
         raise InputError(f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {next(iter(by_size)):.6g})")
     found = []
     for n_params, trunks in by_size.items():
-        seeds = _same_d(points, trunks)[-1]
+        seeds = _seeds(points, trunks)[-1]
         log_c, log_loss = average_seeds([_curve(points, branches) for branches in seeds])
         name = str(points.size[seeds[0][0][0]])
         if len(log_c) < 2:
@@ -64,20 +64,21 @@ def size_curves(points: Points) -> list[SizeCurve]:
 def not_in_curves(points: Points) -> list[str]:
     """What `size_curves` leaves out, in words: runs that are another under another name, and those that end early."""
     kept = points.take(~points.copied)
-    used = [run for trunks in _trunks(kept).values() for branches in _same_d(kept, trunks)[-1] for run in branches]
+    used = [run for trunks in _trunks(kept).values() for branches in _seeds(kept, trunks)[-1] for run in branches]
     gone, short = points.n_runs - kept.n_runs, kept.n_runs - len(used)
     told = [f"{gone} runs with {COPIED}"] if gone else []
-    return told + ([f"{short} runs that end before the longest of their size"] if short else [])
+    other = " or are of another recipe" if len(set(kept.recipe.tolist())) > len(_trunks(kept)) else ""
+    return told + ([f"{short} runs that end before the longest of their size{other}"] if short else [])
 
 
 def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
     """Noise between seeds, pooled over all groups; None without such. Seeds are trunks of one size that reach the same
-    tokens: branches of one trunk share its noise, and runs of other lengths have other schedules."""
+    tokens by one recipe: branches of one trunk share its noise, and runs of other lengths have other schedules."""
     found = []
     for given in groups:
         points = given.take(~given.copied)
         for n_params, trunks in _trunks(points).items():
-            for seeds in _same_d(points, trunks):
+            for seeds in _seeds(points, trunks):
                 logs = [curve for curve in (_curve(points, branches) for branches in seeds) if len(curve[0]) > 1]
                 if len(logs) < 2:
                     continue
@@ -187,22 +188,21 @@ def _trunks(points: Points) -> dict[float, list[list[np.ndarray]]]:
         of_size = found.setdefault(float(points.n_params[rows[0]]), {})
         of_size.setdefault(str(points.trunk[rows[0]]), []).append(rows)
     return {
-        n_params: [[one[0] for one in _same_d(points, [[run] for run in runs])[-1]] for runs in trunks.values()]
+        n_params: [[one[0] for one in _seeds(points, [[run] for run in runs])[-1]] for runs in trunks.values()]
         for n_params, trunks in sorted(found.items())
     }
 
 
-def _same_d(points: Points, trunks: Sequence[list[np.ndarray]]) -> list[list[list[np.ndarray]]]:
-    """Trunks, each as its runs' rows, by the tokens that they reach, within SAME_D of the most; most tokens last."""
-    found: list[list[list[np.ndarray]]] = []
-    most = 0.0
-    reached = [max(float(points.n_tokens[rows].max()) for rows in runs) for runs in trunks]
-    for i in sorted(range(len(trunks)), key=lambda i: -reached[i]):  # stable: seeds stay in their order
-        if not found or reached[i] < (1 - SAME_D) * most:
-            found.append([])
-            most = reached[i]
-        found[-1].append(trunks[i])
-    return found[::-1]
+def _seeds(points: Points, trunks: Sequence[list[np.ndarray]]) -> list[list[list[np.ndarray]]]:
+    """Trunks, each as its runs' rows, in groups of seeds of each other (module replicates); the last stands for the
+    size."""
+    ends = [max(runs, key=lambda rows: float(points.n_tokens[rows[-1]]))[-1] for runs in trunks]
+    groups = alike(
+        [str(points.recipe[end]) for end in ends],
+        [float(points.n_tokens[end]) for end in ends],
+        [float(np.mean([points.loss[rows[-1]] for rows in runs])) for runs in trunks],
+    )
+    return [[trunks[i] for i in group] for group in groups]
 
 
 def _curve(points: Points, branches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

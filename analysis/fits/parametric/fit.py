@@ -167,7 +167,7 @@ def fit_parametric(
         losses = fitted * np.exp(effects.draw(rng, n_replicates))
         method = drawn.SIMULATED.format(r=n_replicates, what=what)
     law = cost or cost_of(kept)
-    same = replicates(residual, log_n, log_d, kept.trunk, alone)
+    same = replicates(residual, log_n, log_d, kept.trunk, alone, kept.recipe)
     why = "" if method else drawn.NOT_ASKED if n_replicates <= 0 else drawn.NONE
     fit = ParametricFit(prepared, objective, form, law, surface, repeats, searched, None, why, effects, same, n_free)
     if not method:

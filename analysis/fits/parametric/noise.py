@@ -135,15 +135,22 @@ class Replicates:
 
 
 def replicates(
-    residual: np.ndarray, log_n: np.ndarray, log_d: np.ndarray, trunk: np.ndarray, effects: Effects | None
+    residual: np.ndarray,
+    log_n: np.ndarray,
+    log_d: np.ndarray,
+    trunk: np.ndarray,
+    effects: Effects | None,
+    recipe: np.ndarray | None = None,
 ) -> Replicates | None:
-    """What trunks with the same N and D tell; None where there are none. `effects` are those of the residuals alone."""
+    """What trunks with the same N and D (and recipe, where it is known) tell; None where there are none. `effects` are
+    those of the residuals alone."""
     names = trunk.astype(str)
-    groups: dict[tuple[bytes, bytes], list[float]] = {}
+    recipes = np.full(len(names), "") if recipe is None else recipe.astype(str)
+    groups: dict[tuple[str, bytes, bytes], list[float]] = {}
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
         rows = rows[np.lexsort((log_d[rows], log_n[rows]))]
-        key = (np.round(log_n[rows], 6).tobytes(), np.round(log_d[rows], 6).tobytes())
+        key = (str(recipes[rows[0]]), np.round(log_n[rows], 6).tobytes(), np.round(log_d[rows], 6).tobytes())
         groups.setdefault(key, []).append(float(residual[rows].mean()))
     several = [np.array(means) for means in groups.values() if len(means) > 1]
     if not several:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from arch.errors import InputError, nearest
 
 NUMBERS = ("n_params", "n_tokens", "flops", "loss")
-LABELS = ("run", "trunk", "cell", "size", "seed", "arch")
+LABELS = ("run", "trunk", "cell", "recipe", "size", "seed", "arch")
 AGREEING = ("context", "corpus", "tokenizer", "convention")  # of which one fit takes one value
 FIELDS = (*NUMBERS, "unique_tokens", *LABELS, *AGREEING)
 OF_CONVENTION = ("paper", "appendix", "executed", "exact", "6nd", "6nd_total")  # flops_<convention> in our own tables
@@ -39,6 +39,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "run": ("run", "runid", "runname", "实验"),
     "trunk": ("trunk", "trunkrun", "branchedfrom"),
     "cell": ("cell",),
+    "recipe": ("recipe",),
     "size": ("size", "sizename"),
     "seed": ("seed", "randomseed", "随机种子"),
     "arch": ("arch", "architecture", "架构", "模型架构"),

@@ -193,7 +193,7 @@ def _agree(rows: pd.DataFrame, chosen: Mapping[str, str], group: str) -> None:
 def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, drop: int) -> Points:
     """Checked before the highest losses go, so that an infinite one is not taken for one of them."""
     labels: dict[str, Any] = {}
-    for field in ("run", "trunk", "cell", "size"):
+    for field in ("run", "trunk", "cell", "recipe", "size"):
         if field in rows:
             values = rows[field].to_numpy(dtype=object)
             if field in ("trunk", "cell"):

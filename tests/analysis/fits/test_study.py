@@ -301,10 +301,7 @@ def test_a_done_run_too_short_to_smooth_is_told(tmp_path: Path) -> None:
     runs.append(write_run(tmp_path, "tnl", "393k", 16_384))
     fits = fit_study(load_tables(tmp_path, runs), settings())
     assert fits["archs"]["tnl"]["n_runs"] == 5
-    assert (
-        f"{runs[-1]}: left out of the fits, its state is done: it lacks more tokens than fit.smoothing_tokens"
-        in notes(fits)
-    )
+    assert f"{runs[-1]}: enters no curve of its size: it lacks more tokens than fit.smoothing_tokens" in notes(fits)
 
 
 def test_training_loss_of_repeated_text_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Studies as points: ends and curves, what is left out, pooling; the envelope of a table is that of the study."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -105,13 +106,28 @@ def test_pooled_studies_are_one_study(tmp_path, study):
 
 
 def test_a_run_of_two_studies_counts_once(tmp_path):
-    for name in ("one", "two"):
-        for size, spec_hash in (("14k", "a"), ("25k", f"b{name}")):
-            change(tmp_path / name, write_run(tmp_path / name, "tnl", size, 400_000), spec_hash=spec_hash)
+    for name, longer in (("one", 400_000), ("two", 500_000)):
+        for size, n_tokens in (("14k", 400_000), ("25k", longer)):
+            write_run(tmp_path / name, "tnl", size, n_tokens)
     whole, twice = pool([runs_of(tmp_path / "one"), runs_of(tmp_path / "two")])
-    assert twice == {"the same run in another study": 1}
+    assert twice == {"with recipe and seed of a run of another study": 1}
     found = study_points(whole, twice=twice)
     assert found.n_read == 4 and found.n_kept == 3 == len(found.groups["tnl"])
+
+
+def test_a_copied_run_under_another_seed_counts_once(tmp_path):
+    for size in ("14k", "25k"):
+        write_run(tmp_path / "s", "tnl", size, 400_000)
+    copy = tmp_path / "s" / "runs" / "tnl-14k-c256-s1"
+    shutil.copytree(tmp_path / "s" / "runs" / "tnl-14k-c256-s0", copy)
+    record = json.loads((copy / "run.json").read_text())
+    record["spec"]["seed"] = 1
+    (copy / "run.json").write_text(json.dumps(record | {"run_id": copy.name}))
+    for points in ("ends", "curves"):
+        found = study_points(runs_of(tmp_path / "s"), points)
+        assert found.groups["tnl"].n_runs == 2 and found.dropped == {
+            "the same numbers under another run name": 1,
+        }
 
 
 @pytest.mark.parametrize(

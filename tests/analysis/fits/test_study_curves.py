@@ -1,0 +1,147 @@
+"""Which runs of a study are seeds of each other, and what stands for a size."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.fits.approaches import seed_noise_of
+from analysis.fits.replicates import alike
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
+from analysis.fits.study_curves import run_curves, seed_noise, size_curves
+from analysis.fits.study_points import StudyRuns, pool, study_points
+from analysis.report.notes import interval_text, notes
+from analysis.runs import load_tables
+
+from .synthetic import SIZES, write_run
+
+SETTINGS = FitSettings(smoothing_tokens=20_480, flops="6nd", n_replicates=40)
+S = 0.003
+
+
+def write(path, shifts, size="55k", tokens=600_000, lr=1e-3, first=0):
+    """Runs of one size, one a shift of log loss, with seeds from `first` on."""
+    ids = []
+    for seed, shift in enumerate(shifts, first):
+        ids.append(write_run(path, "tnl", size, tokens, seed=seed, shift=shift))
+        file = path / "runs" / ids[-1] / "run.json"
+        record = json.loads(file.read_text())
+        record["spec"]["training"]["lr"] = lr
+        file.write_text(json.dumps(record))
+    return ids
+
+
+def pooled(tmp_path, *names):
+    return pool([StudyRuns(name, load_tables(tmp_path / name), SETTINGS) for name in names])
+
+
+def test_groups_of_one_recipe_and_length():
+    assert alike(["", "", ""], [100, 99, 50], [1, 1, 1]) == [[2], [0, 1]]
+    assert alike(["a", "b", "a"], [100, 100, 100], [2.0, 1.5, 2.0]) == [[0, 2], [1]]  # b ends lower
+    assert alike(["a", "b"], [100, 50], [2.0, 1.5]) == [[1], [0]]  # lower, but shorter
+    assert alike([], [], []) == []
+
+
+def test_runs_of_two_lengths_are_no_seeds(tmp_path):
+    """Two short runs and two long ones: each pair is one difference of seeds, and the long ones stand for the size."""
+    write(tmp_path / "short", (S, -S), tokens=400_000)
+    write(tmp_path / "long", (2 * S, 0.0))
+    whole, twice = pooled(tmp_path, "short", "long")
+    assert twice == {}
+    groups = run_curves(whole.tables, SETTINGS)
+    noise = seed_noise(groups, SETTINGS)
+    assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
+    assert [one["runs"] for one in noise.groups] == [
+        [f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)] for name in ("short", "long")
+    ]
+    (curve,) = size_curves(groups["tnl"], "6nd", SETTINGS)
+    assert curve.n_seeds == 2 and np.exp(curve.log_c[-1]) > 6 * 55_000 * 580_000
+    of_points = seed_noise_of(list(study_points(whole, "curves").groups.values()))
+    assert of_points.df == 2 and of_points.s == pytest.approx(noise.s, rel=1e-3)
+
+
+def test_one_run_of_each_length_tells_no_noise_and_says_so(tmp_path):
+    write(tmp_path / "short", (S,), tokens=400_000)
+    write(tmp_path / "long", (-S,), first=1)
+    for name in ("one", "two"):  # sizes of one run are no matter
+        write(tmp_path / "long", (0.0,), size={"one": "14k", "two": "25k"}[name])
+    whole, _ = pooled(tmp_path, "short", "long")
+    fits = fit_study(whole.tables, SETTINGS)
+    assert fits["interval"]["seed_noise"] is None
+    both = ["long/tnl-55k-c256-s1", "short/tnl-55k-c256-s0"]
+    (alone,) = fits["interval"]["not_paired"]
+    assert (alone["arch"], alone["size"], sorted(alone["runs"])) == ("tnl", "55k", both)
+    assert "No seeds of other runs of their size, and no part of that: " in interval_text(fits)
+    assert any(
+        line == f"{both[1]}: enters no curve of its size: runs of its size train on more tokens" for line in notes(fits)
+    )
+    assert fits["archs"]["tnl"]["n_runs"] == 3
+    assert seed_noise_of(list(study_points(whole, "curves").groups.values())) is None
+
+
+def test_another_learning_rate_is_another_recipe(tmp_path):
+    write(tmp_path / "worse", (0.02,), lr=3e-3)
+    write(tmp_path / "better", (S, -S), first=1)
+    whole, _ = pooled(tmp_path, "worse", "better")
+    groups = run_curves(whole.tables, SETTINGS)
+    assert seed_noise(groups, SETTINGS).df == 1
+    size = groups["tnl"]["55k"]
+    assert [run.name for run in size.runs] == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
+    assert size.left_out == {"worse/tnl-55k-c256-s0": "runs of its size by another recipe end lower"}
+    assert size.unpaired() == ["worse/tnl-55k-c256-s0"]
+    points = study_points(whole, "curves").groups["tnl"]
+    assert seed_noise_of([points]).df == 1 and len(set(points.recipe)) == 2
+    assert seed_noise_of([replace(points, recipe=np.full(len(points), ""))]).df == 2  # what a table without it says
+
+
+def test_storage_is_no_recipe(tmp_path):
+    """How often a run saves and logs moves no loss."""
+    ids = write(tmp_path / "s", (S, -S))
+    file = tmp_path / "s" / "runs" / ids[1] / "run.json"
+    record = json.loads(file.read_text())
+    record["spec"]["training"] |= {"keep_states": 5, "checkpoint_dtype": "fp32", "max_steps": None}
+    file.write_text(json.dumps(record))
+    assert load_tables(tmp_path / "s").runs["recipe"].nunique() == 1
+
+
+def test_branches_of_a_trunk_are_no_seeds(tmp_path):
+    """Of two trunks with two branches each, the mean of a trunk's branches is one seed."""
+    ids = write(tmp_path / "s", (S, 3 * S, -S, -3 * S))
+    tables = load_tables(tmp_path / "s")
+    of = dict(zip(ids, ("a", "a", "b", "b"), strict=True))
+    tables = replace(tables, runs=tables.runs.assign(trunk=tables.runs["run_id"].map(of)))
+    groups = run_curves(tables, SETTINGS)
+    noise = seed_noise(groups, SETTINGS)
+    assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
+    assert size_curves(groups["tnl"], "6nd", SETTINGS)[0].n_seeds == 2
+    points = study_points(StudyRuns("s", tables, SETTINGS), "curves").groups["tnl"]
+    assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
+    one = replace(tables, runs=tables.runs.assign(trunk="a"))
+    assert seed_noise(run_curves(one, SETTINGS), SETTINGS) is None
+
+
+def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
+    (first,) = write(tmp_path / "s", (S,))
+    copy = tmp_path / "s" / "runs" / "tnl-55k-c256-s7"
+    shutil.copytree(tmp_path / "s" / "runs" / first, copy)
+    record = json.loads((copy / "run.json").read_text())
+    record["spec"]["seed"] = 7
+    (copy / "run.json").write_text(json.dumps(record | {"run_id": copy.name}))
+    tables = load_tables(tmp_path / "s")
+    size = run_curves(tables, SETTINGS)["tnl"]["55k"]
+    assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1
+    curves = tables.curves.copy()
+    curves.loc[curves["run_id"] == copy.name, "loss"] *= 1.001
+    again = replace(tables, curves=curves, runs=tables.runs.assign(seed=0))
+    size = run_curves(again, SETTINGS)["tnl"]["55k"]
+    assert size.left_out == {copy.name: "a run of the same recipe has the same seed"}
+
+
+def test_sizes_are_the_studys(tmp_path):
+    for name in SIZES:
+        write(tmp_path / "s", (0.0,), size=name)
+    curves = size_curves(run_curves(load_tables(tmp_path / "s"), SETTINGS)["tnl"], "6nd", SETTINGS)
+    assert [curve.size for curve in curves] == list(SIZES)
