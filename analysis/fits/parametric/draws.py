@@ -2,7 +2,8 @@
 
 From 20 independent trunks up: a bootstrap over trunks (a run that was not branched is its own). Below that resampling
 repeats too few of them, so replicates are drawn from the fitted surface and the noise that its residuals show, with
-effects of whole trunks and runs and with variances drawn too (module noise). Either way each replicate is fitted as the
+effects of whole trunks and runs and with variances drawn too (module noise). So they are for the data-constrained
+forms, of as many runs: those that tell R* are few of them. Either way each replicate is fitted as the
 points were, and an interval lies between percentiles of whatever is computed from the replicates' surfaces. NOTES.md
 has how often they cover.
 

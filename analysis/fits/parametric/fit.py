@@ -159,7 +159,7 @@ def fit_parametric(
     losses, drawn_weights, method, df = kept.loss, weights, "", None
     if n_replicates <= 0:
         pass
-    elif n_trunks >= LEAST_TRUNKS:
+    elif n_trunks >= LEAST_TRUNKS and form not in REPEATED:
         drawn_weights = drawn.resampled(kept.trunk, weights, rng, n_replicates)
         df = drawn.widening(n_trunks, objective, n_free)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
@@ -195,7 +195,7 @@ def refit(
 ) -> tuple[Fits, Repeats | None]:
     """The same form and objective on other losses or weights [r, n] of the same points: the fits, and R* where the form
     has one."""
-    return fit_form(fit.points, losses, weights, fit.objective, fit.form, told=told)
+    return fit_form(fit.points, losses, weights, fit.objective, fit.form, near=fit.repeats, told=told)
 
 
 def fit_form(
@@ -205,14 +205,18 @@ def fit_form(
     objective: str = HUBER,
     form: str = PLAIN,
     *,
+    near: Repeats | None = None,
     told: Callable[[float], None] | None = None,
 ) -> tuple[Fits, Repeats | None]:
-    """A form fitted to losses or weights [r, n] (or [n]) of `points`: the fits, and R* [r] where the form has one."""
+    """A form fitted to losses or weights [r, n] (or [n]) of `points`: the fits, and R* [r] where the form has one;
+    `near`: where a search for it starts."""
     log_n = np.log(points.n_params)
     if form not in REPEATED:
         return fit_many(log_n, np.log(points.n_tokens), losses, weights, told=told, **_options(objective, form)), None
     tokens = points.n_tokens, points.unique_tokens
-    found, repeats = fit_repeated(log_n, *tokens, losses, weights, excess=form == BOTH, objective=objective, told=told)
+    found, repeats = fit_repeated(
+        log_n, *tokens, losses, weights, excess=form == BOTH, objective=objective, near=near, told=told
+    )
     return found.best, repeats
 
 

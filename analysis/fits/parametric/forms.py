@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.parametric import huber, newton, squares
-from analysis.fits.parametric.descent import Found, Problem
+from analysis.fits.parametric.descent import Found, Problem, Rules
 from analysis.fits.parametric.many import (
     BLOCK,
     HUBER,
@@ -42,9 +42,10 @@ FORMS = {
     "with R_N* and, for U, U_N: the parameters that are compute-optimal for U tokens under C = 6 N D",
 }
 REPEATED = (DATA_CONSTRAINED, BOTH)
-NODES_D = np.log(np.geomspace(0.3, 300, 6))  # log R_D* at which searches start
-NODES_N = np.log(np.geomspace(0.3, 300, 4))
-RULES = replace(huber.RULES, steps=1500)  # with E, B, beta and R_D* alone to tell D' from N a valley is long
+NODES_D = np.log(np.geomspace(1, 100, 4))  # log R_D* at which searches start
+NODES_N = np.log(np.geomspace(0.5, 50, 3))
+RULES = replace(huber.RULES, steps=1500)  # E, B, beta and R_D* make up for each other along a bent valley
+AGAIN = replace(huber.RULES, steps=200)  # of searches that start near, at a fit of such data
 CAREFUL = 4  # unknowns' slopes that a point takes up, over those of the plain form: blocks are smaller by that
 
 
@@ -64,14 +65,16 @@ def fit_repeated(
     excess: bool = False,
     objective: str = HUBER,
     every_start: bool = False,
+    near: Repeats | None = None,
     told: Callable[[float], None] | None = None,
 ) -> tuple[Searched, Repeats]:
     """A data-constrained form for r data sets at once, arguments as `fit_many`'s but for n_tokens and unique_tokens
     [n]: the fits, and R* [r] of each. excess: N' too. Repeated tokens, or excess parameters, that no weighted row has
     make R* inf.
 
-    Every search starts from least squares at the best node of a grid of R*; with `every_start`, from each of them, and
-    the best of their ends is taken. `objectives` and `ended_well` of what comes back are [starts, r].
+    Every search starts from least squares at the best node of a grid of R*, or at `near`, where a fit of such data
+    ended; with `every_start`, from each node, and the best of their ends is taken. `objectives` and `ended_well` of
+    what comes back are [starts, r].
     """
     w = np.ones(np.shape(losses)[-1]) if weights is None else weights
     table = [np.atleast_2d(np.asarray(one, dtype=float)) for one in (log_n, np.log(n_tokens), losses, w)]
@@ -85,7 +88,7 @@ def fit_repeated(
         base = {name: getattr(scaled.problem, name) for name in ("x", "y", "loss", "weights")}
         times, log_unique = (n_tokens / unique)[None], np.log(unique)[None] - scaled.centre_d[:, None]
         problem = Repeated(**base, unique=log_unique, times=times)
-        parts.append(_fit_block(problem, scaled, Discounted(excess), objective, every_start))
+        parts.append(_fit_block(problem, scaled, Discounted(excess), objective, every_start, near))
         if told is not None:
             told(rows.stop / r)
     surface = Surface(
@@ -101,69 +104,64 @@ def fit_repeated(
 
 
 def _fit_block(
-    problem: Repeated, scaled: Scaled, model: Discounted, objective: str, every_start: bool
+    problem: Repeated, scaled: Scaled, model: Discounted, objective: str, every_start: bool, near: Repeats | None
 ) -> tuple[Searched, Repeats]:
-    found = [_solved(problem, start, objective, model) for start in _starts(problem, model, every_start)]
-    values = np.stack([one.value for one in found])
-    best = found[0]
-    for one, better in zip(found[1:], _first_best(values), strict=True):
-        best.put(np.flatnonzero(better), one, np.flatnonzero(better))
+    r = len(problem.loss)
+    starts = _starts(problem, model, every_start, near)
+    again = problem.take(np.tile(np.arange(r), len(starts) // r))
+    found = _solved(again, starts, objective, model, RULES if near is None else AGAIN)
+    values = found.value.reshape(-1, r)
+    best = values.argmin(0) * r + np.arange(r)
     unit = 2 * scaled.total * scaled.unit**2 if objective == LEAST_SQUARES else scaled.total
-    fits = scaled.fits_of_theta(best.unknowns[:, :5], best.value * unit, best.ended_well)
-    told = Searched(fits, values * unit, np.stack([one.ended_well for one in found]))
-    return told, _repeats(problem, best.unknowns, model)
+    theta = found.unknowns[best]
+    fits = scaled.fits_of_theta(theta[:, :5], found.value[best] * unit, found.ended_well[best])
+    return Searched(fits, values * unit, found.ended_well.reshape(-1, r)), _repeats(problem, theta, model)
 
 
-def _first_best(values: np.ndarray) -> np.ndarray:
-    """[s - 1, r]: of starts after the first, where they end below all before them."""
-    return np.asarray(values[1:] < np.minimum.accumulate(values, 0)[:-1])
-
-
-def _solved(problem: Repeated, start: np.ndarray, objective: str, model: Discounted) -> Found:
+def _solved(problem: Repeated, start: np.ndarray, objective: str, model: Discounted, rules: Rules) -> Found:
     """By least squares, from which Huber losses start too."""
     if model.excess:
-        least = newton.solve_raw(problem, start, model)
+        least = newton.solve_raw(problem, start, model, rules)
         theta = least.unknowns
     else:
         least = newton.solve_projected(problem, start[:, ALPHA:], model)
         theta = _theta(problem, least.linear, least.unknowns)
     if objective == LEAST_SQUARES:
         return replace(least, unknowns=theta, linear=theta[:, :1].copy())
-    return huber.solve_huber(replace(problem, loss=np.log(problem.loss)), theta, huber.DELTA, model, RULES)
+    return huber.solve_huber(replace(problem, loss=np.log(problem.loss)), theta, huber.DELTA, model, rules)
 
 
 def _theta(problem: Problem, linear: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return np.concatenate([theta_of(problem, rest[:, :2], linear), rest[:, 2:]], 1)
 
 
-def _starts(problem: Repeated, model: Discounted, every_start: bool) -> list[np.ndarray]:
-    """theta [r, k] from least squares at each node of R_D* (and of R_N*, U_N being that of the fit in full N), or at
-    the best of them."""
+def _starts(problem: Repeated, model: Discounted, every_start: bool, near: Repeats | None) -> np.ndarray:
+    """theta [s r, k], the r data sets again and again, from least squares: at `near`, else at each node of R_D* (and of
+    R_N*, U_N being that of the fit in full N), or at the best of them."""
+    r, end = len(problem.loss), np.log(R_STAR[1])
 
-    def at(x: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where log R* are `ends` [r, 1 or 2] and log N' is x."""
-        y = problem.unique + model.tokens(problem, ends[:, :1]).log
-        least = squares.solve_squares(Problem(x, y, problem.loss, problem.weights))
-        return _theta(problem, least.linear, np.concatenate([least.unknowns, ends], 1)), least.value
+    def at(ends: np.ndarray, x: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Where log R* are `ends` [s r, 1 or 2] and log N' is x (log N)."""
+        part = problem.take(np.tile(np.arange(r), len(ends) // r))
+        y = part.unique + model.tokens(part, ends[:, :1]).log
+        least = squares.solve_squares(Problem(part.x if x is None else x, y, part.loss, part.weights))
+        return _theta(part, least.linear, np.concatenate([least.unknowns, ends], 1)), least.value
 
-    full = np.full((len(problem.loss), 1 + model.excess), np.log(R_STAR[1]))  # R_N* there: N as good as in full
-    columns = np.arange(R_D, R_D + full.shape[1])
-    found = [at(problem.x, np.where(columns == R_D, node, full)) for node in NODES_D]
-    found = found if every_start else [_best(found)]
-    if model.excess:
-        both = []
-        for theta, _ in found:
-            for node in NODES_N:
-                moved = np.where(np.arange(theta.shape[1]) == R_N, node, theta)
-                both.append(at(model.params(problem, moved), moved[:, R_D:]))
-        found = both if every_start else [_best(both)]
-    return [theta for theta, _ in found]
+    def kept(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        theta, value = found
+        return theta if every_start else theta[value.reshape(-1, r).argmin(0) * r + np.arange(r)]
 
-
-def _best(found: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    thetas, values = (np.stack(parts) for parts in zip(*found, strict=True))
-    which = values.argmin(0), np.arange(values.shape[1])
-    return thetas[which], values[which]
+    stars = [] if near is None else [near.r_d, np.inf if near.r_n is None else near.r_n]
+    of_d, of_n = ([np.log(min(star, R_STAR[1]))] for star in stars) if stars else (NODES_D, NODES_N)
+    ends = np.full((len(of_d), 1 + model.excess), end)  # R_N* there: N as good as in full
+    ends[:, 0] = of_d
+    theta = kept(at(np.repeat(ends, r, 0)))
+    if not model.excess:
+        return theta
+    theta = np.tile(theta, (len(of_n), 1))
+    theta[:, R_N] = np.repeat(of_n, len(theta) // len(of_n))
+    part = problem.take(np.tile(np.arange(r), len(theta) // r))
+    return kept(at(theta[:, R_D:], model.params(part, theta)))
 
 
 def _repeats(problem: Repeated, theta: np.ndarray, model: Discounted) -> Repeats:

@@ -16,7 +16,7 @@ from analysis.fits.parametric.descent import BOUNDS, Found, Problem, Rules, Stat
 from analysis.fits.parametric.squares import linear_of, reduce
 
 FLOOR = -14.0  # of log A and log B at the centre, over the loss: as good as zero
-RULES = Rules(steps=1500, small=1e-10, stiff=1e10, least=0.0, first=1e-9)
+RULES = Rules(steps=150, small=1e-10, stiff=1e10, least=0.0, first=1e-9)
 FLAT = 1e-9  # of the gradient of least squares, the mean loss being one
 
 
@@ -166,12 +166,12 @@ class Raw(InTheta):
         return Curved(value, gradient @ free, free.T @ hessian @ free, np.broadcast_to(scale, gradient.shape) @ free**2)
 
 
-def solve_raw(problem: Problem, starts: np.ndarray, model: Model) -> Found:
+def solve_raw(problem: Problem, starts: np.ndarray, model: Model, rules: Rules) -> Found:
     """Least squares with E >= 0 from theta `starts` [r, k]."""
 
     def search(problem: Problem, starts: np.ndarray | None) -> Found:
         assert starts is not None
-        return descend(Raw(model, directions(problem, starts.shape[1]), FLAT), problem, starts, RULES)
+        return descend(Raw(model, directions(problem, starts.shape[1]), FLAT), problem, starts, rules)
 
     def rising(problem: Problem, theta: np.ndarray) -> np.ndarray:
         whole = Raw(model, np.eye(theta.shape[1]), FLAT)
