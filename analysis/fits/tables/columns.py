@@ -75,7 +75,8 @@ def parse_columns(text: str) -> dict[str, str]:
 
 def choose(there: Sequence[str], given: Mapping[str, str], convention: str | None) -> dict[str, str]:
     """{field: column} of a table with the columns `there`. `given` comes first, where "" leaves a field out; all other
-    fields are found by name. `convention` picks among flops_exact, flops_6nd, ...
+    fields are found by name; a run may be named by the column of another field. `convention` picks among flops_exact,
+    flops_6nd, ...
 
     Raises InputError for unknown fields and columns, two columns that could be one field, and where n_params, loss or
     both of n_tokens and flops are missing; the message lists what is there.
@@ -86,12 +87,14 @@ def choose(there: Sequence[str], given: Mapping[str, str], convention: str | Non
             raise InputError(f"--columns: there is no field {field!r}{nearest(field, list(FIELDS))}")
         if name:
             chosen[field] = _exactly(there, name, field)
-            if other := next((one for one, its in chosen.items() if its == chosen[field] and one != field), None):
+            same = (one for one, its in chosen.items() if its == chosen[field] and one != field)
+            if other := next((one for one in same if "run" not in (one, field)), None):
                 raise InputError(f"--columns: column {chosen[field]} is to be {other} and {field}: it is one of them")
     for field in FIELDS:
         if field in given:
             continue
-        found = [name for name in there if _means(name, field) and name not in chosen.values()]
+        taken = {its for one, its in chosen.items() if one != "run"}  # a size may name its run
+        found = [name for name in there if _means(name, field) and name not in taken]
         if field == "flops" and convention is not None and len(found) > 1:
             found = [name for name in found if convention_of(name) == convention] or found
         if len(found) > 1:

@@ -16,7 +16,7 @@ from analysis.fits.tables.cells import rows_text, same_text, text_of
 from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, loss_unit_of
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
-from analysis.fits.tables.runs import last_points, once
+from analysis.fits.tables.runs import last_points, once, refuse_unnamed_curves
 from arch.errors import InputError, choice, nearest
 
 ENDS, CURVES = "ends", "curves"
@@ -136,6 +136,8 @@ def _read(
         column = group if group in frame.columns else chosen[group]
         fields["group"] = [text_of(cell) for cell in frame.loc[fields.index, column]]
     fields, several = once(fields, frame, "run" in chosen, dropped)
+    if "run" not in chosen and "run" not in columns:
+        refuse_unnamed_curves(fields, chosen)
     if points == CURVES and not several:
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
@@ -202,6 +204,8 @@ def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, dro
             labels[field] = values
     if "size" in labels and (labels["size"] == "").any():
         raise InputError(f"size is empty in {rows_text(rows.index[labels['size'] == ''])}")
+    if "cell" not in rows and "run" in rows:  # runs of two groups that have one name share nothing
+        labels["cell"] = np.array([f"{group}, {run}" for run in rows["run"]], dtype=object)
     if "run" not in rows:
         labels["run"] = np.array([f"row {row}" for row in rows.index], dtype=object)
     if "unique_tokens" in rows:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
 from analysis.fits.points import COPIED, copies
 from analysis.fits.tables.cells import rows_text
-from analysis.fits.tables.columns import NUMBERS
+from analysis.fits.tables.columns import LABELS, NUMBERS
 from arch.errors import InputError
 
 TWICE = "exactly as another row"
 AGAIN = "the same run again"
+LEAST_CURVE = 8  # different D of one size; a table of runs seldom has as many
 EARLIER = "earlier rows of their run"
 RELABELLED = "the same numbers under other labels"  # of tables that do not name runs
 
@@ -54,6 +57,26 @@ def once(
         )
     several = bool((of_run["loss"].transform("size") > 1).any())
     return _first(fields, _copies(fields), dropped, COPIED), several
+
+
+def refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> None:
+    """Raise InputError where rows that count as runs of their own, for want of a column of runs, are evidently curves:
+    most rows belong to one size (and seed, recipe, ...) with LEAST_CURVE or more different D. As runs they would make
+    intervals many times too narrow."""
+    labels = [name for name in ("group", "n_params", *LABELS) if name in fields]
+    of_size = fields.groupby(labels, sort=False)
+    along = of_size["n_tokens"].transform("nunique") >= LEAST_CURVE
+    if along.sum() * 2 <= len(fields):
+        return
+    first = fields[along].iloc[0]
+    rows = fields[(fields[labels] == first[labels]).all(axis=1)]
+    column = chosen["n_params"]
+    raise InputError(
+        f"these rows look like curves, not like runs: N = {first['n_params']:.6g} has {len(rows)} rows from "
+        f"{rows['n_tokens'].min():.3g} to {rows['n_tokens'].max():.3g} tokens. Name the column that tells runs apart "
+        f'by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each row is a run '
+        "of its own"
+    )
 
 
 def last_points(fields: pd.DataFrame, dropped: dict[str, int]) -> pd.DataFrame:

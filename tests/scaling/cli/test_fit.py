@@ -253,7 +253,9 @@ def test_a_dry_run_tells_what_would_be_fitted(curves):
     told = "960 rows read, 288 not tokens>1e8, 656 earlier rows of their run left out, 16 kept (last row of each run)"
     assert "would fit: " in text and told in text
     assert (
-        json.loads(fit(curves, "--points", "ends", "--dry-run", "--json"))["input"]["columns"]["n_params"]
+        json.loads(fit(curves, "--columns", "run=name", "--points", "ends", "--dry-run", "--json"))["input"]["columns"][
+            "n_params"
+        ]
         == "Model Size"
     )
 
@@ -310,7 +312,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
         ("--save: .*its directory does not exist", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
-        ("no run has several rows, so there are no curves: name the column of runs", curves, "--approach", "envelope"),
+        ("look like curves, not like runs: N = 1e.06 has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
     ):
         refused(message, *arguments)

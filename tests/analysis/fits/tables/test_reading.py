@@ -304,3 +304,34 @@ def test_the_unit_of_the_loss_is_kept():
         frame().rename(columns={"loss": "loss_bits"}),
         loss_unit="nats",
     )
+
+
+def grid(sizes, lengths):
+    n, d = (np.ravel(one) for one in np.meshgrid(np.geomspace(1e6, 1e8, sizes), np.geomspace(1e8, 1e10, lengths)))
+    return pd.DataFrame({"N": n, "D": d, "loss": 1.0 + (n / 1e6) ** -0.3 + (d / 1e8) ** -0.3})
+
+
+def test_curves_without_names_are_no_runs():
+    """240 rows of six curves are six runs: as 240 their intervals would be several times too narrow."""
+    table = grid(6, 40)
+    for given in (table, table.sample(frac=1, random_state=0), table.assign(seed=3)):
+        refused(r'look like curves, not like runs: N = \S+ has 40 rows .* --columns run="its name" \(run="N"', given)
+    named = tables.read_points(table, {"run": "N"})
+    assert named.groups[""].n_runs == len(named.groups[""]) == 6 and named.dropped == {"earlier rows of their run": 234}
+    curves = tables.read_points(table, {"run": "N"}, points="curves").groups[""]
+    assert curves.n_runs == 6 and len(curves) == 240 and curves.n_params[0] == pytest.approx(1e6)
+    own = tables.read_points(table, {"run": ""})
+    assert own.groups[""].n_runs == 240 and any("each row counts as a run" in note for note in own.notes)
+    assert tables.read_points(grid(5, 4)).groups[""].n_runs == 20  # runs to four lengths
+    both = pd.concat([table, table.assign(loss=table["loss"] + 0.01)])
+    refused("look like curves", both)
+    refused("several losses after", both, {"run": "N"})  # two seeds of a size
+
+
+def test_runs_of_two_groups_with_one_name_share_no_batches():
+    table = pd.concat([grid(6, 4).assign(arch=arch, run=list(range(24))) for arch in ("a", "b")])
+    found = tables.read_points(table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")))).groups
+    assert not set(found["a"].cell) & set(found["b"].cell) and found["a"].run.tolist() == found["b"].run.tolist()
+    shared = table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")), cell=table["run"])
+    found = tables.read_points(shared).groups
+    assert set(found["a"].cell) == set(found["b"].cell)
