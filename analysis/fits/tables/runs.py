@@ -74,8 +74,8 @@ def refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> No
     raise InputError(
         f"these rows look like curves, not like runs: N = {first['n_params']:.6g} has {len(rows)} rows from "
         f"{rows['n_tokens'].min():.3g} to {rows['n_tokens'].max():.3g} tokens. Name the column that tells runs apart "
-        f'by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each row is a run '
-        "of its own"
+        f'by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each row is '
+        "a run of its own"
     )
 
 
