@@ -60,14 +60,15 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
         return studies[0], {}
     names = [one.name for one in studies]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise InputError(f"the study {twice[0]} is given twice")
+        raise InputError(f"two studies are called {twice[0]}: give each once, or rename one")
     _agree(studies)
     first = studies[0]
     for other in studies[1:]:
         mine, theirs = first.settings.to_dict(), other.settings.to_dict()
-        if differ := [key for key in mine if mine[key] != theirs[key]]:
+        if differ := [key for key in mine if mine[key] != theirs[key] and key != "range"]:
             told = ", ".join(f"fit.{key} ({mine[key]} and {theirs[key]})" for key in differ)
             raise InputError(f"studies {first.name} and {other.name} differ in {told}: give both the same by --set")
+    ranges = _ranges(studies)
     frames = {}
     for table in ("curves", "runs", "evals"):
         parts = [(one.name, getattr(one.tables, table)) for one in studies]
@@ -77,7 +78,22 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
     done = runs[runs["state"] == "done"]
     gone = set(done.loc[done.duplicated(["recipe", "seed"]), "run_id"])
     kept = {name: frame[~frame["run_id"].isin(gone)].reset_index(drop=True) for name, frame in frames.items()}
-    return StudyRuns(" + ".join(names), Tables(**kept), first.settings), {TWICE: len(gone)} if gone else {}
+    settings = first.settings.model_copy(update={"range": ranges})
+    return StudyRuns(" + ".join(names), Tables(**kept), settings), {TWICE: len(gone)} if gone else {}
+
+
+def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
+    """The stated range of every architecture. Raises InputError where two studies state two."""
+    found: dict[str, list[float]] = {}
+    for one in studies:
+        for arch, ends in one.settings.range.items():
+            if found.setdefault(arch, ends) != ends:
+                told = " and ".join(f"{low:g} to {high:g}" for low, high in (found[arch], ends))
+                raise InputError(
+                    f"studies {' and '.join(one.name for one in studies)} differ in fit.range of {arch} ({told} FLOP): "
+                    f"give all the same by --set fit.range.{arch}=[LOW,HIGH]"
+                )
+    return found
 
 
 def study_points(

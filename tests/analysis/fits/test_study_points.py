@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from analysis.fits import approaches, tables
+from analysis.fits.groups import fit_groups
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import envelope_results, laws_of_study
 from analysis.fits.study_points import CURVE_ROWS, StudyRuns, pool, study_points, under
@@ -153,8 +154,22 @@ def test_settings_that_differ_are_not_pooled(study):
         InputError, match=r"differ in fit.smoothing_tokens \(20480 and 40960\), fit.flops \(6nd and exact"
     ):
         pool([runs_of(study), StudyRuns("other", other.tables, other.settings)])
-    with pytest.raises(InputError, match="the study one is given twice"):
+    with pytest.raises(InputError, match="two studies are called one: give each once, or rename one"):
         pool([runs_of(study), runs_of(study)])
+
+
+def test_ranges_of_pooled_studies_are_put_together(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path, arch in ((one, "tnl"), (two, "llama")):
+        write_run(path, arch, "14k", 400_000)
+    ranges = {"tnl": [1e10, 1e11]}, {"llama": [2e10, 1e11]}
+    studies = [under(runs_of(path), None, range=its) for path, its in zip((one, two), ranges, strict=True)]
+    assert pool(studies)[0].settings.range == ranges[0] | ranges[1]
+    other = under(studies[1], None, range={"tnl": [2e10, 1e11]})
+    with pytest.raises(
+        InputError, match=r"one and two differ in fit.range of tnl .1e.10 to 1e.11 and 2e.10 to 1e.11 FLOP"
+    ):
+        pool([studies[0], other])
 
 
 def test_the_envelope_of_a_table_is_that_of_the_study(study):
@@ -166,7 +181,7 @@ def test_the_envelope_of_a_table_is_that_of_the_study(study):
     read = tables.read_points(
         own.tables.curves, group="arch", points="curves", convention="6nd", where=["warmup==False"]
     )
-    of_table = approaches.fit_groups({}, read.groups, ["envelope"], options)
+    of_table = fit_groups({}, read.groups, ["envelope"], options)
     assert not of_study.failed and not of_table.failed
     for one, other in zip(of_study.results, of_table.results, strict=True):
         assert one.group == other.group and one.n_runs == other.n_runs == 8
@@ -196,7 +211,7 @@ def test_what_the_envelope_cannot_fit_is_told(study):
     for points, message in ((ends["tnl"], "needs curves, several rows a run: 8 of 8 runs"), (two, "at least 2 sizes")):
         with pytest.raises(InputError, match=message):
             approaches.fit(points, "envelope")
-    fits = approaches.fit_groups(ends, {}, ["envelope"], approaches.Options())
+    fits = fit_groups(ends, {}, ["envelope"], approaches.Options())
     assert not fits.results and [one["group"] for one in fits.failed] == ["llama", "tnl"]
     with pytest.raises(InputError, match="--approach: 'envelop'"):
         approaches.named("envelop")

@@ -11,12 +11,13 @@ from scipy.special import expit
 from analysis.evals.scales import scales_of
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.tasks import _places, fit_tasks
+from analysis.fits.tasks import fit_tasks
+from analysis.fits.tasks.places import places_of
 from analysis.report.task_tables import downstream_part
 from analysis.report.tasks import tasks_figure
 from analysis.runs import Tables, load_tables
 
-from .synthetic import BATCH, SIZES, power_world, write_run
+from ..synthetic import BATCH, SIZES, power_world, write_run
 
 ARCHS = ("llama", "tnl", "hgrn2")
 STEPS = (30, 60, 120, 250, 350, 400, 450, 500)
@@ -106,13 +107,13 @@ def test_the_last_checkpoint_has_the_loss_at_the_end_of_its_run(study: tuple[Tab
     tables, evals = study
     wide = SETTINGS.model_copy(update={"smoothing_fraction": 0.5})
     rows = evals[(evals["run_id"] == "llama-98k-c256-s0") & (evals["task"] == "piqa")]
-    places, _ = _places(tables, rows, wide)
+    places, _ = places_of(tables, rows, wide)
     curve = tables.curves[tables.curves["run_id"] == "llama-98k-c256-s0"].set_index("n_tokens")["loss"]
     assert {one.n_tokens for one in places.values()} >= {step * BATCH for step in (400, 500)}
     for one in places.values():  # a curve without noise, which the smoothing lifts
         assert one.loss == pytest.approx(curve[int(one.n_tokens)], rel=0.01)
     held_out = SETTINGS.model_copy(update={"loss": "validation"})
-    assert set(_places(tables, rows, held_out)[1].values()) == {"it lies inside warm-up", "its run has no loss there"}
+    assert set(places_of(tables, rows, held_out)[1].values()) == {"it lies inside warm-up", "its run has no loss there"}
 
 
 def test_flat_tasks_and_those_of_few_runs_are_withheld(found: dict[str, Any]) -> None:
