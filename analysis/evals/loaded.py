@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from arch.errors import InputError
-from arch.model.lm import LanguageModel, load_model, load_weights
+from arch.model.lm import LanguageModel, empty_model, load_weights
 from scaling.rundir.checkpoint_writer import probe_rows
 
 from .meter import Meter
+from .reading_ahead import ReadAhead
 from .task import LoadedModel
 from .token_losses import MAX_LOGITS
 
@@ -38,7 +39,8 @@ PROBE_TOLERANCE = 1e-3
 @dataclass
 class ModelCache:
     """What checkpoints of one study have in common, opened once: the corpus, its probe batches by context length, the
-    tokenizers that were found right, and the last model, whose modules serve the next checkpoint of its configuration.
+    tokenizers that were found right, the last model, whose modules serve the next checkpoint of its configuration, and
+    the files of the next one.
     """
 
     corpus: Corpus | None = None
@@ -46,6 +48,7 @@ class ModelCache:
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)  # by the SHA-256 of their files
     config: bytes = b""
     loaded: LoadedModel | None = None
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 def load_guarded(
@@ -58,21 +61,20 @@ def load_guarded(
     the checkpoint carries, no probe loss, or one that does not come out again.
     """
     from data.corpus import open_corpus
-    from scaling.rundir.find_checkpoint import find_checkpoint
 
     cache = ModelCache() if cache is None else cache
     last, cache.loaded = cache.loaded, None  # nothing is kept of what is refused
-    found = find_checkpoint(checkpoint, lambda line: None)
+    files = cache.ahead.files(checkpoint)
+    found = files.found
     corpus = cache.corpus = cache.corpus or open_corpus(corpus_dir)
     tokenizer = _tokenizer(found, corpus, cache)
-    config = (checkpoint / "config.json").read_bytes()
-    if last is not None and config == cache.config:
-        load_weights(last.model, checkpoint)
+    if last is not None and files.config == cache.config:
         model, meter = last.model, last.meter
     else:
         del last  # two may not fit
-        model, meter = load_model(checkpoint).to(device).eval(), Meter()
+        model, meter = empty_model(checkpoint, device=device).eval(), Meter()
         meter.attach(model)
+    load_weights(model, checkpoint, files.weights)
     length = model.model_config.context_length
     rows = cache.probes.get(length)
     if rows is None:
@@ -91,7 +93,7 @@ def load_guarded(
         )
     meter.reset()  # the probe is none of an evaluation's passes
     on_gpu = device.startswith("cuda")
-    cache.config = config
+    cache.config = files.config
     cache.loaded = LoadedModel(
         model, model.model_config, tokenizer, device, autocast and on_gpu, length, checkpoint, meter
     )

@@ -53,6 +53,17 @@ class Meter:
         finally:
             self._leave()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens in here is no part of an evaluation's passes, as a check is not."""
+        tokens = self.tokens
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            self.tokens = tokens
+
     def _enter(self) -> None:
         self._depth += 1
         if self._depth == 1:

@@ -9,17 +9,17 @@ tokenizers. The sum of each window is kept, so that two models can be compared o
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from data.tokenizer import Tokenizer
-from data.windows import batches, packed, window_starts
+from data.windows import packed, window_starts
 
 from .planning import Planned, Reader
 from .task import LoadedModel, Say, Settings, TaskContext
-from .token_losses import token_nats
 
 if TYPE_CHECKING:
-    from data.corpus import Corpus
+    from .held_out_windows import HeldOut
 
 
 class ValidationSettings(Settings):
@@ -57,26 +57,35 @@ class Validation:
     def check(self, reader: Reader) -> None:
         """The corpus is judged where it is made (scaling.stages.corpus)."""
 
-    def prepare(self, tokenizer: Tokenizer) -> Corpus:
+    def prepare(self, tokenizer: Tokenizer) -> HeldOut:
         """The corpus, whose tokens are made already."""
         from data.corpus import open_corpus
 
-        return open_corpus(self._corpus)
+        from .held_out_windows import HeldOut
+        from .replayed import Batches
 
-    def evaluate(self, model: LoadedModel, prepared: Corpus, say: Say) -> dict[str, Any]:
+        def tell(line: str) -> None:
+            print(line, file=sys.stderr, flush=True)
+
+        wanted = self._settings
+        return HeldOut(open_corpus(self._corpus), tokenizer, wanted.validation_tokens, wanted.batch_rows, Batches(tell))
+
+    def evaluate(self, model: LoadedModel, prepared: HeldOut, say: Say) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
 
         `window_nats`: the sum over each window, as data.windows.packed writes it; not there where one is not finite.
         """
-        held_out, length = prepared.validation, model.context_length
-        starts = window_starts(len(held_out), length, self._settings.validation_tokens)
-        nats, n_scored, n_bytes = list[float](), 0, 0
-        for rows in batches(held_out, starts, length, self._settings.batch_rows):
-            nats += token_nats(model, rows).sum(1, dtype=float).tolist()
-            n_scored += rows[:, 1:].size
-            n_bytes += int(model.tokenizer.n_bytes[rows[:, 1:]].sum())
-            say(n_scored / (len(starts) * length), f"{n_scored:,} tokens")
-        counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": len(starts)}
+        length = model.context_length
+        n_windows, n_bytes = prepared.counts(length)
+        nats, n_scored = list[float](), n_windows * length
+
+        def told(n_done: int) -> None:
+            n_read = (len(nats) + n_done) * length
+            say(n_read / n_scored, f"{n_read:,} tokens")
+
+        for part in prepared.parts(length, model.device):
+            nats += prepared.score(model, part, told)
+        counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": n_windows}
         total = math.fsum(nats) if all(map(math.isfinite, nats)) else math.nan
         windows = {"window_nats": packed(nats)} if math.isfinite(total) else {}
         return losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims import Claim, take
+from analysis.claims import Claim, progress_of, take
 from arch.errors import InputError
 
 from .matrix import Matrix, Pair, RunCheckpoint
@@ -42,6 +42,7 @@ class Worker:
         self._path: Path | None = None
         self._model: LoadedModel | InputError | None = None
         self._cache: ModelCache | None = None
+        self._order: list[tuple[RunCheckpoint, list[Pair]]] = []  # of this round
         self._prepared: dict[tuple[str, str], Any] = {}
         self._since = time.perf_counter() if since is None else since
         self.n_done = self.n_failed = 0
@@ -50,6 +51,7 @@ class Worker:
         """Evaluate. Raises InputError where results cannot be written."""
         left = list(matrix.checkpoints())
         for visit in (self._visit_alone, self._visit):
+            self._order = left
             left = [(checkpoint, pairs) for checkpoint, pairs in left if not visit(checkpoint, pairs)]
 
     def _visit_alone(self, checkpoint: RunCheckpoint, pairs: list[Pair]) -> bool:
@@ -90,7 +92,6 @@ class Worker:
             except OSError as error:
                 told = f"{pair.path}: cannot be written ({error.strerror}); mend that and run again"
                 raise InputError(told) from None
-        self._since = time.perf_counter()
         self.n_done += reason is None
         self.n_failed += reason is not None
         self._tell(f"{pair.name}: {'failed: ' + reason if reason else 'done'}")
@@ -115,12 +116,14 @@ class Worker:
         except Exception as error:  # a task may fail in any way, and the others go on
             traceback.print_exc()
             return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        finally:
+            since, self._since = self._since, time.perf_counter()  # storing is of the next one's setup
         try:
             pair.store(
                 values,
                 device=model.device,
                 seconds=round(seconds, 4),
-                setup_seconds=round(begun - self._since, 4),
+                setup_seconds=round(begun - since, 4),
                 forward_seconds=round(model.meter.seconds, 4),
                 forward_tokens=model.meter.tokens,
             )
@@ -131,16 +134,27 @@ class Worker:
     def _open(self, checkpoint: RunCheckpoint) -> LoadedModel:
         """The model, kept until another is asked for; a refusal is kept as well."""
         from .loaded import ModelCache, load_guarded
+        from .reading_ahead import ReadAhead
 
         if self._path != checkpoint.path:
             self._path, self._model = checkpoint.path, None  # the one before goes first: two may not fit
-            self._cache = self._cache or ModelCache()
+            self._cache = self._cache or ModelCache(ahead=ReadAhead(pinned=self._device != "cpu"))
             try:
                 self._model = load_guarded(
                     checkpoint.path, self._corpus, self._device, checkpoint.autocast, self._cache
                 )
             except InputError as error:
                 self._model = error
+            if (following := self._after(checkpoint)) is not None:
+                self._cache.ahead.start(following.path)
         if not isinstance(self._model, LoadedModel):
             raise self._model or InputError(f"{checkpoint.path}: could not be loaded")
         return self._model
+
+    def _after(self, checkpoint: RunCheckpoint) -> RunCheckpoint | None:
+        """The checkpoint that will probably be opened next: other workers may be quicker."""
+        paths = [one.path for one, _ in self._order]
+        for one, pairs in self._order[paths.index(checkpoint.path) + 1 :]:
+            if progress_of(one.results, MODEL) is None and not all(self._is_settled(pair) for pair in pairs):
+                return one
+        return None

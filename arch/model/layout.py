@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -111,17 +113,31 @@ def causal(length: int, total: int, device: torch.device, back: int = 0) -> Tens
     return torch.ones(length, total, dtype=torch.bool, device=device).tril(total - length - back)
 
 
+_known = False
+
+
+@contextmanager
+def ids_checked() -> Iterator[None]:
+    """Whatever models read in here was checked by `check_ids` before: no pass waits for a GPU to check it again."""
+    global _known
+    before, _known = _known, True
+    try:
+        yield
+    finally:
+        _known = before
+
+
 def check_ids(input_ids: Tensor, vocab_size: int) -> None:
     """Raise InputError for ids that are not integers or lie outside the vocabulary.
 
     The vocabulary is not checked under compile, nor where the check would stall a GPU: in training (the data are
-    checked when they are tokenised) and in a CUDA graph.
+    checked when they are tokenised), in a CUDA graph and inside `ids_checked`.
     """
     if input_ids.dtype not in (torch.int64, torch.int32):
         raise InputError(f"input_ids are {str(input_ids.dtype).removeprefix('torch.')}: give int64")
     if torch.compiler.is_compiling():
         return
-    if input_ids.is_cuda and (torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing()):
+    if _known or (input_ids.is_cuda and (torch.is_grad_enabled() or torch.cuda.is_current_stream_capturing())):
         return
     low, high = torch.stack(input_ids.aminmax()).tolist()  # both together: a GPU is waited for once
     if low < 0 or high >= vocab_size:

@@ -181,6 +181,15 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
 
     Raises InputError where no model is, a file is damaged, or weights and configuration do not belong together.
     """
+    model = empty_model(directory, dtype)
+    load_weights(model, directory)
+    return model
+
+
+def empty_model(
+    directory: Path | str, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> LanguageModel:
+    """As `load_model`, on `device`, but its parameters hold nothing yet: `load_weights` fills them."""
     directory = Path(directory)
     if not (directory / "config.json").exists() or not (directory / WEIGHTS).exists():
         raise InputError(f"{directory}: no model here (config.json and {WEIGHTS} are needed)")
@@ -195,24 +204,31 @@ def load_model(directory: Path | str, dtype: torch.dtype = torch.float32) -> Lan
         model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
-        parameter.data = parameter.data.to(at_least if name in keep else dtype)
-    load_weights(model, directory)
-    return model
+        parameter.data = torch.empty_like(parameter, dtype=at_least if name in keep else dtype, device=device)
+    return model.to(device)  # what they compute once, like positions, was computed on the CPU
 
 
-def load_weights(model: LanguageModel, directory: Path | str) -> None:
-    """Fill every parameter of `model`, wherever it lies and in its own precision, with what is saved in `directory`.
-
-    Raises InputError where the file is damaged, or its weights are not those of the model.
-    """
+def read_weights(directory: Path | str) -> dict[str, Tensor]:
+    """The tensors saved in `directory`, on the CPU, by name. Raises InputError where the file is damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = Path(directory) / WEIGHTS
     try:
-        weights = load_file(path)
+        weights: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
         raise InputError(f"{path}: is damaged ({error}); take another copy") from None
+    return weights
+
+
+def load_weights(model: LanguageModel, directory: Path | str, weights: dict[str, Tensor] | None = None) -> None:
+    """Fill every parameter of `model`, wherever it lies and in its own precision, with what is saved in `directory`.
+
+    weights: what `read_weights` gave for it. Those in pinned memory are copied to a GPU while the host goes on.
+    Raises InputError where the file is damaged, or its weights are not those of the model.
+    """
+    path = Path(directory) / WEIGHTS
+    weights = read_weights(directory) if weights is None else weights
     expected = dict(model.named_parameters())
     for name in sorted(expected.keys() ^ weights.keys()):
         raise InputError(f"{path}: tensor {name!r} is {'missing' if name in expected else 'unexpected'}")
@@ -223,4 +239,4 @@ def load_weights(model: LanguageModel, directory: Path | str) -> None:
                 f"{list(parameter.shape)}"
             )
         with torch.no_grad():
-            parameter.copy_(weights[name])
+            parameter.copy_(weights[name], non_blocking=True)

@@ -6,6 +6,7 @@ and need no lock; this process starts some, watches the results appear, and draw
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError, nearest
 
+from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from ..study.cost import expected_work
 from ..study.file import PACKAGED
@@ -164,7 +166,8 @@ def require_checkpoints(request: Request) -> None:
 
 
 def eval_matrix(request: Request, options: EvalOptions) -> Matrix:
-    """The matrix, the largest models first. Raises InputError as eval_tasks and `expand` do; for a share of no run."""
+    """The matrix, the largest models first, those of one configuration together. Raises InputError as eval_tasks and
+    `expand` do; for a share of no run."""
     from analysis.evals.matrix import expand
 
     known = [run.run_id for run in request.runs]
@@ -175,10 +178,21 @@ def eval_matrix(request: Request, options: EvalOptions) -> Matrix:
             raise InputError(f"--checkpoint {item}: is no RUN or RUN/STEP of this study{nearest(name, known)}")
         share.setdefault(name, set()).update([int(step)] if slash else [])
     share |= {name: set() for name in options.share if name in share}
-    runs = sorted((run for run in request.runs if not share or run.run_id in share), key=expected_work, reverse=True)
+    runs = alike_together([run for run in request.runs if not share or run.run_id in share])
     tasks = eval_tasks(request, options)
     check_settings(request, tasks)
     return expand(request.study.directory / "runs", runs, tasks, options.checkpoints, share)
+
+
+def alike_together(runs: Sequence[RunSpec]) -> list[RunSpec]:
+    """Runs whose models one worker builds once, next to each other; the largest first."""
+    largest = sorted(runs, key=expected_work, reverse=True)
+    kinds = list(dict.fromkeys(_kind(run) for run in largest))
+    return sorted(largest, key=lambda run: kinds.index(_kind(run)))
+
+
+def _kind(run: RunSpec) -> tuple[str, str]:
+    return json.dumps(run.config.to_dict(), sort_keys=True), run.training.precision
 
 
 def steps_to_evaluate(request: Request) -> dict[str, list[int]]:
@@ -198,10 +212,15 @@ def eval_worker(request: Request, options: EvalOptions, attempt: str | None) -> 
     import torch
 
     from analysis.evals.worker import Worker
+    from arch.no_compiler import keep_from_the_compiler
 
     matrix = eval_matrix(request, options)
     torch.set_num_threads(max(run.training.threads for run in request.runs))
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda":
+        keep_from_the_compiler()
+    else:
+        keep_freed_memory()
     worker = Worker(request.corpus_directory, device, attempt or uuid.uuid4().hex, request.say, begun)
     worker.work(matrix)
     for name, reason in matrix.refused.items():

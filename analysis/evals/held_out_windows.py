@@ -1,0 +1,72 @@
+"""The windows of a study's held-out text on the device that reads them: made once a worker, scored without waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from arch.model.layout import check_ids, ids_checked
+from data.windows import batches, window_starts
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+    from data.tokenizer import Tokenizer
+
+    from .replayed import Batches
+    from .task import LoadedModel
+
+PART = 1 << 24  # tokens that lie on the device together: 128 MiB
+
+
+class HeldOut:
+    """Windows of `corpus`' validation split, about n_tokens of them, read `batch_rows` at a time by `passes`."""
+
+    def __init__(self, corpus: Corpus, tokenizer: Tokenizer, n_tokens: int, batch_rows: int, passes: Batches) -> None:
+        self._tokens, self._bytes_of = corpus.validation, tokenizer.n_bytes
+        self._wanted, self._rows, self._passes = n_tokens, batch_rows, passes
+        self._counts: dict[int, tuple[int, int]] = {}
+        self._kept: dict[int, Tensor] = {}
+
+    def counts(self, length: int) -> tuple[int, int]:
+        """Windows of `length` tokens, and bytes of the tokens that they score."""
+        if length not in self._counts:
+            n_bytes = sum(int(self._bytes_of[rows[:, 1:]].sum()) for rows in self._read(length))
+            self._counts[length] = len(self._starts(length)), n_bytes
+        return self._counts[length]
+
+    def parts(self, length: int, device: str) -> Iterator[Tensor]:
+        """int64 [windows, length + 1] on `device`, the same each time; kept there where one part is all."""
+        if length in self._kept:
+            yield self._kept[length]
+            return
+        for rows in self._read(length):
+            part = torch.from_numpy(rows)
+            if device != "cpu":
+                part = part.pin_memory().to(device, non_blocking=True)
+            if len(part) == len(self._starts(length)):
+                self._kept[length] = part
+            yield part
+
+    def score(self, model: LoadedModel, part: Tensor, say: Callable[[int], None]) -> list[float]:
+        """Nats of each window of a part. Between the first batch and the last nothing waits for a GPU. say: windows
+        done, as far as the host is. Raises InputError for ids that are not of the model's vocabulary."""
+        nats = torch.empty(len(part), part.shape[1] - 1, dtype=torch.float32, device=part.device)
+        with model.reading():
+            check_ids(part, model.config.vocab_size)
+        with ids_checked():
+            for first in range(0, len(part), self._rows):
+                ids = part[first : first + self._rows]
+                nats[first : first + len(ids)] = self._passes.nats(model, ids)
+                say(first + len(ids))
+        return [total for batch in nats.cpu().split(self._rows) for total in batch.numpy().sum(1, dtype=float).tolist()]
+
+    def _read(self, length: int) -> Iterator[np.ndarray]:
+        per_part = max(1, PART // (length + 1) // self._rows) * self._rows
+        return batches(self._tokens, self._starts(length), length, per_part)
+
+    def _starts(self, length: int) -> np.ndarray:
+        return window_starts(len(self._tokens), length, self._wanted)

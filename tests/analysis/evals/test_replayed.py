@@ -1,0 +1,161 @@
+"""Batches as graphs: the bits of eager passes over every checkpoint of a model, and what cannot be recorded is told.
+
+On a CPU a recorder stands in that only does the work again; the same on a GPU records CUDA graphs.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from analysis.evals.held_out_windows import HeldOut
+from analysis.evals.replayed import Batches
+from analysis.evals.task import LoadedModel
+from analysis.evals.token_losses import nats_of, token_nats
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.model.layout import check_ids, ids_checked
+from arch.model.lm import build_model, load_weights
+from arch.presets import preset
+from arch.recorder import Recorder, Work
+from data.tokenizer import get_tokenizer
+from data.windows import batches, window_starts
+
+LENGTH, ROWS = 32, 3
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]
+CPU_ONLY: dict[str, Recorder | None] = {"cpu": lambda work: work, "cuda": None}
+
+
+class Text:
+    """A corpus' held-out text."""
+
+    validation = np.random.default_rng(0).integers(0, 257, 11 * LENGTH + 1).astype(np.uint16)
+
+
+def loaded(arch: str, device: str = "cpu") -> LoadedModel:
+    model = build_model(preset(arch, "14k", context_length=LENGTH, init_std=0.2), 0).to(device).eval()
+    on_gpu = device == "cuda"
+    found = LoadedModel(model, model.model_config, get_tokenizer("bytes"), device, on_gpu, LENGTH, Path("R/1"))
+    found.meter.attach(model)
+    return found
+
+
+def held_out(passes: Batches, n_tokens: int = 10 * LENGTH) -> HeldOut:
+    return HeldOut(Text, get_tokenizer("bytes"), n_tokens, ROWS, passes)  # type: ignore[arg-type]
+
+
+def score(model: LoadedModel, text: HeldOut) -> list[float]:
+    return [x for part in text.parts(LENGTH, model.device) for x in text.score(model, part, lambda done: None)]
+
+
+def one_by_one(model: LoadedModel) -> list[float]:
+    """A batch at a time, read back at once."""
+    starts = window_starts(len(Text.validation), LENGTH, 10 * LENGTH)
+    rows = batches(Text.validation, starts, LENGTH, ROWS)
+    return [x for batch in rows for x in token_nats(model, batch).sum(1, dtype=float).tolist()]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_checkpoint_of_a_model_is_read_to_the_bit(arch: str, device: str, tmp_path: Path) -> None:
+    model, other, said = loaded(arch, device), tmp_path / "other", list[str]()
+    text = held_out(Batches(said.append, CPU_ONLY[device]))
+    build_model(model.config, 1).save_pretrained(other)
+    found = []
+    for _ in range(2):
+        model.meter.reset()
+        found.append(score(model, text))
+        assert model.meter.tokens == 10 * LENGTH and model.meter.seconds > 0
+        assert found[-1] == one_by_one(model)
+        load_weights(model.model, other)
+    assert said == [] and found[0] != found[1]
+
+
+@pytest.mark.parametrize("rows", [ROWS, 2 * ROWS, 100])
+def test_a_text_in_parts_gives_the_same(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.evals.held_out_windows.PART", rows * (LENGTH + 1))
+    model, text = loaded("tnl"), held_out(Batches(print))
+    assert [len(part) for part in text.parts(LENGTH, "cpu")] == [min(rows, 10 - i) for i in range(0, 10, rows)]
+    assert score(model, text) == one_by_one(model)
+    starts = window_starts(len(Text.validation), LENGTH, 10 * LENGTH)
+    scored = np.concatenate([Text.validation[s + 1 : s + LENGTH + 1] for s in starts])
+    assert text.counts(LENGTH) == (10, int((scored < 256).sum()))
+
+
+def fails(work: Work) -> Work:
+    raise torch.OutOfMemoryError("CUDA out of memory\nand more")
+
+
+def wrong(work: Work) -> Work:
+    """Replays that compute something else, as if a weight were another."""
+
+    def replay() -> None:
+        weight = models[-1].model.lm_head.weight.data
+        kept = weight.clone()
+        weight.view(-1)[0] += 2.0**-10
+        work()
+        weight.copy_(kept)
+
+    return replay
+
+
+models: list[LoadedModel] = []
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [(fails, "OutOfMemoryError: CUDA out of memory"), (wrong, "they give other losses than eager passes")],
+)
+def test_what_cannot_be_recorded_is_told_once_and_read_without(record: Recorder, reason: str) -> None:
+    model, said = loaded("hgrn2"), list[str]()
+    models.append(model)
+    text = held_out(Batches(said.append, record))
+    assert score(model, text) == score(model, text) == one_by_one(model)
+    assert said == [f"R/1: no CUDA graphs: {reason}"]
+
+
+def test_a_large_model_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.evals.replayed.MAX_FLOPS", 10**6)
+    said: list[str] = []
+    assert score(loaded("tnl"), held_out(Batches(said.append, fails))) and said == []
+
+
+def test_a_model_that_is_done_with_leaves_memory() -> None:
+    def once(work: Work) -> Work:  # keeps no hold of the work, as a CUDA graph does not
+        work()
+        return lambda: None
+
+    model, passes = loaded("llama"), Batches(print, once)
+    rows = torch.from_numpy(Text.validation[None, : LENGTH + 1].astype(np.int64))
+    assert torch.equal(passes.nats(model, rows), passes.nats(model, rows))
+    gone = weakref.ref(model.model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_ids_are_checked_once_for_all_passes() -> None:
+    model = loaded("tnl")
+    bad = torch.full((1, LENGTH + 1), 257)
+    with pytest.raises(InputError, match="token id 257 is outside the vocabulary"):
+        held_out(Batches(print)).score(model, bad, lambda done: None)
+    with pytest.raises(InputError, match="outside the vocabulary"):
+        token_nats(model, bad.numpy())
+    with ids_checked():
+        check_ids(bad, 257)
+    with pytest.raises(InputError), ids_checked():
+        check_ids(bad.float(), 257)
+    with pytest.raises(InputError):
+        check_ids(bad, 257)
+
+
+def test_losses_stay_on_the_device() -> None:
+    model, rows = loaded("cosformer2"), torch.arange(2 * (LENGTH + 1)).view(2, -1)
+    found: Tensor = nats_of(model, rows)
+    assert found.shape == (2, LENGTH) and found.dtype == torch.float32 and found.device == rows.device
