@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +52,53 @@ def approach_notes(approaches: dict[str, Any]) -> list[str]:
         f"{name_of(one['group'])}, {NAMES[one['approach']]}: not fitted. {_sentence([one['reason']])}"
         for one in approaches["not_fitted"]
     ]
-    return [*lines, *NOTES]
+    return [*disagreements(approaches), *lines, *NOTES]
+
+
+def disagreements(approaches: dict[str, Any]) -> list[str]:
+    """A line an architecture that several approaches fitted: which of them contradict each other, and by how much."""
+    lines = []
+    for group, told in approaches["side_by_side"].items():
+        apart = []
+        for pair in told["pairs"]:
+            names = " and ".join(NAMES[name] for name in pair["approaches"])
+            by = [f"N_opt differs by a factor of up to {pair['factor']:.2g}"] if pair["factor"] is not None else []
+            if pair["in_errors"] is not None:
+                by.append(f"exponents by {abs(pair['difference']):.2f} ({pair['in_errors']:.1f} joint standard errors)")
+            if pair["disagree"]:
+                apart.append(f"{names}: {', '.join(by)}")
+        if apart:
+            lines.append(f"{name_of(group)}: the approaches disagree. {'; '.join(apart)}.")
+        elif told["pairs"]:
+            lines.append(f"{name_of(group)}: the approaches do not contradict each other.")
+    return lines
+
+
+def reading_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
+    """How much the reading of the runs decides: a row a law, a column a reading (count of compute, beginning of the
+    curves, smoothing), the change of a and the factor of N_opt in it."""
+    laws = [(law, law["diagnostics"]["checks"]["sensitivity"]) for law in approaches["laws"]]
+    every = sorted({one["variant"] for _, read in laws for one in read})
+    rows = []
+    for law, read in laws:
+        told = {one["variant"]: one for one in read}
+        if told:
+            head = {"architecture": name_of(law["group"]), "approach": NAMES[law["approach"]]}
+            rows.append(head | {name: _change(told.get(name)) for name in every})
+    return rows
+
+
+def _change(one: dict[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    if one["a"] is None:
+        return "not identified"
+    return f"{one['a']:+.2f}" + (f", {math.exp(one['log_n_opt']):.2f} times" if one["log_n_opt"] is not None else "")
+
+
+def _off(what: str, log_error: float) -> str:
+    """Of a size the factor, of a loss the share; errors are of the logarithm."""
+    return f"{math.exp(log_error):.2f} times" if what == "N_opt" else f"{math.expm1(log_error):.2%}"
 
 
 def backtest_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
@@ -68,8 +115,8 @@ def backtest_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
                     "foretold": WHAT.get(one["what"], one["what"]),
                     "compute beyond the cut": f"{low:.3g} to {high:.3g} times",
                     "predictions": str(one["n"]),
-                    "median error": f"{one['error']:.2%}",
-                    "largest": f"{one['largest']:.2%}",
+                    "median error": _off(one["what"], one["error"]),
+                    "largest": _off(one["what"], one["largest"]),
                     "intervals that held": "none given"
                     if one["held"] is None
                     else f"{round(one['held'] * one['n_intervals'])} of {one['n_intervals']}",

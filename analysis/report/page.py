@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
-from analysis.report.approaches import approach_notes, approach_rows, backtest_rows
+from analysis.report.approaches import approach_notes, approach_rows, backtest_rows, reading_rows
 from analysis.report.comparison import (
     choice_table,
     comparison_figure,
@@ -107,6 +107,7 @@ def page(
         baseline=baseline_text(baseline) if baseline else None,
         approaches=approach_rows(fits["approaches"]),
         approach_notes=approach_notes(fits["approaches"]),
+        readings=reading_rows(fits["approaches"]),
         backtest=backtest_rows(fits["approaches"]),
         compared=comparison_rows(fits["approaches"]["comparison"]),
         compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),

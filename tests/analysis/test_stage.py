@@ -136,6 +136,8 @@ def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> Non
         "compute for the same loss, times TNL",
         "by three approaches, and whether to believe it",
         "Backtests: what laws fitted below a cut",
+        "Other readings of the same runs",
+        "C by paper",
         "What a wrong choice costs",
     ):
         assert text in html, text

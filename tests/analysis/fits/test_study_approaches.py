@@ -10,6 +10,7 @@ from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
 from analysis.fits.study_comparison import POINTS_A_RUN, views_of
 from analysis.fits.study_points import StudyRuns
+from analysis.report.approaches import backtest_rows, disagreements, reading_rows
 from analysis.runs import Tables, load_tables
 
 from .synthetic import SIZES, power_world, write_run
@@ -126,3 +127,26 @@ def test_one_architecture_or_no_run_gives_a_reason(study):
     reasons = {(law["group"], law["approach"]): law["reason"] for law in few["not_fitted"]}
     assert "needs 3 or more different N" in reasons["llama", "parametric"] and few["waste"] == {}
     assert all("needs" in view["reason"] for view in few["comparison"]["views"].values())
+
+
+def test_the_report_tells_who_disagrees_and_what_readings_decide(found):
+    rows = reading_rows(found)
+    assert {row["approach"] for row in rows} >= {"envelope", "parametric"}
+    one = next(row for row in rows if (row["architecture"], row["approach"]) == ("LLaMA", "parametric"))
+    assert one["C by paper"].count(",") == 0 and one["from 20% of each run"].endswith("times")
+    lines = disagreements(found)
+    assert [line.partition(":")[0] for line in lines] == ["LLaMA", "TNL"]
+    pair = {
+        "approaches": ["envelope", "isoflop"],
+        "factor": 2.0,
+        "in_errors": 4.0,
+        "difference": -0.2,
+        "disagree": True,
+    }
+    (line,) = disagreements({"side_by_side": {"tnl": {"pairs": [pair]}}})
+    assert line == (
+        "TNL: the approaches disagree. envelope and isoFLOP: N_opt differs by a factor of up to 2, exponents by 0.20 "
+        "(4.0 joint standard errors)."
+    )
+    for row in backtest_rows(found):
+        assert row["largest"].endswith("times" if row["foretold"] == "N_opt" else "%")
