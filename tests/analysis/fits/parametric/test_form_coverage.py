@@ -17,10 +17,18 @@ SIZES = {OVER_TRAINING: (5, 9)}  # of 4 runs each; the other forms: of 5 runs ea
 OTHERS = (4, 7)
 
 
-def table_of(cells: list[FormCell], studies: int = STUDIES) -> pd.DataFrame:
+def cells_of(form: str) -> dict[int, FormCell]:
+    """All cells of a form, by the seed of their studies."""
+    sizes = SIZES.get(form, OTHERS)
+    every = [FormCell(form, size, s, o) for o in (LEAST_SQUARES, HUBER) for size in sizes for s in (0.003, 0.01)]
+    return dict(enumerate(every))
+
+
+def table_of(of_seed: dict[int, FormCell], studies: int = STUDIES) -> pd.DataFrame:
     """A row a cell and quantity."""
+    cells = list(of_seed.values())
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(cover_form, cells, [studies] * len(cells), range(len(cells))))
+        found = list(pool.map(cover_form, cells, [studies] * len(cells), of_seed))
     rows = [
         {"form": c.form, "objective": c.objective, "runs": len(c.points()), "s": c.s, "of": name} | told
         for c, one in zip(cells, found, strict=True)
@@ -44,10 +52,10 @@ def test_a_few_studies_of_a_form_cover() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS_COVERED)
 def test_intervals_of_a_form_cover(form: str) -> None:
-    """92 to 98% pooled over cells of 200 studies (20 and 35 or 36 runs, 0.3% and 1%, both objectives) for each
-    quantity and over all; no cell below 90%."""
-    sizes = SIZES.get(form, OTHERS)
-    table = table_of([FormCell(form, k, s, o) for o in (LEAST_SQUARES, HUBER) for k in sizes for s in (0.003, 0.01)])
+    """92 to 98% pooled over cells of 200 studies for each quantity and over all, no cell below 90%: 20 and 35 or 36
+    runs, noise 0.3% and 1%; Huber losses, which take longer, on the larger design alone (NOTES.md has the other)."""
+    cells, largest = cells_of(form), SIZES.get(form, OTHERS)[-1]
+    table = table_of({k: c for k, c in cells.items() if c.objective == LEAST_SQUARES or c.sizes == largest})
     assert 0.92 <= table["covers"].mean() <= 0.98
     for name, cells in table.groupby("of"):
         assert 0.92 <= cells["covers"].mean() <= 0.98, name
