@@ -87,7 +87,8 @@ def fit_groups(
             except InputError as error:
                 failed.append({"group": group, "approach": name, "reason": str(error)})
         said(group, CHECKS, 0.0)
-        one, compared[group] = _judged(found, fitted, noises, options, others)
+        checked = partial(said, group, CHECKS)
+        one, compared[group] = _judged(found, fitted, noises, options, others, checked)
         results += one
     return Fits(tuple(results), tuple(failed), compared, surfaces)
 
@@ -98,6 +99,7 @@ def _judged(
     noise: Mapping[str, SeedNoise | None],
     options: Options,
     others: Mapping[str, Reread] | None,
+    said: Callable[[float], None],
 ) -> tuple[list[FitResult], Any]:
     """One group's results in the order of APPROACHES with their verdicts, and the approaches side by side. noise: what
     each was fitted with."""
@@ -105,7 +107,7 @@ def _judged(
     known = {name: one for name, one in points.items() if one is not None}
     in_order = [found[name] for name in APPROACHES if name in found]
     chosen: dict[str, Any] = {"seed": options.seed, "objective": options.objective, "form": options.form}
-    judged, told = check_laws(known, in_order, noise=noise, others=others, **chosen)
+    judged, told = check_laws(known, in_order, noise=noise, others=others, said=said, **chosen)
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]

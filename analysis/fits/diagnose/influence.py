@@ -43,18 +43,21 @@ def leave_out(
     by: str = "run",
     objective: str = HUBER,
     form: str = PLAIN,
+    said: Callable[[float], None] = lambda share: None,
 ) -> list[dict[str, Any]]:
     """For every run (or `size`) left out: the change of a, and of log N_opt at C [FLOP]; None where nothing is left to
-    fit. Largest change of a first. Raises InputError where the whole of the points cannot be fitted."""
+    fit. Largest change of a first. said: called with the share that is done. Raises InputError where the whole of the
+    points cannot be fitted."""
     names = points.run if by == "run" else points.size
     if approach == "parametric":
-        found = _surfaces(points, names, c, cost, objective, form)
+        found = _surfaces(points, names, c, cost, objective, form, said)
     else:
         whole = _told(points, approach, c, cost)
         if whole is None:
             raise InputError(f"{approach}: N_opt is not identified, so no run has an influence on it")
-        found = []
-        for name in dict.fromkeys(names.tolist()):
+        found, each = [], list(dict.fromkeys(names.tolist()))
+        for place, name in enumerate(each):
+            said(place / len(each))
             told = _told(points.take(names != name), approach, c, cost)
             a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
             found.append({by: str(name), "a": a, "log_n_opt": n})
@@ -62,7 +65,13 @@ def leave_out(
 
 
 def _surfaces(
-    points: Points, names: np.ndarray, c: float, cost: Cost, objective: str, form: str
+    points: Points,
+    names: np.ndarray,
+    c: float,
+    cost: Cost,
+    objective: str,
+    form: str,
+    said: Callable[[float], None],
 ) -> list[dict[str, Any]]:
     """All fits at once: a run that is left out has no weight."""
     prepared = prepare(points)
@@ -71,7 +80,7 @@ def _surfaces(
     labels = getattr(kept, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits, _ = fit_form(kept, kept.loss, weights, objective, form)
+    fits, _ = fit_form(kept, kept.loss, weights, objective, form, told=said)
     with np.errstate(all="ignore"):
         log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
         # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
