@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,7 +86,8 @@ def fit_groups(
                 found[name], behind = fit_with_surface(points, name, noises[name], surface, told, options)
                 surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
-                failed.append({"group": group, "approach": name, "reason": str(error)})
+                reason = re.sub(rf"^{name}( \(\w+\))?: ", "", str(error), flags=re.IGNORECASE)  # named beside it
+                failed.append({"group": group, "approach": name, "reason": reason})
         said(group, CHECKS, 0.0)
         checked = partial(said, group, CHECKS)
         one, compared[group] = _judged(found, fitted, noises, options, others, checked)

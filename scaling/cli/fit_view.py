@@ -12,6 +12,7 @@ from analysis.report.summary import (
     fitted_on,
     legend,
     reason_lines,
+    shortened,
     shown_at,
     summary_rows,
     title,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from analysis.fits.groups import Fits
     from analysis.fits.tables import Reading
 
+MOST_GROUPS = 10  # that are listed in one place
 MORE = "more: --details (parameters, other computes, what was left out), --plot FILE.html, --json (everything)"
 
 
@@ -38,8 +40,9 @@ def reading_text(reading: Reading) -> str:
         lines.append(f"6 N D / C: {low:.4g} to {high:.4g}, median {middle:.4g}")
     lines += reading.notes
     if len(reading.groups) > 1:
-        told = ", ".join(f"{name} ({len(one):,} points of {one.n_runs:,} runs)" for name, one in reading.groups.items())
-        lines.append(f"groups: {told}")
+        named = [f"{name} ({len(one):,} points of {one.n_runs:,} runs)" for name, one in reading.groups.items()]
+        more = f" and {len(named) - MOST_GROUPS} more" if len(named) > MOST_GROUPS else ""
+        lines.append(f"groups: {', '.join(named[:MOST_GROUPS])}{more}")
     return "\n".join(wrapped(lines))
 
 
@@ -54,7 +57,10 @@ def _left_out(reading: Reading, unit: str) -> str:
 def summary_text(reading: Reading, fits: Fits, computes: Sequence[float], more: bool) -> list[str]:
     """Group by group: a table of all approaches at each of `computes` [FLOP] (none: `shown_at`), the
     losses that were asked for, and the reasons of the verdicts; `more`: and how to see the rest."""
-    parts = [one for group in reading.groups for one in _group(reading, fits, group, computes)]
+    fitted = {one.group for one in fits.results}
+    parts = [one for group in reading.groups if group in fitted for one in _group(reading, fits, group, computes)]
+    if gone := [one for one in fits.failed if one["group"] not in fitted]:
+        parts.append("\n".join(wrapped(_without_law(gone))))
     told = [legend(fits.results, len(computes) or 1, "under a value"), *([MORE] if more else [])]
     return [*parts, "\n".join(wrapped(told))]
 
@@ -63,17 +69,24 @@ def _group(reading: Reading, fits: Fits, group: str, computes: Sequence[float]) 
     results = [one for one in fits.results if one.group == group]
     failed = [one for one in fits.failed if one["group"] == group]
     points, parts = reading.groups[group], []
-    if results:
-        for c in shown_at(results, computes):
-            rows = summary_rows(results, failed, c)
-            parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
+    for c in shown_at(results, computes):
+        rows = summary_rows(results, failed, c)
+        parts.append(f"{title(points, group, c, bool(computes))}\n{two_lines(rows)}")
     parts += predictions(results)
     lines = reason_lines(results, failed)
     if told := disagreement(fits.compared.get(group, {"pairs": ()})):
         lines.append(told)
-    if results:
-        lines.append(fitted_on(results))
-    return [*parts, "\n".join(wrapped(lines))]
+    return [*parts, "\n".join(wrapped([*lines, fitted_on(results)]))]
+
+
+def _without_law(failed: Sequence[Mapping[str, str]]) -> list[str]:
+    """Groups that no approach could fit, a line each, by the reasons of the first approaches."""
+    by_group: dict[str, list[str]] = {}
+    for one in failed:
+        by_group.setdefault(one["group"], []).append(f"{one['approach']}: {one['reason']}")
+    lines = [f"{name}: not fitted: {shortened('; '.join(why))}" for name, why in by_group.items()]
+    more = [f"{len(lines) - MOST_GROUPS} more groups are not fitted (--json has them all)"]
+    return lines[:MOST_GROUPS] + (more if len(lines) > MOST_GROUPS else [])
 
 
 def two_lines(rows: Sequence[Mapping[str, Cell]]) -> str:

@@ -63,7 +63,7 @@ def _beyond(result: FitResult, evidence: Evidence) -> list[str]:
             told.append(f"at {flop(at['C'])} FLOP N_opt is known {size} (limit {WIDE_BEYOND:g})")
     for one in evidence.outside:
         kind = "parameters" if one["what"] == "N" else "tokens"
-        if one["C"] <= last and one["factor"] > OUTSIDE:
+        if one["C"] <= last and one["factor"] > OUTSIDE and result.beyond(one["C"]) <= FAR:
             told.append(
                 f"at {flop(one['C'])} FLOP the optimal {count(one['value'])} {kind} lie a factor of "
                 f"{one['factor']:.2g} outside of what was trained"

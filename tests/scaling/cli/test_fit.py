@@ -16,6 +16,7 @@ from analysis.fits.points import Points
 from arch.amounts import count
 from arch.errors import InputError
 from scaling.cli.fit_details import result_text
+from scaling.cli.fit_laws import Progress
 from scaling.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -212,6 +213,36 @@ def test_a_budget_far_beyond_the_range_is_flagged_in_the_table_and_in_the_verdic
     assert "times below the smallest compute" in found["results"][0]["verdict"]["reasons"][0]
 
 
+def test_groups_that_no_approach_can_fit_are_named(tmp_path):
+    rows = ["arch,N,D,loss"]
+    for name in ("whole", *(f"one-{i}" for i in range(12))):
+        for n in np.geomspace(1e7, 1e9, 3 if name == "whole" else 1):
+            rows += [f"{name},{n:.0f},{d:.0f},{1.7 + 400 / n**0.34 + 410 / d**0.28:.6f}" for d in (1e9, 4e9, 2e10)]
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join(rows))
+    text = fit(path, "--replicates", "40")
+    lines = text.splitlines()
+    assert "whole: optimum at C = " in text and "one-0: not fitted: parametric: L = " in text
+    assert "2 more groups are not fitted (--json has them all)" in lines and "one-10:" not in text
+    assert next(line for line in lines if line.startswith("groups: ")).endswith(" and 3 more")
+
+
+def test_the_time_left_weighs_steps_by_what_they_cost(monkeypatch, capsys):
+    """Parametric fits count for one, checks for two, all others for a tenth."""
+    now = iter((0.0, 1.0, 6.0, 7.0, 20.0, 21.0, 26.2))
+    monkeypatch.setattr("scaling.cli.fit_laws.time.monotonic", lambda: next(now))
+    progress = Progress(["parametric", "isoflop", "checks"])
+    for step, share in (("parametric", 0.0), ("parametric", 0.31), ("parametric", 0.5), ("isoflop", 0.0)):
+        progress("tnl", step, share)
+    progress("tnl", "checks", 0.0)
+    progress("tnl", "checks", 0.225)
+    assert capsys.readouterr().err.splitlines() == [
+        "fit: tnl: parametric (step 1 of 3), about 54 s left",
+        "fit: tnl: isoflop (step 2 of 3), about 42 s left",
+        "fit: tnl: checks (step 3 of 3), about 26 s left",
+    ]
+
+
 def test_a_page_is_drawn_and_changes_nothing_else(tmp_path):
     path, page = profiles(tmp_path / "profiles.csv"), tmp_path / "page.html"
     arguments = [path, "--replicates", "40", "--json"]
@@ -314,6 +345,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
         ("look like curves, not like runs: N = 1e.06 has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
+        ("holds laws, not runs: check them by --check-law", ROOT / "flops/data/table3.csv"),
     ):
         refused(message, *arguments)
 
