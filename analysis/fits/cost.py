@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.fits.points import Points
+from arch.amounts import count
 from arch.errors import InputError
 
 SIX_ND = ("6nd", "6nd_total")  # the conventions by which C is 6 N D
@@ -73,12 +74,12 @@ def cost_of(points: Points) -> Cost:
         i = int(off.argmax())
         raise InputError(
             f"row {points.row[i]}: C / D is {np.exp(log_cost[i]):.6g} FLOP a token, other rows with N = "
-            f"{points.n_params[i]:.6g} have {np.exp(mean[where[i]]):.6g} on average: one fit takes one cost for a size "
-            f"(without the column of compute, C is 6 N D)"
+            f"{count(points.n_params[i], 6)} have {np.exp(mean[where[i]]):.6g} on average: one fit takes one cost for "
+            f"a size (without the column of compute, C is 6 N D)"
         )
     knots, costs = _merged(sizes, mean)
     if len(knots) < 2:
-        raise InputError(f"one size only (N = {points.n_params[0]:.6g}): the cost of other sizes is not known")
+        raise InputError(f"one size only (N = {count(points.n_params[0], 6)}): the cost of other sizes is not known")
     return Cost(*_extended(knots, costs, points.convention), points.convention)
 
 
@@ -102,9 +103,9 @@ def _extended(log_n: np.ndarray, log_cost: np.ndarray, convention: str) -> tuple
         if not GROWTH[0] < growth < GROWTH[1] and convention != SECONDS:
             low, high = np.exp(sorted((log_n[end], log_n[other])))
             raise InputError(
-                f"C / D grows as N^{growth:.3g} from N = {low:.6g} to {high:.6g}, not between N^{GROWTH[0]:g} and "
-                f"N^{GROWTH[1]:g}: the cost of sizes beyond is not known; check C and N of these sizes (without the "
-                "column of compute, C is 6 N D)"
+                f"C / D grows as N^{growth:.3g} from N = {count(low, 6)} to {count(high, 6)}, not between "
+                f"N^{GROWTH[0]:g} and N^{GROWTH[1]:g}: the cost of sizes beyond is not known; check C and N of these "
+                "sizes (without the column of compute, C is 6 N D)"
             )
         if abs(end - other) > 1:
             at = len(found_n) if step > 0 else 0

@@ -27,7 +27,7 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
             tables.append(
                 (
                     title(points, "", c, bool(computes)),
-                    [{head: _text(cell) for head, cell in row.items()} for row in rows],
+                    [{head: _text(head, cell) for head, cell in row.items()} for row in rows],
                 )
             )
         if results:
@@ -42,5 +42,8 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
     return render(TEMPLATE, figures=bool(fits.results), name=reading.source, lead=lead, groups=groups)
 
 
-def _text(cell: Cell) -> str:
-    return f"{cell.value} [{cell.under}]" if cell.under else cell.value
+def _text(head: str, cell: Cell) -> str:
+    """The interval of a number in brackets, other words behind a comma."""
+    if not cell.under:
+        return cell.value
+    return f"{cell.value}, {cell.under}" if head in ("backtest", "verdict") else f"{cell.value} [{cell.under}]"

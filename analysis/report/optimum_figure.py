@@ -17,7 +17,7 @@ from analysis.fits.result import FAR, FitResult
 
 WIDTH, HEIGHT = 1320, 470
 PANELS = (("N", "N<sub>opt</sub>: parameters"), ("D", "D<sub>opt</sub>: tokens"))
-MOST_DRAWN = 4000  # points of runs; more are thinned
+MOST_DRAWN = 1500  # points of runs; more are thinned
 MARGIN = 1.4  # factor around what is drawn
 
 
@@ -29,7 +29,7 @@ def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
     for column, (letter, _) in enumerate(PANELS, 1):
         values = (points.n_params if letter == "N" else points.n_tokens)[::step]
         hover = "C %{x:.3g}<br>" + letter + " %{y:.3g}<extra>run</extra>"
-        marker = {"color": GREY, "size": 4, "opacity": 0.55}
+        marker = {"color": GREY, "size": 4, "opacity": 0.5}
         figure.add_trace(
             go.Scatter(
                 x=points.flops[::step], y=values, mode="markers", marker=marker, hovertemplate=hover,

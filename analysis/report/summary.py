@@ -34,7 +34,7 @@ def summary_rows(results: Sequence[FitResult], failed: Sequence[Mapping[str, str
         at: Mapping[str, Any] = next((at for at in one.diagnostics.get("optimum", ()) if at["C"] == c), {})
         far = one.beyond(c) > FAR
         row = {"approach": Cell(one.approach), "a": _cell(one.params.get("a"), one.intervals.get("a"), "{:.3f}".format)}
-        for letter, form in (("N", count), ("D", count), ("L", "{:.4g}".format)):
+        for letter, form in (("N", count), ("D", count), ("L", _four)):
             ends = (at.get("intervals") or {}).get(letter)
             cell = _cell(at.get(letter), None if far else ends, form)
             row[f"{letter}_opt"] = Cell(f"({cell.value})") if far and at.get(letter) is not None else cell
@@ -49,6 +49,10 @@ def _cell(value: float | None, ends: Sequence[float] | None, form: Any) -> Cell:
     if value is None:
         return Cell(NOT_KNOWN)
     return Cell(form(value), "no interval" if ends is None else between(ends, form))
+
+
+def _four(value: float) -> str:
+    return f"{value:#.4g}".rstrip(".")
 
 
 def between(ends: Sequence[float], form: Any) -> str:

@@ -21,6 +21,7 @@ from analysis.fits.points import COPIED, Points
 from analysis.fits.replicates import alike
 from analysis.fits.result import FitResult
 from analysis.fits.smooth import read_at
+from arch.amounts import count
 from arch.errors import InputError
 
 MIN_SIZES = 2  # of an envelope
@@ -49,7 +50,9 @@ def size_curves(points: Points) -> list[SizeCurve]:
         )
     by_size = _trunks(points)
     if len(by_size) < MIN_SIZES:
-        raise InputError(f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {next(iter(by_size)):.6g})")
+        raise InputError(
+            f"the envelope needs at least {MIN_SIZES} sizes, there is one (N = {count(next(iter(by_size)), 6)})"
+        )
     found = []
     for n_params, trunks in by_size.items():
         seeds = _seeds(points, trunks)[-1]

@@ -7,6 +7,7 @@ here iterates, and everything broadcasts over many surfaces at once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import Cost, six_nd
+from arch.amounts import count
 from arch.errors import InputError
 
 PARAMS = ("E", "A", "B", "alpha", "beta")
@@ -135,8 +137,8 @@ def _line(cost: Cost, piece: int) -> tuple[float, float]:
     growth = float((cost.log_cost[piece + 1] - cost.log_cost[piece]) / (cost.log_n[piece + 1] - cost.log_n[piece]))
     if growth <= 0 and piece == len(cost.log_n) - 2:
         raise InputError(
-            f"the cost of a token does not grow with N from {np.exp(cost.log_n[-2]):.6g} to "
-            f"{np.exp(cost.log_n[-1]):.6g} parameters: no N is optimal"
+            f"the cost of a token does not grow with N from {count(math.exp(cost.log_n[-2]), 6)} to "
+            f"{count(math.exp(cost.log_n[-1]), 6)} parameters: no N is optimal"
         )
     return growth, float(cost.log_cost[piece] - growth * cost.log_n[piece])
 
