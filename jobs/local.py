@@ -12,7 +12,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,21 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
             time.sleep(POLL_S)
     finally:
         _end([worker.process for worker in workers.values()])
+
+
+@contextmanager
+def beside(tasks: Sequence[Task]) -> Iterator[None]:
+    """Run all of `tasks` at once while the block does its work, in turn on the GPUs; killed when it ends. They must
+    leave nothing unfinished behind."""
+    gpus = visible_gpus()
+    workers = [Worker(task, None, gpus[i % len(gpus)] if gpus else None) for i, task in enumerate(tasks)]
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.process.kill()
+        for worker in workers:
+            worker.process.wait()
 
 
 def core_slots(parallel: int) -> list[set[int] | None]:

@@ -135,7 +135,9 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     A run that fails does not stop the others. One that failed before (its loss became infinite or NaN) is not tried
     again: the same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
     """
-    from jobs.local import at_once, describe_use, run_tasks
+    from jobs.local import at_once, beside, describe_use, run_tasks
+
+    from .kernels import compile_tasks
 
     _refuse_queued(request)
     failed: dict[str, str] = {}
@@ -156,7 +158,17 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         if told := describe_use(jobs.parallel, jobs.processes):
             request.say(f"train: {told}")
         parallel = at_once(jobs.parallel, jobs.processes)
-        with Progress(todo, request.stream) as progress, closing(run_tasks(tasks, parallel)) as events:
+        compilers: list[Task] = []
+        if jobs.processes == 1:
+            log = request.study.directory / "compile_ahead.log"
+            compilers = compile_tasks([(item.run, item.rundir) for item in todo], parallel, log)
+        if compilers:
+            request.say(f"train: {len(compilers)} processes compile the kernels of later runs meanwhile; see {log}")
+        with (
+            Progress(todo, request.stream) as progress,
+            beside(compilers),
+            closing(run_tasks(tasks, parallel)) as events,
+        ):
             for event in events:
                 if event.task is None:
                     progress.tick()

@@ -79,7 +79,7 @@ def _train(
     if is_trained(run, rundir):
         return 0
     _die_with_torchrun()
-    _set_threads(run.training.threads)
+    set_threads(run.training.threads)
     import torch
 
     if device == "auto":
@@ -114,7 +114,7 @@ def _die_with_torchrun() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _set_threads(threads: int) -> None:
+def set_threads(threads: int) -> None:
     """Before torch is imported: the run's own number of threads, since it changes bits."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)

@@ -1,0 +1,54 @@
+"""Which models' kernels are compiled while others train: those whose turn comes later, on the cores that are left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..rundir.directory import RunDir
+from ..rundir.worklist import thread_environment
+from ..study.cost import memory_bytes
+from ..study.spec import RunSpec
+
+if TYPE_CHECKING:
+    from jobs.local import Task
+
+COMPILERS = 8  # at most on a GPU; each takes up to a sixteenth of its memory
+Prepared = tuple[RunSpec, RunDir]
+
+
+def kernels_of(run: RunSpec) -> str:
+    """Runs with the same value call the same kernels."""
+    training = run.training
+    return json.dumps(
+        [run.model, run.batch_split(1).micro_rows, training.precision, training.checkpoint_dtype, run.recompute],
+        sort_keys=True,
+    )
+
+
+def compiled_ahead(runs: Sequence[Prepared], at_once: int) -> list[Prepared]:
+    """One of `runs`, in the order of training, for each set of kernels that the first `at_once` do not compile."""
+    found: dict[str, Prepared] = {}
+    for item in runs:
+        found.setdefault(kernels_of(item[0]), item)
+    first = {kernels_of(run) for run, _ in runs[:at_once]}
+    return [item for name, item in found.items() if name not in first]
+
+
+def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path) -> list[Task]:
+    """The tasks that compile for `runs` beside their training; none where there is no GPU or no core to spare."""
+    from jobs.local import Task, visible_cores, visible_gpus
+
+    models = compiled_ahead(runs, at_once)
+    n = min(len(models), len(visible_cores()) - 2 * at_once, COMPILERS * len(visible_gpus()))
+    if n < 1:
+        return []
+    largest = max(memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs)
+    command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--beside", f"{largest:.4g}"]
+    return [
+        Task(f"compile {i}", [*command, *(str(rundir.path) for _, rundir in models[i::n])], log, thread_environment(1))
+        for i in range(n)
+    ]

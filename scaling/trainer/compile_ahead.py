@@ -1,0 +1,93 @@
+"""A process that compiles the kernels of runs to come: `python -m scaling.trainer.compile_ahead RUN_DIR..`.
+
+Kernels are compiled for a model's widths when they are first called, one after another: 5 to 25 s of a run where none
+is on disk. This process calls them before the run does: one forward and backward pass, and the loss of a checkpoint, on
+a few rows. It trains nothing and writes nothing else. What fails here is in its log; the run then compiles by itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from arch.arguments import Parser
+
+from ..rundir.directory import RunDir
+from . import process
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..study.spec import RunSpec
+
+ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
+NICE = 10
+SHARE = 1 / 16  # of the GPU's memory, for one such process; a model that needs more compiles for itself
+ROOM = 1 / 3  # of it, at most, for the largest run: else nothing is compiled beside it
+
+
+def rows_like(micro_rows: int) -> int:
+    """The fewest rows whose kernels are those of `micro_rows`."""
+    return ALIGNED if micro_rows % ALIGNED == 0 else min(micro_rows, 2)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = Parser("python -m scaling.trainer.compile_ahead", "Compile the kernels of prepared runs on a GPU.")
+    parser.add_argument("run_dirs", type=Path, nargs="+", help="directories with a run.json, in the order of training")
+    parser.add_argument("--beside", type=float, default=0.0, help="bytes of the largest run that trains meanwhile")
+    options = parser.parse_args(arguments)
+    process.set_threads(1)
+    os.nice(NICE)
+    import torch
+
+    from arch.no_compiler import keep_from_the_compiler
+
+    if not torch.cuda.is_available():
+        print("nothing is compiled: PyTorch sees no CUDA device here", flush=True)
+        return 0
+    if options.beside > ROOM * torch.cuda.mem_get_info()[1]:
+        print("nothing is compiled ahead: the largest run may need the memory", flush=True)
+        return 0
+    torch.cuda.set_per_process_memory_fraction(SHARE)
+    keep_from_the_compiler()
+    for path in options.run_dirs:
+        begin = time.perf_counter()
+        try:
+            run = RunDir(path).spec()
+            compile_kernels(run, torch.device("cuda"))
+        except Exception:  # memory, most of all; what is wrong with a run, the run itself tells
+            traceback.print_exc()
+        else:
+            print(f"{run.run_id}: {time.perf_counter() - begin:.1f} s", flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+    return 0
+
+
+def compile_kernels(run: RunSpec, device: torch.device) -> None:
+    """Call each kernel that training `run` on one `device` calls."""
+    import torch
+
+    from arch.model.lm import build_model, load_model
+
+    from ..rundir.checkpoint_writer import DTYPES, probe_loss
+
+    model = build_model(run.config, run.seed).to(device).train()
+    model.decoder.gradient_checkpointing = run.recompute
+    rows = rows_like(run.batch_split(1).micro_rows)
+    ids = torch.arange(rows * (run.context_length + 1), device=device).view(rows, -1) % run.config.vocab_size
+    with torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16"):
+        loss = model(input_ids=ids[:, :-1], targets=ids[:, 1:], loss_only=True).loss
+    loss.backward()
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, DTYPES[run.training.checkpoint_dtype])
+        probe_loss(load_model(folder), ids[:1].cpu().numpy(), device)
+
+
+if __name__ == "__main__":
+    process.end_with(main)
