@@ -1,195 +1,163 @@
 """Whole training steps on one GPU: `python -m arch.bench --model llama,tnl,hgrn2,cosformer2`.
 
-    --size 410m --batch 4 --context-length 8192      a preset, rows and tokens a row; vocabulary and widths are its own
-    --backend triton                                 of the sequence operations (default: what a training run takes)
-    --compile                                        the model under torch.compile
-    --profile                                        also the kernels that a step spends its time in
+    --size 410m,8x256                presets, or layers x width (heads of 128 channels, FFN 8/3 of the width)
+    --vocab-size 257,8192            instead of the presets' own
+    --batch 4 --context-length 8192  rows, and tokens of a row
+    --backend triton                 of the sequence operations (default: what a training run takes)
+    --compile                        the model under torch.compile
+    --peers hf-llama,fla-hgrn2       other packages' models of the same shape beside ours: model_peers.py
+    --profile                        also the kernels that a step spends its time in
 
 A step is forward and loss under bf16 autocast, backward, and AdamW (fused) on fp32 parameters: what the trainer does on
 one GPU without clipping. Tokens are random, so the loss stays near log(vocabulary).
 
-tokens/s come from the wall clock over all timed steps, the parts from CUDA events (medians). MFU counts 6 N FLOPs a
-token, N being all parameters with the tied embedding once, against the bf16 peak of H100 and H200 (989 TFLOP/s, dense).
+tokens/s and step_ms come from the wall clock over all timed steps, the parts from CUDA events (medians). MFU counts 6 N
+FLOPs a token, N being all parameters with the tied embedding once, against the bf16 peak of H100 and H200 (989 TFLOP/s,
+dense). graph_ms is the same step replayed as one CUDA graph (peers are timed as their users run them, without);
+kernels_ms the sum of its kernels' times by the profiler, launches their number; host_share is the part of the eager
+step in which the GPU waits for the host, idle what is left of it in a replay.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import statistics
-import time
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from ..arguments import Parser, at_least_one, file_to_write
-from ..config import ARCHS
+from ..arguments import Parser, at_least_one, file_to_write, whole_numbers
+from ..config import ARCHS, ModelConfig
 from ..errors import InputError
 from ..model.lm import LanguageModel
 from ..ops.common import BACKENDS
 from ..presets import preset
 from ..tables import rows_table
-from .floors import PEAK
+from .kernels import profile, show
 from .measure import device, failed
+from .model_peers import PEERS, make_peer
+from .steps import Training, measure_eager, timed
 
-PROFILED = 3  # steps
-PARTS = ("forward", "backward", "optimizer")
-# What a kernel's name must contain, first match first
-KINDS = (
-    ("attention", ("fmha", "flash", "sdpa", "cudnn_generated", "attention")),
-    ("matrix products", ("gemm", "cutlass", "cublas", "nvjet")),
-    ("optimizer", ("adam",)),
-    ("sequence kernels", ("gated_", "decay_", "rotary_", "activate", "carry", "scan", "selective", "filter")),
-)
+SHAPE = re.compile(r"(\d+)x(\d+)")
+HEAD = 128  # channels
 
 
-class Training:
-    """A model with its optimizer and one batch of random tokens on the GPU."""
-
-    def __init__(self, arch: str, options: argparse.Namespace) -> None:
-        config = preset(arch, options.size, context_length=options.context_length)
-        generator = torch.Generator("cuda").manual_seed(0)
-        with torch.device("cuda"):
-            self.model = LanguageModel(config).to("cuda").train()  # what starts from tables is made on the CPU
-            self.model.decoder.reset_parameters(generator)
-            shape = (options.batch, options.context_length + 1)
-            self.tokens = torch.randint(config.vocab_size, shape, generator=generator)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
-        self.call = torch.compile(self.model) if options.compile else self.model
-        self.arguments = {"backend": options.backend, "loss_only": True}
-        self.n_params = sum(parameter.numel() for parameter in self.model.parameters())
-
-    def step(self, mark: Any = lambda: None) -> torch.Tensor:
-        """One step; `mark` is called before it and after each of its parts."""
-        mark()
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = self.call(input_ids=self.tokens[:, :-1], targets=self.tokens[:, 1:], **self.arguments).loss
-        mark()
-        loss.backward()
-        mark()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        mark()
-        return loss.detach()
+def config_of(arch: str, size: str, vocab_size: int | None, context_length: int) -> ModelConfig:
+    """A preset by name, or `LAYERSxWIDTH`. Raises InputError where it is neither, or no model has that shape."""
+    changes: dict[str, Any] = {"context_length": context_length}
+    if vocab_size is not None:
+        changes["vocab_size"] = vocab_size
+    if not (found := SHAPE.fullmatch(size)):
+        return preset(arch, size, **changes)
+    n_layers, d_model = map(int, found.groups())
+    multiple = 8 if d_model < 2 * HEAD else 16
+    d_ffn = -(-8 * d_model // (3 * multiple)) * multiple
+    heads = max(1, d_model // HEAD)
+    return preset(arch, "70m", n_layers=n_layers, d_model=d_model, n_heads=heads, d_ffn=d_ffn, **changes)
 
 
-def measure(training: Training, steps: int) -> dict[str, Any]:
-    """tokens/s, ms a step and by part, MFU, peak memory in GiB, seconds of the first step, ms of the host a step."""
-    torch.cuda.reset_peak_memory_stats()
-    begin = time.perf_counter()
-    training.step()
-    torch.cuda.synchronize()
-    row: dict[str, Any] = {"first_step_s": round(time.perf_counter() - begin, 2)}
-    for _ in range(2):
-        training.step()
-    marks: list[torch.cuda.Event] = []
+def make(model: str, config: ModelConfig, options: argparse.Namespace) -> Training:
+    """One of ours or of PEERS with random weights, on the GPU."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    shape = (options.batch, config.context_length + 1)
+    tokens = torch.randint(config.vocab_size, shape, generator=generator, device="cuda")
+    if model in PEERS:
+        return Training(*make_peer(model, config), tokens)
+    with torch.device("cuda"):
+        ours = LanguageModel(config).to("cuda").train()  # what starts from tables is made on the CPU
+        ours.decoder.reset_parameters(generator)
+    call = torch.compile(ours) if options.compile else ours
 
-    def mark() -> None:
-        marks.append(torch.cuda.Event(enable_timing=True))
-        marks[-1].record()
+    def loss_of(ids: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = call(
+            input_ids=ids[:, :-1], targets=ids[:, 1:], backend=options.backend, loss_only=True
+        ).loss
+        return loss
 
-    gc.collect()
-    gc.disable()  # a pass over what a profiler left would count as a step's
-    torch.cuda.synchronize()
-    try:
-        begin = time.perf_counter()
-        for _ in range(steps):
-            loss = training.step(mark)
-        issued = time.perf_counter() - begin
-        torch.cuda.synchronize()
-        elapsed = time.perf_counter() - begin
-    finally:
-        gc.enable()
-    tokens = training.tokens[:, 1:].numel()
-    speed = steps * tokens / elapsed
-    row |= {"tokens_per_s": round(speed), "mfu_6nd": round(6 * training.n_params * speed / PEAK, 4)}
-    row["step_ms"] = round(1e3 * elapsed / steps, 1)
-    for index, name in enumerate(PARTS):
-        times = [marks[at + index].elapsed_time(marks[at + index + 1]) for at in range(0, len(marks), len(PARTS) + 1)]
-        row[f"{name}_ms"] = round(statistics.median(times), 1)
-    row["host_ms"] = round(1e3 * issued / steps, 1)
-    row["peak_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 1)
-    return row | {"n_params": training.n_params, "loss": round(loss.item(), 4)}
+    return Training(ours, loss_of, tokens)
 
 
-def kind_of(kernel: str) -> str:
-    return next((kind for kind, words in KINDS if any(word in kernel.lower() for word in words)), "other")
+def measure(training: Training, options: argparse.Namespace, graph: bool = True) -> dict[str, Any]:
+    """measure_eager's numbers and the kernels' and, with `graph`, those of the step as a graph."""
+    row = measure_eager(training, options.steps)
+    step: Any = training.step
+    if graph:
+        step = training.record()
+        step()
+        row["graph_ms"] = round(1e3 * timed(step, options.steps)[0], 2)
+    kernels = profile(step)
+    row["kernels_ms"] = round(sum(kernel["ms"] for kernel in kernels), 2)
+    row["launches"] = sum(kernel["calls"] for kernel in kernels)
+    row["host_share"] = share_waiting(row["step_ms"], row.get("graph_ms", row["kernels_ms"]))
+    if graph:
+        row["idle"] = share_waiting(row["graph_ms"], row["kernels_ms"])
+    return row | {"kernels": kernels}
 
 
-def profile(training: Training, rows: int) -> list[dict[str, Any]]:
-    """The kernels of a step, mean of a few, longest first: ms, share of all kernels' time, number of calls, kind."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    training.step()
-    with profiler(activities=[ProfilerActivity.CUDA]) as recorded:
-        for _ in range(PROFILED):
-            training.step()
-        torch.cuda.synchronize()
-    events = [x for x in recorded.events() if x.device_type == torch.autograd.DeviceType.CUDA]
-    span = max(x.time_range.end for x in events) - min(x.time_range.start for x in events)
-    found: dict[str, list[float]] = {}
-    for event in events:
-        found.setdefault(event.name, []).append(event.time_range.elapsed_us() / 1e3 / PROFILED)
-    total = sum(map(sum, found.values()))
-    kernels: list[dict[str, Any]] = [
-        {
-            "ms": round(sum(times), 3),
-            "share": round(sum(times) / total, 4),
-            "calls": len(times) // PROFILED,
-            "kind": kind_of(name),
-            "kernel": name[:110],
-        }
-        for name, times in sorted(found.items(), key=lambda x: -sum(x[1]))
-    ]
-    kinds: dict[str, float] = {}
-    for kernel in kernels:
-        kinds[kernel["kind"]] = kinds.get(kernel["kind"], 0.0) + kernel["ms"]
-    shares = ", ".join(f"{kind} {ms:.1f}" for kind, ms in kinds.items())
-    print(f"{total:.1f} ms of kernels in {span / 1e3 / PROFILED:.1f} ms: {shares}")
-    print(rows_table(kernels[:rows]), flush=True)
-    return kernels
+def share_waiting(whole_ms: float, busy_ms: float) -> float:
+    """Of `whole_ms`; 0 where clocks differed so that the busy part was longer."""
+    return round(max(0.0, 1 - busy_ms / whole_ms), 3)
 
 
 def parser() -> Parser:
     found = Parser("python -m arch.bench", __doc__, renamed={"--form": "--backend"})
     found.add_argument("--model", required=True, help="architectures, comma-separated: " + ", ".join(ARCHS))
-    found.add_argument("--size", default="410m")
+    found.add_argument("--size", default="410m", help="presets or LAYERSxWIDTH, comma-separated")
+    found.add_argument("--vocab-size", help="comma-separated; default: the preset's own")
     found.add_argument("--batch", type=int, default=4)
     found.add_argument("--context-length", type=int, default=8192)
     found.add_argument("--backend", choices=BACKENDS)
     found.add_argument("--compile", action="store_true")
+    found.add_argument(
+        "--peers", default="", help="other packages' models, comma-separated, or all: " + ", ".join(PEERS)
+    )
     found.add_argument("--profile", nargs="?", type=int, const=25, default=0, metavar="KERNELS")
     found.add_argument("--steps", type=int, default=10, help="timed ones, after three")
     found.add_argument("--json", help="also write all rows to this file")
     return found
 
 
+def cases(options: argparse.Namespace) -> Iterator[tuple[str, str, ModelConfig]]:
+    """(model, size, its shape), sizes outermost; a peer has the shape of the first architecture. Raises InputError."""
+    archs = options.model.split(",")
+    peers = list(PEERS) if options.peers == "all" else [name for name in options.peers.split(",") if name]
+    for name in peers:
+        if name not in PEERS:
+            raise InputError(f"--peers {name}: unknown (valid: all, {', '.join(PEERS)})")
+    vocab_sizes = whole_numbers(options.vocab_size, "--vocab-size") if options.vocab_size else [None]
+    for size in options.size.split(","):
+        for vocab_size in vocab_sizes:
+            configs = [config_of(arch, size, vocab_size, options.context_length) for arch in archs]
+            yield from zip(
+                archs + peers, [size] * (len(archs) + len(peers)), configs + configs[:1] * len(peers), strict=True
+            )
+
+
 def main(arguments: list[str] | None = None) -> None:
     options = parser().parse_args(arguments)
     at_least_one(options, "batch", "context_length", "steps")
     file_to_write(options.json, "--json")
-    archs = options.model.split(",")
-    for arch in archs:
-        preset(arch, options.size)
+    chosen = list(cases(options))
     if not torch.cuda.is_available():
         raise InputError("arch.bench --model needs a GPU and found none")
     print(device(), flush=True)
     rows: list[dict[str, Any]] = []
-    for arch in archs:
-        row: dict[str, Any] = {"model": f"{arch}-{options.size}", "batch": options.batch}
+    for model, size, config in chosen:
+        row: dict[str, Any] = {"model": model, "size": size, "vocab_size": config.vocab_size, "batch": options.batch}
         row |= {"context_length": options.context_length, "backend": options.backend or "", "compile": options.compile}
         rows.append(row)
+        training: Training | None = None
         try:
-            training = Training(arch, options)
-            row |= measure(training, options.steps)
-            print(row, flush=True)
+            training = make(model, config, options)
+            row |= measure(training, options, graph=model not in PEERS)
+            print({name: value for name, value in row.items() if name != "kernels"}, flush=True)
             if options.profile:
-                row["kernels"] = profile(training, options.profile)
+                show(row["kernels"], options.profile)
         except Exception as error:
-            row |= failed(f"{arch} step", error)
-        training = None  # type: ignore[assignment]
+            row |= failed(f"{model} step", error)
+        del training
         torch.compiler.reset()
         torch.cuda.empty_cache()
     if options.json:

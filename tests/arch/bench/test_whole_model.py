@@ -1,16 +1,25 @@
-"""`python -m arch.bench --model`: what it refuses, and how it sorts kernels. Its steps need a GPU."""
+"""`python -m arch.bench --model`: what it refuses, the shapes it measures, and how it sorts kernels. Its steps need a
+GPU."""
 
 import pytest
 import torch
 
 from arch.bench import command as bench
-from arch.bench.whole_model import Training, kind_of
+from arch.bench.kernels import kind_of
+from arch.bench.model_peers import make_peer
+from arch.bench.whole_model import cases, config_of, make, measure, parser, share_waiting
 from arch.errors import InputError
+from arch.model.lm import build_model
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [("--model llam", "did you mean 'llama'"), ("--model llama,tnl --size 411m", "unknown size '411m'")],
+    [
+        ("--model llam", "did you mean 'llama'"),
+        ("--model llama,tnl --size 411m", "unknown size '411m'"),
+        ("--model llama --vocab-size 0", "whole numbers"),
+        ("--model llama --peers hf-lama", "unknown .valid: all, hf-llama"),
+    ],
 )
 def test_bad_arguments_are_one_line(arguments, message):
     with pytest.raises(InputError, match=message):
@@ -35,11 +44,48 @@ def test_kernels_by_kind():
     assert {name: kind_of(name) for name in names} == names
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_step_trains():
-    from arch.bench.whole_model import parser
+@pytest.mark.parametrize(
+    ("size", "heads", "d_ffn"), [("4x128", 1, 344), ("8x256", 2, 688), ("8x384", 3, 1024), ("10x512", 4, 1376)]
+)
+def test_sizes_by_layers_and_width(size, heads, d_ffn):
+    config = config_of("hgrn2", size, 257, 2048)
+    assert (config.n_heads, config.d_ffn, config.vocab_size) == (heads, d_ffn, 257)
+    assert f"{config.n_layers}x{config.d_model}" == size
 
+
+def test_every_size_and_vocabulary_with_its_peers():
+    options = parser().parse_args(
+        ["--model", "tnl,llama", "--size", "4x128,6k", "--vocab-size", "257,8192", "--peers", "fla-gla"]
+    )
+    found = [(model, size, config.vocab_size) for model, size, config in cases(options)]
+    assert found == [
+        (model, size, vocab)
+        for size in ("4x128", "6k")
+        for vocab in (257, 8192)
+        for model in ("tnl", "llama", "fla-gla")
+    ]
+
+
+def test_the_peer_has_our_shape():
+    """transformers' LLaMA of the same numbers has our parameters, but for the norms' gains, which ours has as well."""
+    config = config_of("llama", "2x128", 257, 64)
+    ours = build_model(config, 0)
+    peer, loss_of = make_peer("hf-llama", config, "cpu")
+    ids = torch.randint(257, (2, 65))
+    assert abs(float(loss_of(ids)) - 5.55) < 0.3
+    counts = [sum(p.numel() for p in model.parameters() if p.dim() == 2) for model in (ours, peer)]
+    assert counts[0] == counts[1]
+
+
+def test_shares():
+    assert share_waiting(10.0, 4.0) == 0.6 and share_waiting(4.0, 4.1) == 0.0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_step_trains_and_is_replayed():
     options = parser().parse_args(["--model", "tnl", "--size", "98k", "--batch", "2", "--context-length", "64"])
-    training = Training("tnl", options)
+    training = make("tnl", config_of("tnl", "98k", None, 64), options)
     losses = [float(training.step()) for _ in range(20)]
     assert losses[-1] < losses[0]
+    row = measure(training, options)
+    assert row["launches"] > 10 and row["graph_ms"] <= row["step_ms"]

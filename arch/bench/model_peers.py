@@ -1,0 +1,82 @@
+"""Whole models of other packages, as `python -m arch.bench --model` times them beside ours: same layers, width, heads,
+FFN, vocabulary and batch, random weights, fp32 parameters under bf16 autocast, each package's defaults otherwise.
+
+    hf-llama            transformers' LLaMA with PyTorch's attention; -compile: under torch.compile; -liger: with
+                        Liger's rotation, norm, gated MLP and loss
+    fla-hgrn2, fla-gla  flash-linear-attention's models, with its fused norms, MLP and loss of the hidden states
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import ModelConfig
+from .steps import LossOf
+
+PEERS = ("hf-llama", "hf-llama-compile", "hf-llama-liger", "fla-hgrn2", "fla-gla")
+
+
+def make_peer(name: str, config: ModelConfig, device: str = "cuda") -> tuple[nn.Module, LossOf]:
+    """The model on `device`, and its loss of ids [rows, context + 1]. Raises ImportError where its package is not
+    installed."""
+    with torch.device(device):
+        model: Any = _llama(name, config) if name.startswith("hf-") else _fla(name, config)
+    model.train()
+    call = torch.compile(model) if name.endswith("-compile") else model
+
+    def loss_of(ids: Tensor) -> Tensor:
+        # these models shift the targets themselves
+        loss: Tensor = call(input_ids=ids[:, :-1], labels=ids[:, :-1], use_cache=False).loss
+        return loss
+
+    return model, loss_of
+
+
+def _llama(name: str, config: ModelConfig) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=config.vocab_size,
+            hidden_size=config.d_model,
+            intermediate_size=config.d_ffn,
+            num_hidden_layers=config.n_layers,
+            num_attention_heads=config.n_heads,
+            max_position_embeddings=config.context_length,
+            tie_word_embeddings=config.tie_embeddings,
+            attn_implementation="sdpa",
+        )
+    )
+    if name.endswith("-liger"):
+        from liger_kernel.transformers import apply_liger_kernel_to_llama
+
+        apply_liger_kernel_to_llama(model=model)  # replaces the rotation of every LLaMA of this process
+    return model
+
+
+def _fla(name: str, config: ModelConfig) -> Any:
+    from fla.models import GLAConfig, GLAForCausalLM, HGRN2Config, HGRN2ForCausalLM
+
+    kinds: dict[str, tuple[Any, Any]] = {
+        "fla-hgrn2": (HGRN2Config, HGRN2ForCausalLM),
+        "fla-gla": (GLAConfig, GLAForCausalLM),
+    }
+    settings, model = kinds[name]
+    own = {"expand_ratio": None} if name == "fla-hgrn2" else {}
+    return model(
+        settings(
+            vocab_size=config.vocab_size,
+            hidden_size=config.d_model,
+            intermediate_size=config.d_ffn,
+            num_hidden_layers=config.n_layers,
+            num_heads=config.n_heads,
+            max_position_embeddings=config.context_length,
+            tie_word_embeddings=config.tie_embeddings,
+            fuse_cross_entropy=False,
+            fuse_linear_cross_entropy=True,
+            **own,
+        )
+    )
