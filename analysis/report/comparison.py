@@ -114,10 +114,16 @@ def comparison_notes(comparison: dict[str, Any], level: float) -> list[str]:
     return lines + ([f"Without: {'; '.join(failed)}."] if failed else [])
 
 
-def waste_notes(waste: dict[str, Any]) -> list[str]:
-    """What belongs under the table."""
+def waste_notes(approaches: dict[str, Any]) -> list[str]:
+    """What belongs under the tables."""
+    waste = approaches["waste"]
     n_runs, shown = sum(map(len, waste.values())), len(waste_table(waste))
-    return [
+    doubted = [
+        name_of(law["group"])
+        for law in approaches["laws"]
+        if law["approach"] == "parametric" and law["verdict"] and law["verdict"]["believe"] == "do not believe"
+    ]
+    return ([f"Not to be relied on where the fitted surface is not: {', '.join(doubted)}."] if doubted else []) + [
         "The compute of a run beyond the least that its architecture's fitted surface needs for the same loss: what "
         "its size and its number of tokens cost, not its learning rate. Runs off the optimum are there to find it.",
         f"{shown} of {n_runs} runs are shown, those that waste most; all are in results/fits.json.",

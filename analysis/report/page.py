@@ -111,7 +111,7 @@ def page(
         backtest=backtest_rows(fits["approaches"]),
         compared=comparison_rows(fits["approaches"]["comparison"]),
         compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
-        waste_notes=waste_notes(fits["approaches"]["waste"]),
+        waste_notes=waste_notes(fits["approaches"]),
         choices=choice_table(fits["approaches"]["wrong_choices"]),
         waste=waste_table(fits["approaches"]["waste"]),
         downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,

@@ -65,7 +65,9 @@ def compare_approaches(results: Sequence[FitResult]) -> dict[str, Any]:
 def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
     """Whether N_opt and D_opt, fitted separately, spend C. `exponents`: a times the growth of a token's cost with N,
     plus b, less 1; `compute`: cost(N_opt) D_opt / C, and `six_nd` 6 N_opt D_opt / C, at each C asked for, in and
-    beyond the range; off: whether either misses by more than IDENTITY, inside the range, where the cost is known."""
+    beyond the range; off: whether either misses by more than IDENTITY, inside the range, where the cost is known. The
+    exponents decide for laws fitted separately alone: D_opt of a surface is what N_opt leaves of C, and where the growth
+    of the cost changes with N its own value at one N says nothing."""
     found: dict[str, Any] = {"exponents": None, "compute": [], "off": False}
     a, b, n_opt = (result.params.get(name) for name in ("a", "b", "N_opt"))
     if a is not None and b is not None and n_opt is not None:
@@ -76,7 +78,8 @@ def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
             found["compute"].append({"C": at["C"], "ratio": ratio, "six_nd": 6 * at["N"] * at["D"] / at["C"]})
     last = result.range[1] * (1 + 1e-9) if result.range is not None else math.inf
     inside = [math.log(one["ratio"]) for one in found["compute"] if one["C"] <= last]
-    off = [found["exponents"] or 0.0, *inside]
+    separate = result.approach != "parametric"
+    off = [(found["exponents"] or 0.0) if separate else 0.0, *inside]
     return found | {"off": max(abs(one) for one in off) > IDENTITY}
 
 

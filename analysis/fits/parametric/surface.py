@@ -123,7 +123,9 @@ class Surface:
             return np.where(left > 0, np.log(self.B / np.where(left > 0, left, np.nan)) / self.beta, np.inf)
 
     def _reducible(self, log_n: Any, log_d: Any) -> Any:
-        return self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
+        """nan where a term that is not there (A = 0 or B = 0) would be of no parameters or no tokens."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
 
     def _stationary(self, log_c: Any, growth: float, level: float) -> Any:
         """log N where the loss at C stands still, for a cost of exp(level) N^growth a token."""

@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.fits.comparison.views import across
-from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_table
+from analysis.report.comparison import comparison_figure, comparison_notes, comparison_rows, waste_notes, waste_table
 
 from ..fits.comparison.worlds import NEAR, ONE, study
 
@@ -74,3 +74,17 @@ def test_the_most_wasteful_runs_come_first():
     first, second = waste_table(waste)
     assert (first["run"], first["wasted"], first["hours"]) == ("b-1", "30.0%", "")
     assert (second["run"], second["wasted"], second["hours"]) == ("a-1", "10.0% [5.0%, 20.0%]", "2")
+
+
+def test_what_runs_waste_is_doubted_where_the_surface_is():
+    laws = [
+        {"group": group, "approach": approach, "verdict": {"believe": believe}}
+        for group, approach, believe in (
+            ("llama", "parametric", "do not believe"),
+            ("tnl", "parametric", "believe inside the range"),
+            ("tnl", "isoflop", "do not believe"),
+        )
+    ]
+    notes = waste_notes({"waste": {}, "laws": laws})
+    assert notes[0] == "Not to be relied on where the fitted surface is not: LLaMA."
+    assert len(waste_notes({"waste": {}, "laws": laws[1:]})) == len(notes) - 1

@@ -122,6 +122,10 @@ def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
     found = identities(good, cost)
     assert found["exponents"] == pytest.approx(0.5 * growth + 0.5 - 1)
     assert found["off"] and found["compute"][0]["six_nd"] == pytest.approx(1)
+    left = {"optimum": [{"C": 1e20, "N": 1e9, "D": 1e20 / float(cost.per_token(1e9))}]}
+    surface = identities(replace(good, approach="parametric", diagnostics=left), cost)  # its D is what N leaves of C
+    assert surface["exponents"] == found["exponents"] and not surface["off"]
+    assert identities(replace(good, diagnostics=left), cost)["off"]
     points = ends(0.0)
     told = outside(replace(good, diagnostics={"optimum": [{"C": 1e24, "N": 1e12, "D": 1e9}]}), points)
     assert [one["what"] for one in told] == ["N"]
