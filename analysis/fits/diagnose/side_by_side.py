@@ -66,8 +66,8 @@ def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
     """Whether N_opt and D_opt, fitted separately, spend C. `exponents`: a times the growth of a token's cost with N,
     plus b, less 1; `compute`: cost(N_opt) D_opt / C, and `six_nd` 6 N_opt D_opt / C, at each C asked for, in and
     beyond the range; off: whether either misses by more than IDENTITY, inside the range, where the cost is known. The
-    exponents decide for laws fitted separately alone: D_opt of a surface is what N_opt leaves of C, and where the growth
-    of the cost changes with N its own value at one N says nothing."""
+    exponents decide for laws fitted separately alone: D_opt of a surface is what N_opt leaves of C, and the cost's
+    growth at one N says nothing where it changes with N."""
     found: dict[str, Any] = {"exponents": None, "compute": [], "off": False}
     a, b, n_opt = (result.params.get(name) for name in ("a", "b", "N_opt"))
     if a is not None and b is not None and n_opt is not None:
