@@ -22,6 +22,7 @@ from arch.arguments import Parser
 from arch.errors import FULL, InputError
 
 from ..rundir.directory import RunDir
+from ..rundir.memory import keep_freed_memory
 from ..rundir.owner import SUPERSEDED, Attempt, Superseded
 from ..rundir.worklist import is_trained
 from .stop import StopRequest
@@ -126,6 +127,7 @@ def _set_numerics(device: str, threads: int) -> None:
 
     torch.set_num_threads(threads)
     if device == "cpu":
+        keep_freed_memory()
         torch.set_flush_denormal(True)  # denormals cost tenfold; deterministic without further settings
     else:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
