@@ -8,6 +8,7 @@ result = approaches.fit(points, approach="parametric", at=[1e22])
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,13 +16,13 @@ import numpy as np
 
 from analysis.fits.cost import cost_of
 from analysis.fits.envelope.of_points import fit_envelope, seed_noise_of
-from analysis.fits.isoflop.fit import fit_isoflop
+from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit, fit_parametric
 from analysis.fits.parametric.forms import FORMS
 from analysis.fits.parametric.many import HUBER, OBJECTIVES
+from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.results import parametric_result
-from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from arch.errors import InputError, choice
@@ -106,14 +107,14 @@ def fit(
     approach: str = PARAMETRIC,
     *,
     noise: SeedNoise | None = None,
-    surface: Surface | None = None,
+    surface: ParametricFit | None = None,
     told: Callable[[float], None] | None = None,
     **options: Any,
 ) -> FitResult:
     """One group by one approach; `options` are those of `Options`. noise: between seeds, as other runs tell it; the
-    envelope takes it in the place of its own. surface: as the parametric approach found it, by which isoFLOP tells its
-    own bias. told: called with the share that is done, now and then. Raises InputError where the points do not allow
-    the fit."""
+    envelope takes it in the place of its own. surface: of the same runs (`fit_surface`), which tells isoFLOP its bias;
+    left out, it is fitted. told: called with the share that is done, now and then. Raises InputError where the points
+    do not allow the fit."""
     if approach not in APPROACHES:
         named(approach)  # raises
         raise InputError(f"approach {approach!r}: fit_groups takes several, fit one of {', '.join(APPROACHES)}")
@@ -124,7 +125,7 @@ def fit_with_surface(
     points: Points,
     approach: str,
     noise: SeedNoise | None,
-    surface: Surface | None,
+    surface: ParametricFit | None,
     told: Callable[[float], None] | None,
     asked: Options,
 ) -> tuple[FitResult, ParametricFit | None]:
@@ -141,26 +142,41 @@ def fit_with_surface(
         )
         return without_curve(of_curves, asked.curve), None
     if approach == ISOFLOP:
+        if surface is None:
+            with suppress(InputError):  # too few points for a surface: the result says that it is of the minima
+                surface = fit_surface(points, asked, noise, 0)
         of_budgets = fit_isoflop(
             points,
             cost_of(points),
-            surface=None if surface is None else surface.loss,
             noise=noise,
             n_replicates=asked.n_replicates,
             level=asked.level,
             seed=asked.seed,
             at=at,
+            **bias_told_by(surface, points, asked.n_replicates, asked.seed, asked.level),
         )
         return without_curve(of_budgets, asked.curve), None
-    found = fit_parametric(
-        points,
-        objective=asked.objective,
-        form=asked.form,
-        n_replicates=asked.n_replicates,
-        seed=asked.seed,
-        noise=None if noise is None else (noise.s, noise.df),
-        told=told,
-    )
+    found = fit_surface(points, asked, noise, asked.n_replicates, told)
     result = without_curve(parametric_result(found, at=at, predict=asked.predict, level=asked.level), asked.curve)
     # of what was given, not of curves as they were averaged
     return replace(result, input_hash=points.input_hash), found
+
+
+def fit_surface(
+    points: Points,
+    options: Options,
+    noise: SeedNoise | None,
+    n_replicates: int,
+    told: Callable[[float], None] | None = None,
+) -> ParametricFit:
+    """The surface that the parametric approach reports, with its replicates, and that isoFLOP reads its bias off, which
+    needs none. Raises InputError for points that cannot identify one."""
+    return fit_parametric(
+        points,
+        objective=options.objective,
+        form=options.form,
+        n_replicates=n_replicates,
+        seed=options.seed,
+        noise=None if noise is None else (noise.s, noise.df),
+        told=told,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from analysis.fits.approaches import (
     PARAMETRIC,
     Options,
     default_at,
+    fit_surface,
     fit_with_surface,
 )
 from analysis.fits.diagnose.checks import check_laws
@@ -23,7 +25,6 @@ from analysis.fits.envelope.of_points import seed_noise_of
 from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit
-from analysis.fits.parametric.surface import PARAMS, Surface
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from arch.errors import InputError
@@ -82,7 +83,10 @@ def fit_groups(
                 points = fitted[name]
                 if points is None:
                     raise InputError("needs curves, several rows a run; this table has one row a run")
-                surface = _surface(found.get(PARAMETRIC))
+                surface = surfaces.get(group)
+                if name == ISOFLOP and surface is None:
+                    with suppress(InputError):  # then isoFLOP's own points, or its result says that it is of the minima
+                        surface = fit_surface(ends[group], options, noises[PARAMETRIC], 0)
                 found[name], behind = fit_with_surface(points, name, noises[name], surface, told, options)
                 surfaces |= {} if behind is None else {group: behind}
             except InputError as error:
@@ -113,10 +117,3 @@ def _judged(
     checks = told["approaches"]
     whole = [replace(one, diagnostics={**one.diagnostics, "checks": checks[one.approach]}) for one in judged]
     return whole, told["compare"]
-
-
-def _surface(result: FitResult | None) -> Surface | None:
-    """The fitted surface where it is identified, holds for text that is read once and assumes no exponent."""
-    if result is None or result.diagnostics["not_identified"] or "R_star" in result.params:
-        return None
-    return Surface(*(result.params[name] for name in PARAMS))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.cost import ROUNDED, Cost, cost_of
-from analysis.fits.diagnose.predictors import fitted
-from analysis.fits.parametric.curves import FIRST_SHARE, prepare
+from analysis.fits.diagnose.predictors import fitted, isoflops
+from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.parametric.forms import PLAIN
-from analysis.fits.parametric.many import HUBER
+from analysis.fits.parametric.many import HUBER, Fits
+from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
 from arch.errors import InputError
@@ -50,37 +51,48 @@ def leave_out(
     points cannot be fitted."""
     names = points.run if by == "run" else points.size
     if approach == "parametric":
-        found = _surfaces(points, names, c, cost, objective, form, said)
+        found = _surfaces(points, by, c, cost, objective, form, said)
     else:
-        whole = _told(points, approach, c, cost)
+        whole = _told(points, approach, c, cost, objective, form)
         if whole is None:
             raise InputError(f"{approach}: N_opt is not identified, so no run has an influence on it")
+        surfaces = _of_bias(points, by, objective) if approach == "isoflop" and form == PLAIN else {}
         found, each = [], list(dict.fromkeys(names.tolist()))
         for place, name in enumerate(each):
             said(place / len(each))
-            told = _told(points.take(names != name), approach, c, cost)
+            told = _told(points.take(names != name), approach, c, cost, objective, form, surface=surfaces.get(name))
             a, n = (None, None) if told is None else (told[0] - whole[0], told[1] - whole[1])
             found.append({by: str(name), "a": a, "log_n_opt": n})
     return sorted(found, key=lambda one: -math.inf if one["a"] is None else -abs(one["a"]))
 
 
-def _surfaces(
-    points: Points,
-    names: np.ndarray,
-    c: float,
-    cost: Cost,
-    objective: str,
-    form: str,
-    said: Callable[[float], None],
-) -> list[dict[str, Any]]:
-    """All fits at once: a run that is left out has no weight."""
+def _refitted(
+    points: Points, by: str, objective: str, form: str, said: Callable[[float], None] | None = None
+) -> tuple[Points, list[Any], Fits]:
+    """The points as fitted, the runs (or sizes), and the surfaces of all of them and without each: at once, what is
+    left out has no weight."""
     prepared = prepare(points)
-    kept = prepared.points
-    by = "run" if names is points.run else "size"
-    labels = getattr(kept, by)
+    labels = getattr(prepared.points, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits, _ = fit_form(kept, kept.loss, weights, objective, form, told=said)
+    fits, _ = fit_form(prepared.points, prepared.points.loss, weights, objective, form, told=said)
+    return prepared.points, each, fits
+
+
+def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
+    """The surfaces, without each run (or size), that tell isoFLOP's bias; none of points that identify none."""
+    try:
+        check_design(np.log(points.n_params), np.log(points.n_tokens))
+    except InputError:
+        return {}
+    _, each, fits = _refitted(points, by, objective, PLAIN)
+    return {name: fits.surface.take(i) for i, name in enumerate(each, 1) if not fits.at_bound[i].any()}
+
+
+def _surfaces(
+    points: Points, by: str, c: float, cost: Cost, objective: str, form: str, said: Callable[[float], None]
+) -> list[dict[str, Any]]:
+    kept, each, fits = _refitted(points, by, objective, form, said)
     with np.errstate(all="ignore"):
         log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
         # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
@@ -156,10 +168,15 @@ def _told(
     objective: str = HUBER,
     form: str = PLAIN,
     first_share: float = FIRST_SHARE,
+    surface: Surface | None = None,
 ) -> tuple[float, float] | None:
-    """a and log N_opt at C, without intervals; None where they are not identified."""
+    """a and log N_opt at C, without intervals; None where they are not identified. surface: of isoFLOP's bias, where it
+    is at hand."""
     try:
-        told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
+        if surface is None:
+            told = fitted(approach, points, cost, objective=objective, form=form, first_share=first_share)
+        else:
+            told = isoflops(points, cost, None, 0, 0, surface=surface)
     except InputError:
         return None
     if told.a is None or told.n_opt is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form, fit_parametric
 from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER
+from analysis.fits.parametric.redraw import bias_told_by
 from analysis.fits.parametric.repeats import Repeats
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
@@ -85,14 +87,7 @@ def parametric(
 
 def _surface(points: Points, cost: Cost, objective: str, form: str, first_share: float) -> Predictor:
     """Without replicates and other starts: the same fit, far faster."""
-    prepared = prepare(points, first_share=first_share)
-    kept = prepared.points
-    log_n, log_d = np.log(kept.n_params), np.log(kept.n_tokens)
-    check_design(log_n, log_d)
-    fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
-    repeats = None if stars is None else stars.take(0)
-    surface = Surface(**fits.surface.take(0).to_dict())
-    known = not fits.at_bound.any()
+    kept, surface, repeats, known = _quick(points, objective, form, first_share)
 
     def n_opt(c: float) -> Value:
         return float(surface.n_opt(c, cost)), None
@@ -117,16 +112,57 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     )
 
 
+def _quick(
+    points: Points, objective: str, form: str, first_share: float
+) -> tuple[Points, Surface, Repeats | None, bool]:
+    """The points as fitted, the surface, R* and whether both exponents are identified."""
+    prepared = prepare(points, first_share=first_share)
+    kept = prepared.points
+    check_design(np.log(kept.n_params), np.log(kept.n_tokens))
+    fits, stars = fit_form(kept, kept.loss, prepared.weights, objective, form)
+    repeats = None if stars is None else stars.take(0)
+    return kept, Surface(**fits.surface.take(0).to_dict()), repeats, not fits.at_bound.any()
+
+
 def _cannot_tell(repeats: Repeats | None, n_tokens: float, unique: float) -> bool:
     """Whether tokens are repeated while no fitted point had any that were: R* is then not known."""
     return repeats is not None and math.isinf(repeats.r_d) and n_tokens > unique * (1 + 1e-9)
 
 
-def isoflops(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
-    fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed)
-    a = float(fit.lines["N_opt"].slope[0])
+def isoflops(
+    points: Points,
+    cost: Cost,
+    noise: SeedNoise | None,
+    n_replicates: int,
+    seed: int,
+    objective: str = HUBER,
+    form: str = PLAIN,
+    first_share: float = FIRST_SHARE,
+    surface: Surface | None = None,
+) -> Predictor:
+    """As it is published: less the bias that a surface tells which is fitted to the same points, where they identify
+    one. surface: without replicates, where it is at hand."""
+    told: dict[str, Any] = {}
+    if surface is not None:
+        told = {"surface": surface.loss}
+    elif n_replicates > 0:
+        given = None if noise is None else (noise.s, float(noise.df))
+        with suppress(InputError):
+            options: dict[str, Any] = {"objective": objective, "form": form, "first_share": first_share}
+            of = fit_parametric(points, cost=cost, n_replicates=0, noise=given, **options)
+            told = bias_told_by(of, points, n_replicates, seed, LEVEL)
+    elif form == PLAIN:
+        with suppress(InputError):
+            _, quick, _, known = _quick(points, objective, form, first_share)
+            told = {"surface": quick.loss} if known else {}
+    fit = isoflop(points, cost, noise=noise, n_replicates=n_replicates, level=LEVEL, seed=seed, **told)
+    laws = fit.lines if fit.corrected is None else fit.corrected.laws
     s = fit.noise.total if fit.noise is not None else None
-    return Predictor(a, lambda c: fit.predict("N_opt", c), lambda c: fit.predict("L_opt", c), None, s)
+
+    def l_opt(c: float) -> Value:
+        return fit.optimum("L_opt", c) if fit.tells_loss(c) else (math.nan, None)
+
+    return Predictor(float(laws["N_opt"].slope[0]), lambda c: fit.optimum("N_opt", c), l_opt, None, s)
 
 
 def envelope(points: Points, cost: Cost, noise: SeedNoise | None, n_replicates: int, seed: int) -> Predictor:
@@ -157,11 +193,8 @@ def _n_opt(law: dict[str, Any]) -> Callable[[float], Value] | None:
     return (lambda c: (predict(law, c), interval_of_law(law, c))) if law["identified"] else None
 
 
-PREDICTORS: dict[str, Callable[[Points, Cost, SeedNoise | None, int, int], Predictor]] = {
-    "parametric": parametric,
-    "isoflop": isoflops,
-    "envelope": envelope,
-}
+OF_A_SURFACE = {"parametric": parametric, "isoflop": isoflops}  # take an objective and a form
+PREDICTORS = (*OF_A_SURFACE, "envelope")
 
 
 def fitted(
@@ -176,13 +209,12 @@ def fitted(
     first_share: float = FIRST_SHARE,
 ) -> Predictor:
     """`approach` fitted to points; `objective`, `form` and `first_share` (of a run's tokens that it leaves out) of the
-    parametric one. Raises InputError where they do not
-    allow it."""
+    surface. Raises InputError where they do not allow it."""
     if approach not in PREDICTORS:
         raise InputError(f"no approach {approach!r}: {', '.join(PREDICTORS)}")
-    if approach == "parametric":
-        return parametric(points, cost, noise, n_replicates, seed, objective, form, first_share)
-    return PREDICTORS[approach](points, cost, noise, n_replicates, seed)
+    if approach in OF_A_SURFACE:
+        return OF_A_SURFACE[approach](points, cost, noise, n_replicates, seed, objective, form, first_share)
+    return envelope(points, cost, noise, n_replicates, seed)
 
 
 def _ends(values: np.ndarray) -> tuple[float, float] | None:

@@ -9,6 +9,7 @@ very sizes of the study, tells the factor budget by budget; where the surface wa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,37 +19,40 @@ from analysis.fits.cost import Cost
 from analysis.fits.isoflop.budgets import Readings
 from analysis.fits.isoflop.laws import minima_of
 
-Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]  # loss of N and D
+Surface = Callable[[np.ndarray, np.ndarray], np.ndarray]  # loss of N and D [k]: [k], or [r, k] by r surfaces
 GOLDEN = (5**0.5 - 1) / 2
+NEAR = 1e-4  # of log N, to which golden section goes
 REACH = 12.0  # in log N, to either side of the sizes, within which a surface's optimum is looked for
 
 
 @dataclass(frozen=True)
 class Bias:
-    """[k]: what the variant finds on the surface less what is there: of log N_opt and of log loss; nan where it finds
-    nothing. true_log_n [k]: the surface's own optimum."""
+    """[k], or [r, k] of r surfaces: what the variant finds on the surface less what is there: of log N_opt and of log
+    loss; nan where it finds nothing. true_log_n, true_log_loss: the surface's own optimum."""
 
     log_n: np.ndarray
     log_loss: np.ndarray
     true_log_n: np.ndarray
+    true_log_loss: np.ndarray
 
 
 def surface_optimum(surface: Surface, cost: Cost, log_c: np.ndarray, low: float, high: float) -> np.ndarray:
-    """[k]: log N of the least surface(N, C / cost(N)) at each log_c, between log N `low` and `high`, by golden section;
-    nan where it lies at an end. The loss is taken to fall and then rise in log N."""
+    """[k], or [r, k] of r surfaces: log N of the least surface(N, C / cost(N)) at each log_c [k], between log N `low`
+    and `high`, by golden section; nan where it lies at an end. The loss is taken to fall and then rise in log N."""
 
     def loss(log_n: np.ndarray) -> np.ndarray:
         return surface(np.exp(log_n), np.exp(log_c - cost.log_per_token(log_n)))
 
-    a, b = np.full(len(log_c), low), np.full(len(log_c), high)
+    shape = loss(np.full(len(log_c), low)).shape
+    a, b = np.full(shape, low), np.full(shape, high)
     c, d = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
     at_c, at_d = loss(c), loss(d)
-    for _ in range(60):
+    for _ in range(math.ceil(math.log(NEAR / (high - low)) / math.log(GOLDEN))):
         left = at_c < at_d
         a, b = np.where(left, a, c), np.where(left, d, b)
         c, d = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
         at_c, at_d = loss(c), loss(d)
-    # golden section stops at the root of the rounding error: a parabola of wider step finds the rest of the digits
+    # golden section would stop at the root of the rounding error: a parabola of wider step finds the rest of the digits
     at, step = (a + b) / 2, 1e-3
     below, here, above = loss(at - step), loss(at), loss(at + step)
     bend = below - 2 * here + above
@@ -64,12 +68,16 @@ def surface_losses(readings: Readings, surface: Surface, cost: Cost) -> np.ndarr
 
 
 def bias_of(readings: Readings, clean: np.ndarray, variant: str, surface: Surface, cost: Cost) -> Bias:
-    """Of `variant` at the sizes of every budget, whose losses by the surface are `clean` [p]."""
-    minima = minima_of(readings, clean[None], variant)
+    """Of `variant` at the sizes of every budget, whose losses by the surface are `clean` [p] or [r, p]."""
+    minima = minima_of(readings, np.atleast_2d(clean), variant)
     low, high = float(readings.log_n.min()) - REACH, float(readings.log_n.max()) + REACH
     true = surface_optimum(surface, cost, readings.log_c, low, high)
-    best = surface(np.exp(true), np.exp(readings.log_c - cost.log_per_token(np.nan_to_num(true))))
+    there = np.nan_to_num(true)
+    best = np.where(
+        np.isfinite(true), surface(np.exp(there), np.exp(readings.log_c - cost.log_per_token(there))), np.nan
+    )
+    none = np.full(len(np.atleast_2d(clean)), np.nan)
     with np.errstate(invalid="ignore"):
-        found = np.array([np.nan if one is None else one.log_n[0] for one in minima])
-        lowest = np.array([np.nan if one is None else one.loss[0] for one in minima])
-        return Bias(found - true, np.log(lowest) - np.log(best), true)
+        found = np.stack([none if one is None else one.log_n for one in minima], 1).reshape(true.shape)
+        lowest = np.stack([none if one is None else one.loss for one in minima], 1).reshape(true.shape)
+        return Bias(found - true, np.log(lowest) - np.log(best), true, np.log(best))

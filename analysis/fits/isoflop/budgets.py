@@ -21,8 +21,9 @@ LEAST_SIZES = 3  # that a parabola needs
 @dataclass(frozen=True)
 class Readings:
     """p losses in k budgets. log_c [k]: of each budget; budget [p]: which; unit [p]: the trunk whose noise a loss
-    shares; units: their names; spread [k]: how far its runs' log C lie from the budget's; from_curves: read between the
-    rows of a run; left_out: what belongs to no budget, in words."""
+    shares; units: their names; spread [k]: how far its runs' log C lie from the budget's; rows [p, 2] and share [p]:
+    the two points between which a loss was read, and how much of it is the second's; from_curves: they differ;
+    left_out: what belongs to no budget, in words."""
 
     log_c: np.ndarray
     budget: np.ndarray
@@ -31,13 +32,20 @@ class Readings:
     unit: np.ndarray
     units: tuple[str, ...]
     spread: np.ndarray
+    rows: np.ndarray
+    share: np.ndarray
     from_curves: bool
     left_out: tuple[str, ...] = ()
     offset: np.ndarray | None = None  # [p]: of each run's log C from its budget's; None: all 0
 
     def counts(self) -> np.ndarray:
         """[k]: different sizes in each budget."""
-        return np.array([len(np.unique(self.log_n[self.budget == j])) for j in range(len(self.log_c))])
+        different = np.unique(np.column_stack([self.budget, self.log_n]), axis=0)
+        return np.bincount(different[:, 0].astype(int), minlength=len(self.log_c))
+
+    def read(self, values: np.ndarray) -> np.ndarray:
+        """[r, p]: of log losses, or what moves them, at the points [r, n]."""
+        return values[:, self.rows[:, 0]] * (1 - self.share) + values[:, self.rows[:, 1]] * self.share
 
     def at_budget(self, rise: float) -> Readings:
         """The losses as they would be at the budget's C, for a log loss that rises by `rise` for an e-fold of it."""
@@ -106,6 +114,8 @@ def _clusters(points: Points, budgets: Sequence[float] | None, tolerance: float)
         unit,
         tuple(units),
         spread,
+        np.repeat(np.flatnonzero(kept)[:, None], 2, 1),
+        np.zeros(int(kept.sum())),
         False,
         tuple(left),
         offset,
@@ -122,32 +132,51 @@ def _off_curves(points: Points, budgets: Sequence[float] | None) -> Readings:
         if len(mine) < 2:
             left.append(f"run {run} has one row")
             continue
-        log_n, trunk = np.log(points.n_params[mine]), str(points.trunk[mine[0]])
-        if np.ptp(log_n) > 0:
+        if np.ptp(np.log(points.n_params[mine])) > 0:
             raise InputError(f"isoFLOP: run {run} has several sizes")
-        curves.append((float(log_n[0]), trunk, np.log(points.flops[mine]), np.log(points.loss[mine])))
+        curves.append(mine)
     if not curves:
         raise InputError("isoFLOP: no run has two rows to read a loss between")
-    at = np.log(np.sort(np.asarray(budgets, dtype=float))) if budgets is not None else _grid(curves)
+    log_c, log_n, log_loss = (np.log(values) for values in (points.flops, points.n_params, points.loss))
+    if budgets is not None:
+        at = np.log(np.sort(np.asarray(budgets, dtype=float)))
+    else:
+        at = _grid([(float(log_n[mine[0]]), log_c[mine[0]], log_c[mine[-1]]) for mine in curves])
     found = []
-    for log_n, trunk, log_c, log_loss in curves:
-        slack = 1e-12 * abs(log_c[-1])
-        for j in np.flatnonzero((at >= log_c[0] - slack) & (at <= log_c[-1] + slack)):
-            found.append((j, log_n, float(np.exp(np.interp(at[j], log_c, log_loss))), trunk))
+    for mine in curves:
+        x = log_c[mine]
+        slack = 1e-12 * abs(x[-1])
+        for j in np.flatnonzero((at >= x[0] - slack) & (at <= x[-1] + slack)):
+            place = float(np.interp(at[j], x, np.arange(len(x))))
+            low = min(int(place), len(x) - 2)
+            found.append((j, mine[low], mine[low + 1], place - low))
     if not found:
         raise InputError("isoFLOP: no run reaches any of the budgets")
-    names, budget = np.unique([one[0] for one in found], return_inverse=True)
-    units, unit = np.unique([one[3] for one in found], return_inverse=True)
-    log_n, loss = np.array([one[1] for one in found]), np.array([one[2] for one in found])
-    return Readings(at[names], budget, log_n, loss, unit, tuple(units), np.zeros(len(names)), True, tuple(left))
+    which, first, second, share = (np.array(one) for one in zip(*found, strict=True))
+    names, budget = np.unique(which, return_inverse=True)
+    units, unit = np.unique(points.trunk[first].astype(str), return_inverse=True)
+    read = Readings(
+        at[names],
+        budget,
+        log_n[first],
+        np.zeros(len(first)),
+        unit,
+        tuple(units),
+        np.zeros(len(names)),
+        np.stack([first, second], 1),
+        share,
+        True,
+        tuple(left),
+    )
+    return replace(read, loss=np.exp(read.read(log_loss[None])[0]))
 
 
-def _grid(curves: Sequence[tuple[float, str, np.ndarray, np.ndarray]]) -> np.ndarray:
-    """N_READ budgets, evenly in log C, over the stretch in which LEAST_SIZES different sizes have a loss."""
-    low, high = min(c[2][0] for c in curves), max(c[2][-1] for c in curves)
-    fine = np.linspace(low, high, 400)
-    covers = np.array([(fine >= c[2][0]) & (fine <= c[2][-1]) for c in curves])
-    sizes = np.array([c[0] for c in curves])
+def _grid(curves: Sequence[tuple[float, float, float]]) -> np.ndarray:
+    """N_READ budgets, evenly in log C, over the stretch in which LEAST_SIZES different sizes have a loss. curves: log
+    N and the first and the last log C of each."""
+    sizes, first, last = np.array(curves).T
+    fine = np.linspace(first.min(), last.max(), 400)
+    covers = (fine >= first[:, None]) & (fine <= last[:, None])
     enough = np.array([len(np.unique(sizes[covers[:, i]])) >= LEAST_SIZES for i in range(len(fine))])
     if not enough.any():
         raise InputError(f"isoFLOP: at no compute do {LEAST_SIZES} sizes have a loss, {LEAST_SIZES} are needed")

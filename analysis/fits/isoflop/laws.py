@@ -123,7 +123,8 @@ def interval(values: np.ndarray, level: float) -> tuple[float, float] | None:
     missing = 1 - len(finite) / len(values) if len(values) else 1.0
     if missing >= tail or len(finite) < 2:
         return None
-    low, high = np.quantile(finite, [(tail - missing) / (1 - missing), 1 - (tail - missing) / (1 - missing)])
+    share = (tail - missing) / (1 - missing)
+    low, high = np.quantile(finite, [share, 1 - share], method="weibull")  # the k-th of r stands for k / (r + 1)
     return float(low), float(high)
 
 

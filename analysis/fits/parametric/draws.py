@@ -37,7 +37,8 @@ class Draws:
     """r surfaces [r] that the noise could have led to; `repeats` of r for the data-constrained forms.
 
     `at_bound`: the shares of replicates in which alpha and beta ended at the end of their range or have no term. `df`:
-    of Student's t where the percentiles are widened by it."""
+    of Student's t where the percentiles are widened by it. `noise` [r, n]: of log loss at the fitted points, where
+    replicates were drawn from the surface."""
 
     surface: Surface
     method: str
@@ -45,6 +46,7 @@ class Draws:
     at_bound: tuple[float, float]
     repeats: Repeats | None = None
     df: float | None = None
+    noise: np.ndarray | None = None
 
     def interval(self, values: Any, level: float = 0.95) -> np.ndarray:
         """[2, ...]: low and high ends for values [r, ...] computed from the replicates. Values that are nan are left

@@ -156,7 +156,7 @@ def fit_parametric(
     rng = np.random.default_rng(seed)
     n_trunks = len(set(kept.trunk.tolist()))
     what = "runs" if n_trunks == kept.n_runs else "trunks"
-    losses, drawn_weights, method, df = kept.loss, weights, "", None
+    losses, drawn_weights, method, df, moved = kept.loss, weights, "", None, None
     if n_replicates <= 0:
         pass
     elif n_trunks >= LEAST_TRUNKS and form not in REPEATED:
@@ -164,7 +164,8 @@ def fit_parametric(
         df = drawn.widening(n_trunks, objective, n_free)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
     elif effects is not None:
-        losses = fitted * np.exp(effects.draw(rng, n_replicates))
+        moved = effects.draw(rng, n_replicates)
+        losses = fitted * np.exp(moved)
         method = drawn.SIMULATED.format(r=n_replicates, what=what)
     law = cost or cost_of(kept)
     same = replicates(residual, log_n, log_d, kept.trunk, alone, kept.recipe)
@@ -174,7 +175,7 @@ def fit_parametric(
         return fit
     fits, stars = refit(fit, losses, drawn_weights, told)
     alpha, beta = fits.at_bound.mean(0).tolist()
-    fit = replace(fit, draws=Draws(fits.surface, method, f"{n_trunks} {what}", (alpha, beta), stars, df))
+    fit = replace(fit, draws=Draws(fits.surface, method, f"{n_trunks} {what}", (alpha, beta), stars, df, moved))
     if form != OVER_TRAINING:
         return fit
     free = fit_parametric(

@@ -10,12 +10,14 @@ import pytest
 
 from .worlds import COVERED, Coverage, Design, Surface, coverage
 
-STUDIES = 120
+STUDIES = 200
+POOLED, LEAST = (0.92, 0.98), 0.90
 SURFACES = (Surface(), Surface(0.465, 0.155))
 
 
-def cell(job: tuple[Surface, Design]) -> Coverage:
-    return coverage(*job, STUDIES)
+def cell(job: tuple[Surface, Design, int]) -> Coverage:
+    surface, design, seed = job
+    return coverage(surface, design, STUDIES, seed)
 
 
 def test_a_few_studies_cover() -> None:
@@ -29,16 +31,17 @@ def test_a_few_studies_cover() -> None:
 
 
 @pytest.mark.slow
-def test_intervals_cover_the_optimum() -> None:
-    """92% or more pooled over the cells, no cell with intervals in half of its 120 studies below 90%; a study without
-    an interval does not count."""
+def test_intervals_cover_the_optimum_as_often_as_they_say() -> None:
+    """92% to 98% pooled over the 16 cells (a standard error of 0.4% at 95%), no cell with intervals in half of its 200
+    studies below 90% (its own is 1.5%); a study without an interval does not count. Intervals of the parabolas' own a,
+    without a surface, may be too wide."""
     kinds = [("points", 3, 5), ("points", 4, 5), ("points", 5, 7)]
     kinds += [("branches", 6, 12), ("curves", 4, 8), ("curves", 4, 6)]
     noisy = [kinds[2], kinds[5]]
     designs = [Design(*kind, 0.003) for kind in kinds] + [Design(*kind, 0.006) for kind in noisy]
     jobs = [(world, design) for design in designs for world in SURFACES]
     with ProcessPoolExecutor(2) as pool:
-        found = list(pool.map(cell, jobs))
+        found = list(pool.map(cell, [(*job, seed) for seed, job in enumerate(jobs)]))
     rows = [
         {"kind": d.kind, "budgets": d.budgets, "sizes": d.sizes, "s": d.s, "beta": w.beta} | asdict(one)
         for (w, d), one in zip(jobs, found, strict=True)
@@ -49,5 +52,5 @@ def test_intervals_cover_the_optimum() -> None:
         seen = table[table[f"given_{name}"] > 0.5]
         pooled = (table[name] * table[f"given_{name}"]).sum() / table[f"given_{name}"].sum()
         print(name, len(seen), "cells", round(pooled, 3), "of all intervals, least", round(seen[name].min(), 3))
-        assert pooled >= 0.92, name
-        assert seen[name].min() >= 0.90, name
+        assert POOLED[0] <= pooled and (pooled <= POOLED[1] or name == "own_a"), name
+        assert seen[name].min() >= LEAST, name

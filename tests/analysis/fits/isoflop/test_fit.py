@@ -11,8 +11,9 @@ from scipy import optimize
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.isoflop.bias import surface_optimum
 from analysis.fits.isoflop.budgets import read_budgets
-from analysis.fits.isoflop.fit import fit_isoflop, isoflop
+from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.isoflop.minimum import interpolated_minima, parabola_minima
+from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
 from arch.errors import InputError

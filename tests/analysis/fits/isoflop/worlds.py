@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from analysis.fits import approaches
 from analysis.fits.cost import six_nd
-from analysis.fits.isoflop.fit import fit_isoflop, isoflop
+from analysis.fits.isoflop.fit import isoflop
+from analysis.fits.isoflop.results import fit_isoflop
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
 from arch.errors import InputError
@@ -101,7 +101,8 @@ class Coverage:
     """Of the intervals that the product gives: the share that holds the surface's own optimum (nan where no study has
     one), and `given_<name>`, the share of studies that have one. N_opt and L_opt in the middle of the budgets and at
     ten times the last. own_a: without a surface, of what the fit itself finds without noise.
-    width: median of the intervals of a, over 2 x 1.96 standard deviations of the studies' own estimates."""
+    joint: the share of intervals of a by joint replicates; width: their median (of all), over 2 x 1.96 standard
+    deviations of the studies' own estimates."""
 
     a: float
     n_opt: float
@@ -115,17 +116,14 @@ class Coverage:
     given_l_opt: float
     given_l_opt_beyond: float
     given_own_a: float
+    joint: float
     width: float
 
 
 def published(points: Points, seed: int) -> FitResult | None:
-    """IsoFLOP as `approaches.fit_groups` calls it, on the surface that the parametric approach found; None where that
-    is not identified, so that the result is not of the optimum."""
-    options: dict[str, Any] = {"n_replicates": REPLICATES, "seed": seed}
-    surface = approaches._surface(approaches.fit(points, "parametric", **options))
-    if surface is None:
-        return None
-    found = approaches.fit(points, "isoflop", surface=surface, at=[MIDDLE, BEYOND], **options)
+    """IsoFLOP as `scaling fit` calls it; None where no surface is identified, so that the result is not of the
+    optimum."""
+    found = approaches.fit(points, "isoflop", n_replicates=REPLICATES, seed=seed, at=[MIDDLE, BEYOND])
     return found if found.interval["estimand"].startswith("the optimum") else None
 
 
@@ -143,7 +141,7 @@ def coverage(surface: Surface, design: Design, studies: int, seed: int = 0) -> C
     }
     rng = np.random.default_rng(seed)
     held: dict[str, list[bool]] = {name: [] for name in truth}
-    estimates, widths = [], []
+    estimates, widths, joint = [], [], []
     for study in range(studies):
         points = replace(clean, loss=design.draw(clean, rng))
         ends: dict[str, Ends] = {}
@@ -157,6 +155,7 @@ def coverage(surface: Surface, design: Design, studies: int, seed: int = 0) -> C
             ends |= {"a": found.intervals["a"], "n_opt": middle["N"], "n_opt_beyond": beyond["N"]}
             ends |= {"l_opt": middle["L"], "l_opt_beyond": beyond["L"]}
             estimates.append(found.params["a"])
+            joint.append("fit both anew" in found.interval["estimand"])
         for name, one in ends.items():
             if one is not None:
                 held[name].append(one[0] <= truth[name] <= one[1])
@@ -165,4 +164,4 @@ def coverage(surface: Surface, design: Design, studies: int, seed: int = 0) -> C
     width = float(np.median(widths)) / (2 * 1.96 * float(np.std(estimates))) if len(widths) > 1 else math.nan
     shares = {name: float(np.mean(hits)) if hits else math.nan for name, hits in held.items()}
     given = {f"given_{name}": len(hits) / studies for name, hits in held.items()}
-    return Coverage(width=width, **shares, **given)
+    return Coverage(joint=float(np.mean(joint)), width=width, **shares, **given)
