@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from .workers import Task, Worker
@@ -58,7 +59,9 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
                 yield Event("started", task)
             for slot, task in list(active.items()):
                 code = workers[slot].exit_code()
-                if code is not None:
+                if code is None and workers[slot].gone:
+                    workers[slot] = Worker(task, cores[slot], gpus[slot])
+                elif code is not None:
                     del active[slot]
                     free.append(slot)
                     if not waiting:
@@ -76,9 +79,10 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
 def beside(tasks: Sequence[Task]) -> Iterator[None]:
     """Run all of `tasks` at once while the block does its work, in turn on the GPUs; killed when it ends. They must
     leave nothing unfinished behind."""
-    gpus = visible_gpus()
-    workers = [Worker(task, None, gpus[i % len(gpus)] if gpus else None) for i, task in enumerate(tasks)]
+    gpus, workers = visible_gpus(), list[Worker]()
     try:
+        for index, task in enumerate(tasks):
+            workers.append(Worker(task, None, gpus[index % len(gpus)] if gpus else None))
         yield
     finally:
         for worker in workers:
@@ -104,11 +108,12 @@ def visible_cores() -> list[int]:
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may see, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that this process may see, as CUDA_VISIBLE_DEVICES names them: up to the first entry that is none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return [str(index) for index in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
-    return [name for name in visible.split(",") if name.strip()]
+    names = [name.strip() for name in visible.split(",")]
+    return list(takewhile(lambda name: name.isdigit() or name.startswith(("GPU-", "MIG-")), names))
 
 
 def at_once(asked: int | None, processes: int) -> int:

@@ -1,8 +1,9 @@
 """The child processes of this machine's tasks: one for each task, or one that serves several, one after another.
 
-A process that serves is told of a task by a line of JSON on its standard input, {"argv", "log"}, and answers with a
-line, the exit code, on its standard output; its own output goes to the log of the task at hand. Where it ends, the task
-has ended with it, and the next gets a fresh one.
+A process that serves is told of a task by a line of JSON on its standard input, {"argv", "log"}. On its standard output
+it answers "begun" when it has read that line, then the task's exit code, with "last" behind it where it takes no other;
+its own output goes to the log of the task at hand. Where it ends, the task that it began has ended with it; one that it
+did not begin gets a fresh process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Worker:
                 env=os.environ | place | self._env,
                 preexec_fn=_in_child(cores),
             )
-        self._answer = b""
+        self._unread = b""
+        self._begun, self._last, self._served = not self._server, False, 0
+        self._code: int | None = None
         if self._server:
             assert self.process.stdout is not None
             os.set_blocking(self.process.stdout.fileno(), False)
@@ -60,11 +63,11 @@ class Worker:
     def takes(self, task: Task) -> bool:
         """Whether this process, which has finished a task, can be given this one."""
         alike = (tuple(task.server), dict(task.env)) == (self._server, self._env)
-        return bool(self._server) and alike and self.process.poll() is None
+        return bool(self._server) and alike and not self._last and self.process.poll() is None
 
     def give(self, task: Task) -> None:
-        """Let a process that serves do this task. One that has ended meanwhile tells so by its exit code."""
-        self._answer = b""
+        """Let a process that serves do this task. One that has ended meanwhile is `gone`."""
+        self._begun, self._code = False, None
         task.log.parent.mkdir(parents=True, exist_ok=True)
         told = {"argv": list(task.argv), "log": str(task.log)}
         assert self.process.stdin is not None
@@ -73,14 +76,31 @@ class Worker:
             self.process.stdin.flush()
 
     def exit_code(self) -> int | None:
-        """Of the task that it was given last; None while that runs."""
+        """Of the task that it was given last; None while that runs, and where it is `gone`."""
         ended = self.process.poll()  # asked first: what it answered before it ended is then here
-        if self._server:
-            assert self.process.stdout is not None
-            self._answer += self.process.stdout.read() or b""
-            if self._answer.endswith(b"\n"):
-                return int(self._answer)
-        return ended
+        self._read()
+        if self._code is not None:
+            return self._code
+        return ended if self._begun or not self._served else None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it ended after an earlier task, before it began the one that it was given last."""
+        return self._served > 0 and not self._begun and self.process.poll() is not None
+
+    def _read(self) -> None:
+        if not self._server:
+            return
+        assert self.process.stdout is not None
+        self._unread += self.process.stdout.read() or b""
+        while b"\n" in self._unread:
+            line, _, self._unread = self._unread.partition(b"\n")
+            words = line.split()
+            if words == [b"begun"]:
+                self._begun = True
+            elif self._begun and words and words[0].isdigit():  # others are strays of something that prints
+                self._code, self._last = int(words[0]), words[1:] == [b"last"]
+                self._served += 1
 
     def dismiss(self) -> None:
         """Let a process that serves end, since nothing comes any more."""

@@ -37,7 +37,9 @@ def make_peer(name: str, config: ModelConfig, device: str = "cuda") -> tuple[nn.
 
 def _llama(name: str, config: ModelConfig) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.models.llama import modeling_llama
 
+    _restore(modeling_llama)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=config.vocab_size,
@@ -53,8 +55,18 @@ def _llama(name: str, config: ModelConfig) -> Any:
     if name.endswith("-liger"):
         from liger_kernel.transformers import apply_liger_kernel_to_llama
 
-        apply_liger_kernel_to_llama(model=model)  # replaces the rotation of every LLaMA of this process
+        apply_liger_kernel_to_llama(model=model)
     return model
+
+
+def _restore(module: Any) -> None:
+    """Take away what Liger put into transformers' module for an earlier model: it replaces classes and functions for
+    the whole process, also where it is given a model."""
+    vars(module).update(_ORIGINAL)
+    _ORIGINAL.update(vars(module))
+
+
+_ORIGINAL: dict[str, Any] = {}
 
 
 def _fla(name: str, config: ModelConfig) -> Any:

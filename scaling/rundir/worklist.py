@@ -39,17 +39,18 @@ def thread_environment(threads: int) -> dict[str, str]:
 
 def reason_of(exit_code: int, path: Path) -> str | None:
     """Why a run's process ended other than well; None where the run is done, however its process ended afterwards."""
-    if exit_code == 0:
-        return None
     rundir = RunDir(path)
     status = rundir.status()
+    if exit_code == 0 and status["state"] == "done":
+        return None
     if rundir.run_json.exists() and is_trained(rundir.spec(), rundir):
         return None
     if status["state"] == "failed":  # under torchrun the exit code is torchrun's own
         return f"{status['reason']}; last good checkpoint: {status['last_checkpoint'] or 'none'}"
-    if exit_code == EXIT_STOPPED:
+    if exit_code == EXIT_STOPPED and status["reason"]:
         return str(status["reason"])
-    lines = [line for line in rundir.log.read_text(errors="replace").splitlines() if line.strip()]
+    log = rundir.log.read_text(errors="replace") if rundir.log.exists() else ""
+    lines = [line for line in log.splitlines() if line.strip()]
     if exit_code == EXIT_INPUT and lines:
         return lines[-1].removeprefix("error: ")
     how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with exit code {exit_code}"

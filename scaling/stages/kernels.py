@@ -16,7 +16,7 @@ from ..study.spec import RunSpec
 if TYPE_CHECKING:
     from jobs.local import Task
 
-COMPILERS = 8  # at most on a GPU; each takes up to a sixteenth of its memory
+COMPILERS = 6  # at most on a GPU; each takes up to a twentieth of its memory, and its context
 Prepared = tuple[RunSpec, RunDir]
 
 
@@ -43,10 +43,12 @@ def compile_tasks(runs: Sequence[Prepared], at_once: int, log: Path) -> list[Tas
     from jobs.local import Task, visible_cores, visible_gpus
 
     models = compiled_ahead(runs, at_once)
-    n = min(len(models), len(visible_cores()) - 2 * at_once, COMPILERS * len(visible_gpus()))
+    n_gpus = len(visible_gpus())
+    n = min(len(models), len(visible_cores()) - 2 * at_once, COMPILERS * n_gpus)
     if n < 1:
         return []
-    largest = max(memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs)
+    log.unlink(missing_ok=True)  # of an earlier start
+    largest = max(memory_bytes(run, 1, kernels=True) or float("inf") for run, _ in runs) * -(-at_once // n_gpus)
     command = [sys.executable, "-m", "scaling.trainer.compile_ahead", "--beside", f"{largest:.4g}"]
     return [
         Task(f"compile {i}", [*command, *(str(rundir.path) for _, rundir in models[i::n])], log, thread_environment(1))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
 NICE = 10
-SHARE = 1 / 16  # of the GPU's memory, for one such process; a model that needs more compiles for itself
-ROOM = 1 / 3  # of it, at most, for the largest run: else nothing is compiled beside it
+SHARE = 1 / 20  # of the GPU's memory, for one such process; a model that needs more compiles for itself
+ROOM = 1 / 3  # of it, at most, for the runs that train meanwhile: else nothing is compiled beside them
 
 
 def rows_like(micro_rows: int) -> int:
@@ -39,7 +38,7 @@ def rows_like(micro_rows: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     parser = Parser("python -m scaling.trainer.compile_ahead", "Compile the kernels of prepared runs on a GPU.")
     parser.add_argument("run_dirs", type=Path, nargs="+", help="directories with a run.json, in the order of training")
-    parser.add_argument("--beside", type=float, default=0.0, help="bytes of the largest run that trains meanwhile")
+    parser.add_argument("--beside", type=float, default=0.0, help="bytes that the runs on a GPU need meanwhile")
     options = parser.parse_args(arguments)
     process.set_threads(1)
     os.nice(NICE)
@@ -51,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("nothing is compiled: PyTorch sees no CUDA device here", flush=True)
         return 0
     if options.beside > ROOM * torch.cuda.mem_get_info()[1]:
-        print("nothing is compiled ahead: the largest run may need the memory", flush=True)
+        print("nothing is compiled ahead: the runs may need the memory", flush=True)
         return 0
     torch.cuda.set_per_process_memory_fraction(SHARE)
     keep_from_the_compiler()
@@ -73,9 +72,9 @@ def compile_kernels(run: RunSpec, device: torch.device) -> None:
     """Call each kernel that training `run` on one `device` calls."""
     import torch
 
-    from arch.model.lm import build_model, load_model
+    from arch.model.lm import build_model
 
-    from ..rundir.checkpoint_writer import DTYPES, probe_loss
+    from ..rundir.checkpoint_writer import probe_loss
 
     model = build_model(run.config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
@@ -84,9 +83,7 @@ def compile_kernels(run: RunSpec, device: torch.device) -> None:
     with torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16"):
         loss = model(input_ids=ids[:, :-1], targets=ids[:, 1:], loss_only=True).loss
     loss.backward()
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder, DTYPES[run.training.checkpoint_dtype])
-        probe_loss(load_model(folder), ids[:1].cpu().numpy(), device)
+    probe_loss(model, ids[:1].cpu().numpy(), device)  # a checkpoint is read back in fp32, as the weights are here
 
 
 if __name__ == "__main__":

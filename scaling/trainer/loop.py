@@ -132,8 +132,9 @@ class Trainer:
             logged = writes or step % training.log_every == 0
             if logged:
                 readings.put(step, lr, loss, norm, self.stop.name is not None)
-            # what is written holds no step whose numbers nobody has seen
-            for until in (step if writes or step == first + 1 else step - readings.lag, step):
+            # what is written holds no step whose numbers nobody has seen; one process alone need not wait to stop
+            now = writes or step == first + 1 or (self.stop.name is not None and self.engine.ranks.world == 1)
+            for until in (step if now else step - readings.lag, step):
                 for reading in readings.take(until):
                     if reason := self._record(reading, rows):
                         return self._fail(reading.step, reason)

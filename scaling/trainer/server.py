@@ -1,7 +1,7 @@
 """A process that trains runs one after another: `python -m scaling.trainer.server`, as jobs.workers starts it.
 
 It reads a line of JSON for each run, {"argv": those of scaling.trainer.process, "log": file}, sends all output to that
-file meanwhile, and answers with a line, the run's exit code. Imports, the GPU's context and its kernels are made once;
+file meanwhile, and answers as jobs.workers says. Imports, the GPU's context and its kernels are made once;
 models, graphs and their memory are freed between runs. It ends where its input does, with a run that a signal has
 stopped, and with an error that nobody expected, which may have left the GPU unusable.
 """
@@ -24,18 +24,19 @@ def main() -> int:
     started = process.STARTED  # the first run waits for the imports
     while line := sys.stdin.readline():
         told = json.loads(line)
+        os.write(answers, b"begun\n")
         _send_output_to(told["log"])
         stop = StopRequest()
         code = process.main(told["argv"], stop=stop, started=started)
-        _free_memory()
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)  # nothing is to be saved now
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(answers, b"%d\n" % code)
+        os.write(answers, b"%d\n" % code if stop.name is None else b"%d last\n" % code)
         if stop.name is not None:
             process.leave_group()
             return code
+        _free_memory()
         started = time.perf_counter()
     process.leave_group()
     return 0

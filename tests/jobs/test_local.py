@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.local import Task, at_once, core_slots, describe_use, gpu_slots, run_tasks
+from jobs.local import Task, at_once, core_slots, describe_use, gpu_slots, run_tasks, visible_gpus
 from tests.processes import alive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,3 +200,19 @@ def test_as_many_runs_at_once_as_there_are_gpus_for(monkeypatch: pytest.MonkeyPa
     assert describe_use(8, 1) == "4 GPUs: 8 runs at once, 1 process each (jobs.parallel; more than one on a GPU)"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert at_once(None, 1) == 1 and at_once(2, 1) == 2 and describe_use(None, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        ("-1", []),
+        ("", []),
+        ("none", []),
+        ("0,2", ["0", "2"]),
+        ("1,-1,0", ["1"]),
+        ("GPU-5a, MIG-77", ["GPU-5a", "MIG-77"]),
+    ],
+)
+def test_gpus_are_seen_up_to_the_first_entry_that_is_none(monkeypatch, visible, found):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus() == found

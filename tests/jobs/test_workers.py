@@ -13,6 +13,10 @@ SERVER = textwrap.dedent("""
     import json, os, sys, time
     for line in sys.stdin:
         told = json.loads(line)
+        if told["argv"] == ["unseen"] and os.environ.get("SERVED"):
+            sys.exit(9)
+        print("stray 5", flush=True)
+        print("begun", flush=True)
         with open(told["log"], "a") as log:
             print(os.getpid(), *told["argv"], os.environ.get("WORD"), file=log)
         if told["argv"] == ["dies"]:
@@ -20,7 +24,12 @@ SERVER = textwrap.dedent("""
             sys.exit(7)
         if told["argv"] == ["waits"]:
             time.sleep(600)
-        print(len(told["argv"][0]), flush=True)
+        last = told["argv"] == ["last"]
+        print(len(told["argv"][0]), *["last"] * last, flush=True)
+        os.environ["SERVED"] = "yes"
+        if last:
+            time.sleep(0.5)  # as a process that leaves its group
+            sys.exit(75)
 """)
 
 
@@ -48,6 +57,16 @@ def test_one_process_serves_tasks_of_one_kind_and_environment(tmp_path):
     assert pids[0] == pids[1] == pids[2] != pids[3] == pids[4] != pids[5] and len(set(pids)) == 3
     assert pid_and_word(tmp_path, "eeeee")[1] == "hello" and "oops" in (tmp_path / "a.log").read_text()
     assert not any(alive(pid) for pid in pids)
+
+
+def test_a_task_that_nobody_began_gets_a_fresh_process(tmp_path):
+    """After one that takes no other, and where a process ends before it has read what it is told."""
+    names = ["last-1", "aa-2", "last-3", "last-4", "bbb-5", "unseen", "cc"]
+    assert ended([served(name, tmp_path) for name in names], 1) == {
+        **{"last-1": 4, "aa-2": 2, "last-3": 4, "last-4": 4, "bbb-5": 3, "unseen": 6, "cc": 2}
+    }
+    pids = [pid_and_word(tmp_path, name)[0] for name in names]
+    assert pids[0] != pids[1] == pids[2] != pids[3] != pids[4] != pids[5] == pids[6]
 
 
 def test_two_slots_have_a_process_each(tmp_path):

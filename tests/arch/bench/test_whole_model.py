@@ -77,6 +77,19 @@ def test_the_peer_has_our_shape():
     assert counts[0] == counts[1]
 
 
+def test_what_liger_replaced_for_a_model_is_not_in_the_next():
+    from transformers.models.llama import modeling_llama
+
+    config = config_of("llama", "2x128", 257, 64)
+    make_peer("hf-llama", config, "cpu")
+    names = ("LlamaMLP", "LlamaRMSNorm", "apply_rotary_pos_emb")
+    before = [getattr(modeling_llama, name) for name in names]
+    for name in names:
+        setattr(modeling_llama, name, None)  # as Liger does, with its own
+    make_peer("hf-llama", config, "cpu")
+    assert [getattr(modeling_llama, name) for name in names] == before
+
+
 def test_shares():
     assert share_waiting(10.0, 4.0) == 0.6 and share_waiting(4.0, 4.1) == 0.0
 

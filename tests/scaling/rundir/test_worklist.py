@@ -53,3 +53,9 @@ def test_a_run_whose_process_dies_after_all_is_written_is_done(rundir: RunDir) -
     with new_directory(rundir.checkpoint(run.n_steps), {"spec_hash": run.spec_hash}):
         pass
     assert reason_of(1, rundir.path) is None and reason_of(-6, rundir.path) is None
+
+
+def test_a_run_that_never_began_is_not_done(rundir: RunDir) -> None:
+    assert not rundir.log.exists()
+    for code in (0, 75):
+        assert f"ended with exit code {code}; run it again" in str(reason_of(code, rundir.path))

@@ -62,8 +62,8 @@ def test_the_bad_step_is_named_and_no_later_one_is_kept(tmp_path: Path, bad: int
 
 
 @pytest.mark.usefixtures("lagging")
-@pytest.mark.parametrize("log_every", [1, 2])
-def test_a_signal_stops_some_steps_later_and_the_run_goes_on(tmp_path: Path, log_every: int) -> None:
+@pytest.mark.parametrize(("log_every", "last"), [(1, 12), (5, 15)])
+def test_a_signal_stops_at_the_next_logged_step_and_the_run_goes_on(tmp_path: Path, log_every: int, last: int) -> None:
     undisturbed, rundir = (make_run(tmp_path / name, n_steps=20, log_every=log_every) for name in ("one", "other"))
     assert trainer(undisturbed).train() == 0
     one, taken = trainer(rundir), []
@@ -75,7 +75,7 @@ def test_a_signal_stops_some_steps_later_and_the_run_goes_on(tmp_path: Path, log
         return step(tokens, lr)
 
     one.engine.step = with_a_signal  # type: ignore[method-assign]
-    assert one.train() == 75 and len(taken) == 16
-    assert status(rundir)["step"] == 16 and status(rundir)["n_tokens"] == 16 * BATCH
+    assert one.train() == 75 and len(taken) == last
+    assert status(rundir)["step"] == last and status(rundir)["n_tokens"] == last * BATCH
     assert trainer(rundir).train() == 0
     assert exact_rows(rundir) == exact_rows(undisturbed)
