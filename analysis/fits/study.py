@@ -168,6 +168,7 @@ def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
             "s": noise.s,
             "df": noise.df,
             "correlation": noise.correlation,
+            "shared_batches": noise.shared,
             "groups": list(noise.groups),
         },
     }

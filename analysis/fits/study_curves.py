@@ -164,8 +164,15 @@ def seed_noise(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoise | N
                 if len(trunks) > 1 and start < end:
                     at = np.arange(start, end, NOISE_STEP)
                     names = tuple(run.name for trunk in trunks for run in trunk)
-                    found.append((arch, name, np.stack([read_at(*curve, at) for curve in curves]), names))
+                    table = np.stack([read_at(*curve, at) for curve in curves])
+                    read = tuple(_batches(trunk[0].row) for trunk in trunks)
+                    found.append(Group(arch, name, table, names, read, at))
     return pool_seed_noise(found, NOISE_STEP)
+
+
+def _batches(row: Any) -> str:
+    """What decides the text that a run reads, in its order (data/loader.py), up to any number of tokens."""
+    return f"{row.corpus_fingerprint}, {row.context_length}, {row.seed}"
 
 
 def not_paired(groups: dict[str, Sizes]) -> list[dict[str, Any]]:

@@ -101,7 +101,7 @@ def _against(
 
 
 @cache
-def _times(level: float, n_archs: int, df: int) -> float:
+def _times(level: float, n_archs: int, df: float) -> float:
     """Standard errors to either side of a difference, so that all pairs' intervals hold at once."""
     return float(stats.studentized_range.ppf(level, n_archs, df)) / math.sqrt(2)
 

@@ -11,6 +11,7 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
+from analysis.fits.noise import degrees_text
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -174,9 +175,18 @@ def interval_text(fits: dict[str, Any]) -> str:
     noise = interval["seed_noise"]
     return (
         f"Intervals: {interval['level']:.0%}. Those of alpha and beta: {interval['method']}, {interval['replicates']} "
-        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {noise['df']} "
+        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {degrees_text(noise['df'])} "
         f"degrees of freedom; along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
-        f"{others}"
+        f"{_shared_text(noise.get('shared_batches'))}{others}"
+    )
+
+
+def _shared_text(shared: float | None) -> str:
+    if shared is None:
+        return ""
+    return (
+        f" Seeds of one number read the same text in every architecture: how they lie apart is correlated ({shared:.2f}), "
+        "and counts for fewer degrees of freedom."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.noise import degrees_text
 from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
 
@@ -108,7 +109,7 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
         more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
         lines.append(
             f"Intervals: {told['level']:.0%}. They cover other seeds alone (seed noise: {noise['s']:.2%} of the loss, "
-            f"{noise['df']} degrees of freedom).{more} Other text, learning rates or training lengths may change the "
+            f"{degrees_text(noise['df'])} degrees of freedom).{more} Other text, learning rates or training lengths may change the "
             f"order."
         )
     alike: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import ENVELOPE_ESTIMAND, LawSettings, fit_arch
 from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
-from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 from analysis.fits.points import COPIED, Points
 from analysis.fits.replicates import alike
 from analysis.fits.result import FitResult
@@ -82,13 +82,17 @@ def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
         points = given.take(~given.copied)
         for n_params, trunks in _trunks(points).items():
             for seeds in _seeds(points, trunks):
-                logs = [curve for curve in (_curve(points, branches) for branches in seeds) if len(curve[0]) > 1]
+                curves = [(_curve(points, branches), str(points.cell[branches[0][0]])) for branches in seeds]
+                logs, cells = [one for one, _ in curves if len(one[0]) > 1], [c for one, c in curves if len(one[0]) > 1]
                 if len(logs) < 2:
                     continue
                 start, end = max(c[0] for c, _ in logs), min(c[-1] for c, _ in logs)
                 if start < end:
                     at = np.arange(start, end, NOISE_STEP)
-                    found.append((points.group, f"{n_params:.6g}", np.stack([read_at(*curve, at) for curve in logs])))
+                    first = seeds[0][0][0]
+                    log_tokens = at - np.log(points.flops[first] / points.n_tokens[first])
+                    table = np.stack([read_at(*curve, at) for curve in logs])
+                    found.append(Group(points.group, str(points.size[first]), table, (), tuple(cells), log_tokens))
     return pool_seed_noise(found, NOISE_STEP)
 
 

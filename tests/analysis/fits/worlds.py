@@ -17,7 +17,7 @@ from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.extract import SizeCurve, extract
 from analysis.fits.envelope.laws import LawSettings, fit_arch
 from analysis.fits.envelope.optimum import fit_line, interval_at
-from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 
 N0, D0, SMALLEST, WARMUP = 1.2e5, 2e6, 14e3, 20_480
 SETTINGS = LawSettings(grid_points=40, n_replicates=400, level=0.95)
@@ -135,7 +135,7 @@ class Setting:
         curve = self.curves[2]
         at = np.arange(curve.log_c[0], curve.log_c[-1], NOISE_STEP)
         seeds = [
-            (arch, curve.size, self.ladder.s * np.stack([paths(rng, at, self.ladder.memory) for _ in range(3)]))
+            Group(arch, curve.size, self.ladder.s * np.stack([paths(rng, at, self.ladder.memory) for _ in range(3)]))
             for arch in "abcd"
         ]
         noise = pool_seed_noise(seeds, NOISE_STEP)

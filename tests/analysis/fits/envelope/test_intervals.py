@@ -8,7 +8,7 @@ import pytest
 
 from analysis.fits.envelope.extract import SizeCurve, extract
 from analysis.fits.envelope.intervals import Lines, bootstrap, fit_envelopes, percentiles
-from analysis.fits.noise import SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 from tests.pace import seconds
 
 from ..synthetic import SIZES, power_world
@@ -38,7 +38,7 @@ def test_intervals_cover_the_noiseless_laws(s: float) -> None:
     widths = []
     for study in range(120):
         curves = world(rng.standard_normal(6) * s / np.sqrt([1, 1, 3, 1, 1, 1]))
-        seeds = [(arch, "55k", rng.standard_normal((3, 1)) * s * np.ones((3, 5))) for arch in "wxyz"]
+        seeds = [Group(arch, "55k", rng.standard_normal((3, 1)) * s * np.ones((3, 5))) for arch in "wxyz"]
         noise = pool_seed_noise(seeds)
         assert noise is not None
         replicates = bootstrap(curves, GRID, noise, 300, [study])
@@ -155,7 +155,7 @@ def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:
     curves = world(np.zeros(6))
 
     def width(s: float, seed: int) -> float:
-        noise = pool_seed_noise([("a", "55k", np.array([[-s], [0.0], [s]]) * np.ones((3, 2)))])
+        noise = pool_seed_noise([Group("a", "55k", np.array([[-s], [0.0], [s]]) * np.ones((3, 2)))])
         assert noise is not None
         loss = bootstrap(curves, GRID, noise, 300, [seed]).loss
         assert loss is not None
@@ -168,7 +168,7 @@ def test_width_grows_with_noise_and_repeats_with_the_seed() -> None:
 
 
 def test_four_architectures_take_seconds() -> None:
-    noise = pool_seed_noise([("a", "55k", np.array([[0.0], [0.01]]))])
+    noise = pool_seed_noise([Group("a", "55k", np.array([[0.0], [0.01]]))])
     assert noise is not None
 
     def four() -> None:
