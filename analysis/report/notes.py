@@ -173,10 +173,11 @@ def interval_text(fits: dict[str, Any]) -> str:
     if interval["seed_noise"] is None:
         return f"Intervals: {interval['method']}.{others}"
     noise = interval["seed_noise"]
+    known = f"{degrees_text(noise['df'])} degrees of freedom"
     return (
         f"Intervals: {interval['level']:.0%}. Those of alpha and beta: {interval['method']}, {interval['replicates']} "
-        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {degrees_text(noise['df'])} "
-        f"degrees of freedom; along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
+        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {known}; "
+        f"along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
         f"{_shared_text(noise.get('shared_batches'))}{others}"
     )
 
@@ -185,8 +186,8 @@ def _shared_text(shared: float | None) -> str:
     if shared is None:
         return ""
     return (
-        f" Seeds of one number read the same text in every architecture: how they lie apart is correlated ({shared:.2f}), "
-        "and counts for fewer degrees of freedom."
+        " Seeds of one number read the same text in every architecture: how they lie apart is correlated "
+        f"({shared:.2f}), and counts for fewer degrees of freedom."
     )
 
 

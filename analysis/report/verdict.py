@@ -109,8 +109,8 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
         more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
         lines.append(
             f"Intervals: {told['level']:.0%}. They cover other seeds alone (seed noise: {noise['s']:.2%} of the loss, "
-            f"{degrees_text(noise['df'])} degrees of freedom).{more} Other text, learning rates or training lengths may change the "
-            f"order."
+            f"{degrees_text(noise['df'])} degrees of freedom).{more} Other text, learning rates or training lengths "
+            f"may change the order."
         )
     alike: dict[str, list[str]] = {}
     for arch, one in archs.items():

@@ -80,7 +80,7 @@ def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
     found = []
     for given in groups:
         points = given.take(~given.copied)
-        for n_params, trunks in _trunks(points).items():
+        for trunks in _trunks(points).values():
             for seeds in _seeds(points, trunks):
                 curves = [(_curve(points, branches), str(points.cell[branches[0][0]])) for branches in seeds]
                 logs, cells = [one for one, _ in curves if len(one[0]) > 1], [c for one, c in curves if len(one[0]) > 1]

@@ -46,7 +46,7 @@ def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
         low, high = laws["loss"]["interval"]["exponent"]
         assert low < laws["loss"]["exponent"] < high
     noise = fits["interval"]["seed_noise"]  # two architectures of three seeds, hardly correlated
-            assert noise["df"] == pytest.approx(4 / (1 + noise["shared_batches"] ** 2)) and noise["df"] > 3.9
+    assert noise["df"] == pytest.approx(4 / (1 + noise["shared_batches"] ** 2)) and noise["df"] > 3.9
     assert fits["inputs"] == {runs[0]: "abc"}
     json.dumps(fits, allow_nan=False)
 
