@@ -43,9 +43,9 @@ def test_a_few_studies_cover() -> None:
 
 @pytest.mark.slow
 def test_intervals_cover_the_continuous_law() -> None:
-    """92 to 98% pooled over 40 cells of 300 studies, no cell below 90%; the envelope's points do not cover."""
+    """92 to 98% pooled over 24 cells of 300 studies, no cell below 90%; the envelope's points do not cover."""
     noises = (0.003, 0.0065, 0.01, 0.015)
-    cells = [(World(e), Ladder(k, s), STUDIES) for e in (0.0, 0.6) for s in noises for k in range(4, 9)]
+    cells = [(World(e), Ladder(k, s), STUDIES) for e in (0.0, 0.6) for s in noises for k in (4, 6, 8)]
     table = run(cells)
     print(table[[*COVERED, "identified", "width", "points"]].mean().round(3).to_dict())
     for name in COVERED:
