@@ -112,8 +112,8 @@ def _correlation(one: Group, other: Group, both: Sequence[str]) -> float | None:
     if len(at) < LEAST_COMMON:
         return None
     off = []
-    for group in (one, other):
-        rows = np.stack([np.interp(at, group.at, group.log_loss[group.batches.index(name)]) for name in both])
+    for group, own in ((one, one.at), (other, other.at)):
+        rows = np.stack([np.interp(at, own, group.log_loss[group.batches.index(name)]) for name in both])
         off.append(rows - rows.mean(0))
     off = [rows - rows.mean(1, keepdims=True) for rows in off]
     size = math.sqrt(float((off[0] ** 2).sum() * (off[1] ** 2).sum()))

@@ -12,8 +12,9 @@ import pandas as pd
 from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import COPIED, Points
+from analysis.fits.recipes import HIGHER, of_lowest
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import smoothed
+from analysis.fits.study_curves import SAME_SEED, smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
 from arch.errors import InputError, choice
@@ -72,14 +73,36 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
     frames = {}
     for table in ("curves", "runs", "evals"):
         parts = [(one.name, getattr(one.tables, table)) for one in studies]
-        named = [part.assign(run_id=f"{name}/" + part["run_id"].astype(str)) for name, part in parts]
+        named = [_named(part, name) for name, part in parts]
         frames[table] = pd.concat([part for part in named if len(part)] or named[:1], ignore_index=True)
-    runs = frames["runs"]
-    done = runs[runs["state"] == "done"]
-    gone = set(done.loc[done.duplicated(["recipe", "seed"]), "run_id"])
+        if "trunk" in frames[table]:  # of one study and not of the other
+            frames[table] = frames[table].fillna({"trunk": ""})
+    gone = _in_another(studies)
     kept = {name: frame[~frame["run_id"].isin(gone)].reset_index(drop=True) for name, frame in frames.items()}
     settings = first.settings.model_copy(update={"range": ranges})
     return StudyRuns(" + ".join(names), Tables(**kept), settings), {TWICE: len(gone)} if gone else {}
+
+
+def _named(part: pd.DataFrame, study: str) -> pd.DataFrame:
+    """Runs, and the trunks that they were branched from, as `study/run`."""
+    more = {"trunk": [f"{study}/{one}" if one else one for one in part["trunk"].fillna("")]} if "trunk" in part else {}
+    return part.assign(run_id=f"{study}/" + part["run_id"].astype(str), **more)
+
+
+def _in_another(studies: Sequence[StudyRuns]) -> set[str]:
+    """Runs that are done, as `study/run`, of the recipe, seed and trunk of one of a study that comes first."""
+    gone: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
+    for one in studies:
+        mine = {}
+        for row in one.tables.runs.itertuples():
+            if row.state == "done":
+                branched = str(getattr(row, "trunk", None) or "")
+                trunk = "" if branched == str(row.run_id) else branched
+                mine[f"{one.name}/{row.run_id}"] = (str(row.recipe), str(row.seed), trunk)
+        gone |= {name for name, key in mine.items() if key in seen}
+        seen |= set(mine.values())
+    return gone
 
 
 def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
@@ -100,7 +123,8 @@ def study_points(
     study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float = FIRST_SHARE
 ) -> Reading:
     """The points of every architecture: of each run that is done its last loss, or its settled curve (`curves`): at
-    most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on.
+    most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on. A recipe and seed counts once, and of
+    several recipes at one N and D the lowest stays.
 
     The loss is the study's: smoothed training loss, or held-out loss. N without embeddings; C under the study's
     convention. Runs share a `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
@@ -110,6 +134,7 @@ def study_points(
     runs, settings = study.tables.runs, study.settings
     dropped = dict(twice or {})
     made: dict[str, list[dict[str, Any]]] = {}
+    seeds: set[tuple[str, ...]] = set()
     for record in runs.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
         if row["state"] != "done":
@@ -121,6 +146,12 @@ def study_points(
         if len(tokens) < (1 if points == ENDS else 2):
             dropped[SHORT] = dropped.get(SHORT, 0) + 1
             continue
+        if str(row.get("trunk") or row["run_id"]) == str(row["run_id"]):  # branches of one trunk share its seed
+            own = tuple(str(row[key]) for key in ("arch", "size", "recipe", "seed"))
+            if own in seeds:
+                dropped[SAME_SEED] = dropped.get(SAME_SEED, 0) + 1
+                continue
+            seeds.add(own)
         taken = slice(-1, None) if points == ENDS else slice(None)
         made.setdefault(str(row["arch"]), []).append(row | {"tokens": tokens[taken], "loss": loss[taken]})
     if not made:
@@ -130,7 +161,9 @@ def study_points(
     for arch, one in groups.items():
         if gone := one.n_runs - (kept := one.take(~one.copied)).n_runs:
             dropped[COPIED] = dropped.get(COPIED, 0) + gone
-            groups[arch] = kept
+        groups[arch] = kept.take(of_lowest(kept))
+        if gone := kept.n_runs - groups[arch].n_runs:
+            dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
     if points == CURVES:
         groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
 from analysis.fits.cost import Cost
@@ -17,6 +18,7 @@ from analysis.fits.result import FitResult
 FACTOR = 1.5  # of N_opt between two approaches, from which on they disagree
 ERRORS = 3.0  # joint standard errors of a, from which on they disagree
 IDENTITY = 0.05  # that a times the growth of cost, plus b, may be off one
+LEAST_CHORD = 1e-6  # of log N: a shorter one has no slope
 
 
 def standard_error(result: FitResult, name: str) -> float | None:
@@ -63,15 +65,15 @@ def compare_approaches(results: Sequence[FitResult]) -> dict[str, Any]:
 
 
 def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
-    """Whether N_opt and D_opt, fitted separately, spend C. `exponents`: a times the growth of a token's cost with N,
-    plus b, less 1; `compute`: cost(N_opt) D_opt / C, and `six_nd` 6 N_opt D_opt / C, at each C asked for, in and
-    beyond the range; off: whether either misses by more than IDENTITY, inside the range, where the cost is known. The
-    exponents decide for laws fitted separately alone: D_opt of a surface is what N_opt leaves of C, and the cost's
-    growth at one N says nothing where it changes with N."""
+    """Whether N_opt and D_opt, fitted separately, spend C. `exponents`: a times the growth of a token's cost with N
+    (between the law's N_opt at the ends of its range; at N_opt where it has none), plus b, less 1; `compute`:
+    cost(N_opt) D_opt / C, and `six_nd` 6 N_opt D_opt / C, at each C asked for, in and beyond the range; off:
+    whether either misses by more than IDENTITY, inside the range, where the cost is known. The exponents decide for
+    laws fitted separately alone: D_opt of a surface is what N_opt leaves of C."""
     found: dict[str, Any] = {"exponents": None, "compute": [], "off": False}
     a, b, n_opt = (result.params.get(name) for name in ("a", "b", "N_opt"))
     if a is not None and b is not None and n_opt is not None:
-        found["exponents"] = a * float(cost.growth(math.log(n_opt))) + b - 1  # type: ignore[arg-type]
+        found["exponents"] = a * _growth(result, cost, a, n_opt) + b - 1
     for at in result.diagnostics.get("optimum", ()):
         if at["N"] and at["D"]:
             ratio = float(cost.per_token(at["N"])) * at["D"] / at["C"]
@@ -81,6 +83,19 @@ def identities(result: FitResult, cost: Cost) -> dict[str, Any]:
     separate = result.approach != "parametric"
     off = [(found["exponents"] or 0.0) if separate else 0.0, *inside]
     return found | {"off": max(abs(one) for one in off) > IDENTITY}
+
+
+def _growth(result: FitResult, cost: Cost, a: float, n_opt: float) -> float:
+    """d log(C / D) / d log N, as the law meets it: the chord between its N_opt at the ends of its range, as a cost of
+    knots grows by another power at each N."""
+    log_n, middle = math.log(n_opt), result.diagnostics.get("middle")
+    if result.range is None or middle is None:
+        return float(cost.growth(np.array(log_n)))
+    ends = np.array([log_n + a * math.log(c / middle) for c in result.range])
+    if abs(ends[1] - ends[0]) < LEAST_CHORD:
+        return float(cost.growth(np.array(log_n)))
+    low, high = cost.log_per_token(ends)
+    return float((high - low) / (ends[1] - ends[0]))
 
 
 def outside(result: FitResult, points: Points) -> list[dict[str, Any]]:

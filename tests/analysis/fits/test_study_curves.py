@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.fits.approaches import seed_noise_of
@@ -92,9 +93,42 @@ def test_another_learning_rate_is_another_recipe(tmp_path):
     assert [run.name for run in size.runs] == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
     assert size.left_out == {"worse/tnl-55k-c256-s0": "runs of its size by another recipe end lower"}
     assert size.unpaired() == ["worse/tnl-55k-c256-s0"]
-    points = study_points(whole, "curves").groups["tnl"]
-    assert seed_noise_of([points]).df == 1 and len(set(points.recipe)) == 2
-    assert seed_noise_of([replace(points, recipe=np.full(len(points), ""))]).df == 2  # what a table without it says
+    for kind in ("curves", "ends"):  # as the envelope, all approaches take the recipe that ends lower
+        found = study_points(whole, kind)
+        points = found.groups["tnl"]
+        assert sorted(set(points.run)) == [run.name for run in size.runs] and len(set(points.recipe)) == 1
+        assert found.dropped == {"by another recipe that ends higher at the same N and D": 1}
+    assert seed_noise_of([study_points(whole, "curves").groups["tnl"]]).df == 1
+
+
+def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
+    """The same recipe and seed, trained twice, not bit for bit."""
+    (first,) = write(tmp_path / "s", (S,))
+    (again,) = write(tmp_path / "t", (-S,))
+    one, two = load_tables(tmp_path / "s"), load_tables(tmp_path / "t")
+    both = {
+        name: pd.concat([getattr(one, name), getattr(two, name).assign(run_id=f"{again}-again")], ignore_index=True)
+        for name in ("curves", "runs")
+    }
+    tables = replace(one, **both)
+    assert [run.name for run in run_curves(tables, SETTINGS)["tnl"]["55k"].runs] == [first]
+    found = study_points(StudyRuns("s", tables, SETTINGS))
+    assert set(found.groups["tnl"].run) == {first}
+    assert found.dropped == {"a run of the same recipe has the same seed": 1} and found.n_kept == 1
+
+
+def test_branches_stay_when_studies_are_pooled(tmp_path):
+    """Two branches of one trunk have its recipe and seed; only a run of another study is one of them again."""
+    ids = write(tmp_path / "s", (S, 2 * S))
+    tables = load_tables(tmp_path / "s")
+    branched = replace(tables, runs=tables.runs.assign(trunk="a", seed=0))
+    write(tmp_path / "other", (0.0,), size="25k")
+    other = StudyRuns("other", load_tables(tmp_path / "other"), SETTINGS)
+    whole, twice = pool([StudyRuns("s", branched, SETTINGS), other])
+    assert twice == {} and set(whole.tables.runs["run_id"]) == {*(f"s/{one}" for one in ids), "other/tnl-25k-c256-s0"}
+    assert set(study_points(whole).groups["tnl"].trunk) == {"s/a", "other/tnl-25k-c256-s0"}
+    again, twice = pool([StudyRuns("s", branched, SETTINGS), StudyRuns("t", branched, SETTINGS)])
+    assert twice == {"with recipe and seed of a run of another study": 2} and len(again.tables.runs) == 2
 
 
 def test_storage_is_no_recipe(tmp_path):

@@ -119,6 +119,26 @@ def test_approaches_disagree_by_joint_errors_or_by_a_factor() -> None:
     assert known.believe == BELIEVE and "N_opt a factor of 1.7 away and is known worse" in known.reasons[0]
 
 
+def test_identity_of_exponents_of_a_cost_with_knots() -> None:
+    """A growth of 0.755 between 0.95e9 and 1.1e9 parameters, where N_opt lies, and of 0.98 elsewhere: D_opt of a law
+    with a = 0.5 falls off by what the cost grows over the law's whole range."""
+    knots = np.log([1e7, 0.95e9, 1.1e9, 1e12])
+    rises = np.array([0.98, 0.755, 0.98]) * np.diff(knots)
+    cost = Cost(knots, np.log(6e7) + np.concatenate([[0.0], np.cumsum(rises)]), "exact")
+    c = np.geomspace(1e18, 1e22, 41)
+    n = 1e9 * (c / 1e20) ** 0.5
+    b = float(np.polyfit(np.log(c), np.log(c / cost.per_token(n)), 1)[0])
+    good = claim("isoflop", 0.5, 0.02, 1e9)
+    at = [{"C": 1e20, "N": 1e9, "D": 1e20 / float(cost.per_token(1e9))}]
+    law = replace(
+        good, params={"a": 0.5, "b": b, "N_opt": 1e9}, range=(1e18, 1e22), diagnostics={"optimum": at, "middle": 1e20}
+    )
+    found = identities(law, cost)
+    assert abs(found["exponents"]) < 0.005 and not found["off"]
+    local = identities(replace(law, range=None), cost)  # where no range is known
+    assert local["exponents"] == pytest.approx(0.5 * 0.755 + b - 1) and local["off"]
+
+
 def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
     cost = Cost(np.log([1e6, 1e12]), np.log([6e6, 6e12]) * np.array([1, 1.05]), "exact")
     growth = float(cost.growth(np.log(1e9)))
@@ -129,7 +149,7 @@ def test_identities_and_what_lies_outside_of_what_was_trained() -> None:
     assert found["off"] and found["compute"][0]["six_nd"] == pytest.approx(1)
     left = {"optimum": [{"C": 1e20, "N": 1e9, "D": 1e20 / float(cost.per_token(1e9))}]}
     surface = identities(replace(good, approach="parametric", diagnostics=left), cost)  # its D is what N leaves of C
-    assert surface["exponents"] == found["exponents"] and not surface["off"]
+    assert surface["exponents"] == pytest.approx(found["exponents"]) and not surface["off"]
     assert identities(replace(good, diagnostics=left), cost)["off"]
     points = ends(0.0)
     told = outside(replace(good, diagnostics={"optimum": [{"C": 1e24, "N": 1e12, "D": 1e9}]}), points)
