@@ -58,12 +58,13 @@ ALLOWED = {
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),
-    "analysis.fits.tables": FITTED,
+    "analysis.fits.tables": (*FITTED, "analysis.fits.recipes", "analysis.fits.replicates"),
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
+    "analysis.fits.recipes": ("analysis.fits.points", "analysis.fits.replicates"),
     "analysis.fits.smooth": (),
     "analysis.fits.envelope": (*FITTED, *SHARED, "analysis.fits.settings"),
     "analysis.fits.isoflop": (*FITTED, *SHARED),
@@ -76,7 +77,7 @@ ALLOWED = {
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
-        *("analysis.runs", "flops.laws", "flops.quantity", "data"),
+        *("analysis.fits.recipes", "analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
     "analysis.fits.groups": (

@@ -16,17 +16,17 @@ def of_lowest(points: Points) -> np.ndarray:
     """[n] bool: points of runs that no other recipe beats. Of runs of one N that end at the same D (within SAME_D), the
     recipe of the lowest mean loss at their ends stays: two recipes at one place are no noise, and their mean no law.
     Runs to other D stay, as each is a place of its own."""
-    keep = np.ones(len(points), dtype=bool)
     if len(set(points.recipe.tolist())) < 2:
-        return keep
-    ends = ends_of(points.run, points.n_tokens)
-    for n_params in np.unique(points.n_params):
-        mine = [i for i in ends if points.n_params[i] == n_params]
-        for one in beaten(
-            [str(points.recipe[i]) for i in mine], points.n_tokens[mine].tolist(), points.loss[mine].tolist()
-        ):
-            keep &= points.run != points.run[mine[one]]
-    return keep
+        return np.ones(len(points), dtype=bool)
+    by_size: dict[float, list[int]] = {}
+    for i in ends_of(points.run, points.n_tokens):
+        by_size.setdefault(float(points.n_params[i]), []).append(i)
+    gone: set[str] = set()
+    for mine in by_size.values():
+        recipes = [str(points.recipe[i]) for i in mine]
+        lost = beaten(recipes, points.n_tokens[mine].tolist(), points.loss[mine].tolist())
+        gone |= {str(points.run[mine[one]]) for one in lost}
+    return np.array([str(name) not in gone for name in points.run])
 
 
 def beaten(recipes: Sequence[str], tokens: Sequence[float], losses: Sequence[float]) -> list[int]:

@@ -12,17 +12,23 @@ import pandas as pd
 
 from analysis.fits.cost import ROUNDED, SIX_ND
 from analysis.fits.points import Points
+from analysis.fits.recipes import HIGHER, of_lowest
 from analysis.fits.tables.cells import rows_text, same_text, text_of
 from analysis.fits.tables.columns import AGREEING, FIELDS, NUMBERS, OF_CONVENTION, choose, loss_unit_of
 from analysis.fits.tables.files import from_frame, read_frame
 from analysis.fits.tables.rows import derived_conditions, filtered, keep_rows, number_fields
-from analysis.fits.tables.runs import last_points, once, refuse_unnamed_curves
+from analysis.fits.tables.runs import last_points, once, own_recipes, refuse_unnamed_curves
 from arch.errors import InputError, choice, nearest
 
 ENDS, CURVES = "ends", "curves"
 UNITS = {"nats": "nats/token", "bits": "bits/token"}
 UNSTATED = "the table's unit"  # of a loss, where neither the user nor its column says it
 NO_RUNS = "no column names the runs, so each row counts as a run of its own: rows of one curve would count as many"
+SAME_SEEDS = (
+    "of one N and D have one seed (or are among those that do), so they differ by what no column says: they tell no "
+    "noise between seeds, and the lowest stands for them; name the column of what differs by --columns recipe=NAME, or "
+    "leave the seeds out by --columns seed="
+)
 ARCH = "arch"  # the field by which a table is grouped unasked
 AS_THEY_STAND = "losses are taken as they stand: those of single steps are noisy, and a smoothed column is better"
 
@@ -142,10 +148,16 @@ def _read(
         raise InputError("no run has several rows, so there are no curves" + _no_run_column(chosen))
     if points == ENDS and several:
         fields = last_points(fields, dropped)
+    fields, n_same = own_recipes(fields)
+    if n_same:
+        notes.append(f"{n_same} runs {SAME_SEEDS}")
     found = {}
     for label, rows in fields.groupby("group", sort=False):
         _agree(rows, chosen, str(label))
-        found[str(label)] = _points(rows, named, unit, str(label), drop_highest_loss)
+        one = _points(rows, named, unit, str(label), drop_highest_loss)
+        found[str(label)] = one.take(of_lowest(one))
+        if gone := len(one) - len(found[str(label)]):
+            dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
     if drop_highest_loss:
         dropped["the highest losses" + (" of their group" if len(found) > 1 else "")] = drop_highest_loss * len(found)
     notes += [] if "run" in chosen else [NO_RUNS]

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.fits.points import COPIED, copies
+from analysis.fits.recipes import ends_of
+from analysis.fits.replicates import alike
 from analysis.fits.tables.cells import rows_text
 from analysis.fits.tables.columns import LABELS, NUMBERS
 from arch.errors import InputError
@@ -85,6 +87,30 @@ def last_points(fields: pd.DataFrame, dropped: dict[str, int]) -> pd.DataFrame:
     last = fields.groupby(["group", "run"], sort=False)["n_tokens"].idxmax()
     fields = _first(fields, ~np.asarray(fields.index.isin(last)), dropped, EARLIER)
     return _first(fields, _copies(fields), dropped, COPIED)
+
+
+def own_recipes(fields: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """Runs of one group, N, D and recipe, of which two from different trunks have one seed, each as a recipe of its
+    own, and how many they are: what they differ by is not the seed, so none of them is a seed of another."""
+    if "seed" not in fields:
+        return fields, 0
+    plain = fields.reset_index(drop=True)
+    run = (plain["run"] if "run" in plain else plain.index.to_series()).astype(str)
+    trunk = plain["trunk"].where(plain["trunk"] != "", run) if "trunk" in plain else run
+    recipe = (plain["recipe"] if "recipe" in plain else pd.Series("", index=plain.index)).to_numpy(dtype=object)
+    keys = (plain["group"].astype(str) + "\0" + run).to_numpy(dtype=object)
+    tokens, again = plain["n_tokens"].to_numpy(dtype=float), 0
+    ends, rows = pd.Series(ends_of(keys, tokens)), plain.groupby(keys).indices
+    for _, of_size in ends.groupby([plain["group"].to_numpy()[ends], plain["n_params"].to_numpy()[ends]], sort=False):
+        at = of_size.to_numpy()
+        for group in alike([str(recipe[i]) for i in at], tokens[at].tolist(), plain["loss"].to_numpy()[at].tolist()):
+            mine = plain.loc[at[group]].assign(trunk=trunk)
+            trunks = mine[mine["seed"] != ""].groupby("seed")["trunk"].nunique()
+            if (trunks > 1).any():
+                again += len(group)
+                for i in at[group]:
+                    recipe[rows[keys[i]]] = f"{recipe[i]} ({trunk[i]})"
+    return (fields.assign(recipe=recipe), again) if again else (fields, 0)
 
 
 def _copies(fields: pd.DataFrame) -> np.ndarray:

@@ -335,3 +335,40 @@ def test_runs_of_two_groups_with_one_name_share_no_batches():
     shared = table.assign(loss=table["loss"] * (1 + 0.01 * (table["arch"] == "b")), cell=table["run"])
     found = tables.read_points(shared).groups
     assert set(found["a"].cell) == set(found["b"].cell)
+
+
+def sweep(factors=(0.98, 1.0, 1.02), **columns):
+    """Every N and D three times."""
+    table = grid(5, 4)
+    parts = [table.assign(loss=table["loss"] * factor, lr=10.0**-i) for i, factor in enumerate(factors)]
+    return pd.concat(parts, ignore_index=True).assign(**columns)
+
+
+def test_rows_that_share_their_seed_are_no_seeds_of_each_other():
+    """A sweep of learning rates under one seed tells no noise between seeds: the lowest of each N and D stands."""
+    found = tables.read_points(sweep(seed=0))
+    points = found.groups[""]
+    assert len(points) == 20 == found.n_kept and len(set(points.recipe)) == 20
+    assert points.loss == pytest.approx(0.98 * grid(5, 4)["loss"])
+    assert found.dropped == {"by another recipe that ends higher at the same N and D": 40}
+    assert any(note.startswith("60 runs of one N and D have one seed") for note in found.notes)
+    assert found.to_dict()["rows"]["dropped"] == found.dropped
+    seeds = tables.read_points(sweep(seed=np.repeat([0, 1, 2], 20)))
+    assert len(seeds.groups[""]) == 60 and seeds.dropped == {} and not any("one seed" in note for note in seeds.notes)
+    mixed = sweep(seed=np.repeat([0, 0, 1], 20))  # which of the two is the other's seed is not told
+    assert len(tables.read_points(mixed).groups[""]) == 20
+    unstated = tables.read_points(sweep(seed=""))
+    assert len(unstated.groups[""]) == 60 and unstated.dropped == {}
+
+
+def test_of_recipes_at_one_place_the_lowest_stands():
+    table = sweep(seed=0)
+    found = tables.read_points(table, {"recipe": "lr"})
+    assert set(found.groups[""].recipe) == {"1.0"} and not any("one seed" in note for note in found.notes)
+    assert found.dropped == {"by another recipe that ends higher at the same N and D": 40}
+    elsewhere = table[(table["lr"] == 1.0) | (table["D"] > 9e9)].assign(
+        D=lambda t: t["D"] * np.where(t.lr == 1.0, 1, 1.1)
+    )
+    assert len(tables.read_points(elsewhere, {"recipe": "lr"}).groups[""]) == 25  # other D, and of those the lowest
+    branched = sweep(seed=0, run=[f"{i}" for i in range(60)], trunk=[f"{i % 20}" for i in range(60)])
+    assert tables.read_points(branched).dropped == {}  # branches of one trunk share its seed
