@@ -4,6 +4,7 @@ measured."""
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -64,14 +65,26 @@ def whole_numbers(text: str, option: str, separator: str = ",") -> list[int]:
     return numbers
 
 
-def file_to_write(path: str | None, option: str) -> None:
-    """Raises InputError where `path` is a directory, or lies in none that can be written; None asks for no file."""
+def file_to_write(path: str | Path | None, option: str) -> None:
+    """Raises InputError where `path`, or what a link there leads to, is no regular file, or lies where none can be
+    made: a new file beside it is tried, as a user's rights do not tell of a full or a read-only disk. None asks for no
+    file."""
     if path is None:
         return
-    folder = Path(path).parent
-    if Path(path).is_dir():
+    target = Path(os.path.realpath(path))
+    folder, typed = target.parent, target.parent if Path(path).is_symlink() else Path(path).parent
+    if target.is_dir():
         raise InputError(f"{option} {path}: is a directory; name a file")
+    if os.path.lexists(target) and not target.is_file():
+        what = "is a link to itself" if target.is_symlink() else "is no regular file"
+        raise InputError(f"{option} {path}: {what}; name a file of your own")
     if not folder.is_dir():
-        raise InputError(f"{option} {path}: there is no directory {folder}; make it first, or name another file")
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise InputError(f"{option} {path}: cannot be written; name a file elsewhere")
+        raise InputError(f"{option} {path}: there is no directory {typed}; make it first, or name another file")
+    tried = folder / f".{target.name}.{os.getpid()}.tmp"
+    try:
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        tried.touch()
+        tried.unlink()
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None

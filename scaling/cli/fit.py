@@ -104,7 +104,7 @@ def fit(
     }
     told = [name for name, value in given.items() if value is not None]
     output = Output(save, plot, details, dry_run, as_json)
-    output.check()
+    output.check([*(sources or ()), *([check_law] if check_law else ())])
     if check_law is not None:
         from . import fit_check
 

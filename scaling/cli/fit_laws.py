@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -9,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from arch.arguments import file_to_write
 from arch.errors import InputError
 
 from .options import print_json, tell
@@ -35,12 +38,15 @@ class Output:
     dry_run: bool = False
     as_json: bool = False
 
-    def check(self) -> None:
-        """Before anything is fitted: raise InputError for a file that cannot be written."""
+    def check(self, sources: Sequence[str] = ()) -> None:
+        """Before anything is fitted: raise InputError for a file that cannot be written, or that is read."""
+        taken = {os.path.realpath(one): "is what is fitted" for one in sources if os.path.exists(one)}
         for option, path in (("--save", self.save), ("--plot", self.plot)):
-            if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-                why = "is a directory" if path.is_dir() else "its directory does not exist"
-                raise InputError(f"{option}: {path}: {why}")
+            file_to_write(path, option)
+            if path is not None:
+                if why := taken.get(os.path.realpath(path)):
+                    raise InputError(f"{option} {path}: {why}, and would be replaced; name another file")
+                taken[os.path.realpath(path)] = f"is the file of {option}"
         if self.plot is not None and self.plot.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"--plot: {self.plot}: is a page: name it .html")
         if self.details and self.as_json:
@@ -87,9 +93,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
         print("\n\n".join(part for part in parts if part))
     write_found(output.save, found)
     if output.plot is not None and page is not None:
-        from data.files import write_bytes
-
-        write_bytes(output.plot, page.encode())
+        _write("--plot", output.plot, page)
         tell(f"drawn: {output.plot}")
 
 
@@ -145,7 +149,15 @@ def _fitted(source: Source, wanted: Sequence[str], options: Options, stage: Mapp
 def write_found(path: Path | None, found: Mapping[str, Any]) -> None:
     """What --json prints, to a file; nothing without one."""
     if path is not None:
-        from data.files import write_json
-
-        write_json(path, dict(found))
+        _write("--save", path, json.dumps(dict(found), indent=1, allow_nan=False) + "\n")
         print(f"saved: {path}", file=sys.stderr)
+
+
+def _write(option: str, path: Path, text: str) -> None:
+    """To the file that `path` is, or is a link to. Raises InputError for what came between `Output.check` and now."""
+    from data.files import write_bytes
+
+    try:
+        write_bytes(Path(os.path.realpath(path)), text.encode())
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name a file elsewhere") from None

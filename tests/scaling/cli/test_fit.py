@@ -335,19 +335,71 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--level: 95 is no level", curves, "--level", "95"),
         ("--unit: goes with --check-law alone", curves, "--unit", "flop"),
         ("--check-law: checks a law by itself, without --group", "--check-law", "N=1C^.5,D=1C^.5", "--group", "a"),
-        ("--save: .*: is a directory", curves, "--save", tmp_path),
+        ("--save .*: is a directory", curves, "--save", tmp_path),
         ("--plot: .*: is a page: name it .html", curves, "--plot", tmp_path / "a.png"),
-        ("--plot: .*its directory does not exist", curves, "--plot", tmp_path / "none" / "a.html"),
+        ("--plot .*none/a.html: there is no directory", curves, "--plot", tmp_path / "none" / "a.html"),
         ("--details: is text, and --json has everything", curves, "--details", "--json"),
         ("--details: goes with --approach", "quickstart", "--details"),
         ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
-        ("--save: .*its directory does not exist", curves, "--save", tmp_path / "none" / "a.json"),
+        ("--save .*none/a.json: there is no directory", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
         ("look like curves, not like runs: N = 1e.06 has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
         ("holds laws, not runs: check them by --check-law", ROOT / "flops/data/table3.csv"),
     ):
         refused(message, *arguments)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_fitted(curves, tmp_path, monkeypatch):
+    """By the name that was typed, and without a file left behind; what is no file of the user's is never replaced."""
+    monkeypatch.setattr("scaling.cli.fit.fit_points", lambda *_: pytest.fail("it goes on to fit"))
+    pipe, loop, below, bare = (tmp_path / name for name in ("pipe", "loop", "curves.csv/x.json", "bare.csv"))
+    os.mkfifo(pipe)
+    loop.symlink_to(loop)
+    (tmp_path / "link").symlink_to(pipe)
+    bare.write_text("N,D,loss\n1e7,1e9,3\n")
+    before = sorted(tmp_path.iterdir())
+    for message, *arguments in (
+        (f"--save {pipe}: is no regular file", "--save", pipe),
+        (f"--save {tmp_path}/link: is no regular file", "--save", tmp_path / "link"),
+        (f"--save {loop}: is a link to itself", "--save", loop),
+        (f"--save {below}: there is no directory", "--save", below),
+        ("--save /proc/x.json: cannot be written", "--save", "/proc/x.json"),
+        ("--plot /proc/x.html: cannot be written", "--plot", "/proc/x.html"),
+        (f"--save {tmp_path}/n+: cannot be written .File name too long", "--save", tmp_path / ("n" * 250)),
+        (
+            f"--plot {tmp_path}/a.html: is the file of --save",
+            "--save",
+            tmp_path / "a.html",
+            "--plot",
+            tmp_path / "a.html",
+        ),
+    ):
+        refused(message, curves, *arguments)
+    refused("bare.csv: is what is fitted, and would be replaced", bare, "--save", tmp_path / "." / "bare.csv")
+    refused("--save /proc/x: cannot be written", "--check-law", "N=1C^.5,D=1C^.5", "--save", "/proc/x")
+    assert sorted(tmp_path.iterdir()) == before and pipe.is_fifo()
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path):
+    folder, link = tmp_path / "far", tmp_path / "link.json"
+    folder.mkdir()
+    link.symlink_to(folder / "found.json")
+    for _ in range(2):
+        found = json.loads(fit("--check-law", "N=0.1 C^0.5,D=1.7 C^0.5", "--unit", "flop", "--save", link, "--json"))
+        assert link.is_symlink() and json.loads((folder / "found.json").read_text()) == found
+    assert [one.name for one in folder.iterdir()] == ["found.json"]
+
+
+def test_a_disk_that_fails_after_the_fit_is_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device", "/a/temporary/name.tmp")
+
+    monkeypatch.setattr("data.files.os.replace", full)
+    refused(
+        f"--save {tmp_path}/a: cannot be written .No space left on device.; name",
+        *("--check-law", "N=1C^.5,D=1C^.5", "--unit", "flop", "--save", tmp_path / "a"),
+    )
 
 
 def test_a_mistake_is_exit_code_2_and_writes_nothing(curves, tmp_path):
