@@ -62,5 +62,5 @@ def shaped(rows: Sequence[Mapping[str, str]], missing: str = "") -> Shaped:
 
 
 def _plot(figure: go.Figure) -> Markup:
-    config = {"displaylogo": False, "responsive": False}
+    config = {"displaylogo": False, "responsive": figure.layout.width is None}
     return Markup(figure.to_html(full_html=False, include_plotlyjs=False, config=config))

@@ -15,7 +15,7 @@ from analysis.figures.style import GREY, SHADE, dress, fade
 from analysis.fits.points import Points
 from analysis.fits.result import FAR, FitResult
 
-WIDTH, HEIGHT = 1320, 470
+WIDTH, HEIGHT = 1320, 540
 PANELS = (("N", "N<sub>opt</sub>: parameters"), ("D", "D<sub>opt</sub>: tokens"))
 MOST_DRAWN = 1500  # points of runs; more are thinned
 MARGIN = 1.4  # factor around what is drawn
@@ -47,8 +47,9 @@ def optimum_figure(points: Points, results: Sequence[FitResult]) -> go.Figure:
     if last > high * (1 + 1e-9):
         for column in (1, 2):
             figure.add_vrect(high, last * MARGIN, fillcolor=SHADE, line_width=0, layer="below", row=1, col=column)
-    figure.update_layout(legend={"x": 1.01, "y": 1})
-    dress(figure, WIDTH, HEIGHT)
+    dress(figure, WIDTH, HEIGHT, r=20, b=110)
+    # as wide as the window, the names below
+    figure.update_layout(width=None, legend={"orientation": "h", "x": 0, "y": -0.2, "yanchor": "top"})
     return figure
 
 

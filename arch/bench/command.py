@@ -36,6 +36,9 @@ def main(arguments: list[str] | None = None) -> None:
         from .whole_model import main as whole_steps
 
         return whole_steps(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if stray := [word for word in given if word.partition("=")[0] in ("--size", "--peers", "--vocab-size")]:
+        raise InputError(f"{stray[0]}: belongs to --model, which names architectures; see --model llama --help")
     parser = Parser("python -m arch.bench", __doc__, renamed={"--forms": "--backends", "--form": "--backends"})
     parser.add_argument("--only", default=",".join(CASES), help="cases, comma-separated: " + ", ".join(CASES))
     parser.add_argument(
@@ -51,7 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--json", help="also write all rows to this file")
     parser.add_argument("--plot", help="draw all rows in this HTML file; without --shape over 1k to 64k tokens a row")
     parser.add_argument("--rows", help="measure nothing: --plot these rows of an earlier --json")
-    parser.add_argument("--model", help="whole training steps of these architectures instead; has its own --help")
+    parser.add_argument(
+        "--model",
+        help="whole training steps of these architectures instead, with --size, --peers and more: --model llama --help",
+    )
     options = parser.parse_args(arguments)
     at_least_one(options, "repeats", "processes", "batch")
     file_to_write(options.json, "--json")

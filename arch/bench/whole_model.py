@@ -50,7 +50,10 @@ def config_of(arch: str, size: str, vocab_size: int | None, context_length: int)
     if vocab_size is not None:
         changes["vocab_size"] = vocab_size
     if not (found := SHAPE.fullmatch(size)):
-        return preset(arch, size, **changes)
+        try:
+            return preset(arch, size, **changes)
+        except InputError as error:
+            raise InputError(f"--size {size}: {error}; or LAYERSxWIDTH, as 8x256") from None
     n_layers, d_model = map(int, found.groups())
     multiple = 8 if d_model < 2 * HEAD else 16
     d_ffn = -(-8 * d_model // (3 * multiple)) * multiple

@@ -17,6 +17,8 @@ from arch.model.lm import build_model
     [
         ("--model llam", "did you mean 'llama'"),
         ("--model llama,tnl --size 411m", "unknown size '411m'"),
+        ("--model llama --size 8x", "--size 8x: unknown size.* or LAYERSxWIDTH, as 8x256"),
+        ("--size 8x256", "--size: belongs to --model"),
         ("--model llama --vocab-size 0", "whole numbers"),
         ("--model llama --peers hf-lama", "unknown .valid: all, hf-llama"),
     ],
