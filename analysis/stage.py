@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from analysis.runs import Tables
     from scaling.study.spec import RunSpec, StudySpec
 
-FIT_VERSION = 16  # of the method; a change makes every stored fit stale
+FIT_VERSION = 17  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 12  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks

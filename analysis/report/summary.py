@@ -102,7 +102,7 @@ def title(points: Points, group: str, c: float, asked: bool) -> str:
 
 
 def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str]]) -> list[str]:
-    """A line a law: its verdict and the first reasons for it; and why the others could not be fitted."""
+    """A line a law: its verdict and the first reasons for it, and its notes; and why the others could not be fitted."""
     lines = []
     for one in results:
         if one.verdict is not None:
@@ -110,6 +110,7 @@ def reason_lines(results: Sequence[FitResult], failed: Sequence[Mapping[str, str
             more = len(reasons) - MOST_REASONS
             told = "; ".join(reasons[:MOST_REASONS]) + (f"; {more} more reason{'s'[: more > 1]}" if more > 0 else "")
             lines.append(f"{one.approach}: {one.verdict.believe}: {told}")
+        lines += [f"{one.approach}: note: {note}" for note in one.diagnostics.get("notes") or ()]
     return lines + [f"{one['approach']}: not fitted: {shortened(one['reason'])}" for one in failed]
 
 

@@ -96,6 +96,7 @@ def _notes(result: FitResult) -> list[str]:
     if "p_tied" in result.diagnostics:
         p = result.diagnostics["p_tied"]
         lines.append("alpha = beta: " + ("not tested" if p is None else f"p = {p:.3g} against the plain form"))
+    lines += [f"note: {note}" for note in result.diagnostics.get("notes") or ()]
     if assumes := result.diagnostics.get("assumes"):
         lines.append(f"assumes: {assumes}")
     lines += _without_one_size(result.diagnostics.get("leave_one_size_out") or {})

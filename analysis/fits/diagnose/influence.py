@@ -16,6 +16,8 @@ from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form
 from analysis.fits.parametric.forms import PLAIN
 from analysis.fits.parametric.many import HUBER, Fits
+from analysis.fits.parametric.optima import n_opt
+from analysis.fits.parametric.repeats import Repeats
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
 from analysis.fits.smooth import smooth
@@ -68,15 +70,15 @@ def leave_out(
 
 def _refitted(
     points: Points, by: str, objective: str, form: str, said: Callable[[float], None] | None = None
-) -> tuple[Points, list[Any], Fits]:
-    """The points as fitted, the runs (or sizes), and the surfaces of all of them and without each: at once, what is
-    left out has no weight."""
+) -> tuple[Points, list[Any], Fits, Repeats | None]:
+    """The points as fitted, the runs (or sizes), and the surfaces (and R*) of all of them and without each: at once,
+    what is left out has no weight."""
     prepared = prepare(points)
     labels = getattr(prepared.points, by)
     each = list(dict.fromkeys(labels.tolist()))
     weights = np.stack([prepared.weights, *(np.where(labels == name, 0.0, prepared.weights) for name in each)])
-    fits, _ = fit_form(prepared.points, prepared.points.loss, weights, objective, form, told=said)
-    return prepared.points, each, fits
+    fits, repeats = fit_form(prepared.points, prepared.points.loss, weights, objective, form, told=said)
+    return prepared.points, each, fits, repeats
 
 
 def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
@@ -85,19 +87,19 @@ def _of_bias(points: Points, by: str, objective: str) -> dict[Any, Surface]:
         check_design(np.log(points.n_params), np.log(points.n_tokens))
     except InputError:
         return {}
-    _, each, fits = _refitted(points, by, objective, PLAIN)
+    _, each, fits, _ = _refitted(points, by, objective, PLAIN)
     return {name: fits.surface.take(i) for i, name in enumerate(each, 1) if not fits.at_bound[i].any()}
 
 
 def _surfaces(
     points: Points, by: str, c: float, cost: Cost, objective: str, form: str, said: Callable[[float], None]
 ) -> list[dict[str, Any]]:
-    kept, each, fits = _refitted(points, by, objective, form, said)
+    kept, each, fits, repeats = _refitted(points, by, objective, form, said)
     with np.errstate(all="ignore"):
-        log_n = np.log(np.asarray(fits.surface.n_opt(c, cost)))
+        log_n = np.log(np.asarray(n_opt(fits.surface, repeats, c, cost)))
         # over the whole range, as `a` is: under a cost with knots a local slope jumps at each of them
         low, high = float(kept.flops.min()), float(kept.flops.max())
-        wide = np.asarray(fits.surface.n_opt(high, cost)) / np.asarray(fits.surface.n_opt(low, cost))
+        wide = np.asarray(n_opt(fits.surface, repeats, high, cost) / n_opt(fits.surface, repeats, low, cost))
         a = np.log(wide) / math.log(high / low)
     good = ~fits.at_bound.any(1) & np.isfinite(log_n) & np.isfinite(a)
     return [

@@ -18,6 +18,7 @@ from analysis.fits.envelope.of_points import size_curves
 from analysis.fits.envelope.optimum import optimum_laws
 from analysis.fits.isoflop.fit import isoflop
 from analysis.fits.noise import SeedNoise
+from analysis.fits.parametric import optima
 from analysis.fits.parametric.curves import FIRST_SHARE, check_design, prepare
 from analysis.fits.parametric.fit import fit_form, fit_parametric
 from analysis.fits.parametric.forms import PLAIN
@@ -80,7 +81,7 @@ def parametric(
     kept = fit.points
     residual = np.log(kept.loss / fit.loss(kept.n_params, kept.n_tokens, kept.unique_tokens))
     own = float(np.sqrt((residual**2).sum() / max(len(residual) - fit.n_free, 1)))
-    a = float(fit.exponents(fit.surface)["a"])
+    a = float(fit.exponents(fit.surface, fit.repeats)["a"])
     known = optimum("n_opt") if fit.identified else None
     return Predictor(a if fit.identified else None, known, optimum("l_opt"), loss, noise.s if noise else own)
 
@@ -90,7 +91,7 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     kept, surface, repeats, known = _quick(points, objective, form, first_share)
 
     def n_opt(c: float) -> Value:
-        return float(surface.n_opt(c, cost)), None
+        return float(optima.n_opt(surface, repeats, c, cost)), None
 
     def loss(n_params: float, n_tokens: float, unique: float) -> Value:
         if _cannot_tell(repeats, n_tokens, unique):
@@ -106,7 +107,7 @@ def _surface(points: Points, cost: Cost, objective: str, form: str, first_share:
     return Predictor(
         a,
         n_opt if known else None,
-        lambda c: (float(surface.l_opt(c, cost)), None),
+        lambda c: (float(optima.optimum(surface, repeats, c, cost)["l_opt"]), None),
         loss,
         None,
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.parametric import draws as drawn
+from analysis.fits.parametric import optima
 from analysis.fits.parametric.curves import FIRST_SHARE, Prepared, check_design, check_repeats, prepare
 from analysis.fits.parametric.draws import LEAST_TRUNKS, Draws
 from analysis.fits.parametric.forms import BOTH, DATA_CONSTRAINED, FORMS, OVER_TRAINING, PLAIN, REPEATED, fit_repeated
@@ -68,26 +69,27 @@ class ParametricFit:
     def optimum(self, flops: Any, level: float = 0.95) -> dict[str, np.ndarray]:
         """N_opt, D_opt and L_opt at C [k], and where there are replicates `<name>_interval` [2, k]."""
         c = np.atleast_1d(np.asarray(flops, dtype=float))
-        found: dict[str, np.ndarray] = {}
-        for name in ("n_opt", "d_opt", "l_opt"):
-            found[name] = np.asarray(getattr(self.surface, name)(c, self.cost))
-            if self.draws is not None:
-                with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                    values = getattr(self.draws.surface.column(), name)(c, self.cost)
-                found[f"{name}_interval"] = self.draws.interval(values, level)
+        found = optima.optimum(self.surface, self.repeats, c, self.cost)
+        if self.draws is not None:
+            repeats = None if self.draws.repeats is None else self.draws.repeats.column()
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                many = optima.optimum(self.draws.surface.column(), repeats, c, self.cost)
+            found |= {f"{name}_interval": self.draws.interval(values, level) for name, values in many.items()}
         return found
 
-    def exponents(self, surface: Surface) -> dict[str, Any]:
+    def exponents(self, surface: Surface, repeats: Repeats | None) -> dict[str, Any]:
         """a and b: of N_opt and D_opt over C. In closed form where a token's cost is a power N^g (g = 1: 6 N D): there
-        alpha A / N^alpha = g beta B / D^beta with C = cost D; else between the ends of the points' C."""
+        alpha A / N^alpha is g beta B / D^beta, or another multiple of it (module optima), with C = cost D; else between
+        the ends of the points' C."""
         if len(self.cost.log_n) == 2:
             growth = float(self.cost.growth(self.cost.log_n[:1])[0])
             both = surface.alpha + growth * surface.beta
             return {"a": surface.beta / both, "b": surface.alpha / both}
         ends = np.array([self.points.flops.min(), self.points.flops.max()])
-        many = surface.column() if np.ndim(surface.E) else surface
+        if np.ndim(surface.E):
+            surface, repeats = surface.column(), None if repeats is None else repeats.column()
         with np.errstate(divide="ignore", invalid="ignore"):
-            n_opt = np.log(many.n_opt(ends, self.cost))
+            n_opt = np.log(optima.n_opt(surface, repeats, ends, self.cost))
             d_opt = np.log(ends) - self.cost.log_per_token(n_opt)
         width = np.log(ends[1] / ends[0])
         return {"a": (n_opt[..., 1] - n_opt[..., 0]) / width, "b": (d_opt[..., 1] - d_opt[..., 0]) / width}

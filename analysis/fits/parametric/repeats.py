@@ -83,7 +83,7 @@ class _Worth:
     ss: np.ndarray
 
 
-def _worth(ratio: np.ndarray, log_r: np.ndarray) -> _Worth:
+def worth(ratio: np.ndarray, log_r: np.ndarray) -> _Worth:
     r = np.exp(log_r)
     k = (ratio - 1) / r
     left = np.exp(-k)
@@ -119,7 +119,7 @@ class Discounted:
 
     def tokens(self, problem: Repeated, log_r: np.ndarray) -> _Worth:
         """D' over the unique tokens at log R_D* [r, 1]."""
-        return _worth(problem.times, log_r)
+        return worth(problem.times, log_r)
 
     def params(self, problem: Repeated, theta: np.ndarray) -> np.ndarray:
         """[r, n]: log N', centred as x is."""
@@ -175,7 +175,7 @@ class Discounted:
         alpha, beta = columns[ALPHA], columns[BETA]
         optimal = _optimal(problem, columns)
         over = np.clip(problem.x - optimal, 0.0, MOST)
-        params = _worth(np.exp(over), columns[R_N])
+        params = worth(np.exp(over), columns[R_N])
         is_over = over > 0
         x = np.where(is_over, optimal + params.log, problem.x)
         of_u = np.zeros_like(first)  # of U_N

@@ -12,8 +12,9 @@ from analysis.fits.parametric.curves import check_design
 from analysis.fits.parametric.descent import BOUNDS
 from analysis.fits.parametric.draws import LEAST_TRUNKS
 from analysis.fits.parametric.fit import ParametricFit, refit
-from analysis.fits.parametric.forms import BOTH, FORMS, OVER_TRAINING, over_training
+from analysis.fits.parametric.forms import BOTH, FORMS, OVER_TRAINING, PLAIN, REPEATED, over_training
 from analysis.fits.parametric.many import OBJECTIVES
+from analysis.fits.parametric.optima import n_opt
 from analysis.fits.parametric.repeats import R_STAR, Repeats
 from analysis.fits.parametric.surface import PARAMS
 from analysis.fits.result import FitResult
@@ -25,9 +26,13 @@ ESTIMAND = (
 )
 TERM = {"alpha": "N", "beta": "D"}
 OF_OPTIMA = ("a", "b", "N_opt", "D_opt")  # need both exponents
+MANY = 4  # readings of a text; up to there they are nearly as good as new text (Muennighoff et al. 2023)
 ASSUMED = "assumed: alpha = beta"  # of a and b under the over-training form
 READ_ONCE = "N_opt, D_opt and L_opt are of text that is read once: D counts new tokens"
-IN_FULL = "; N counts in full there, as it does at the optimum of C = 6 N D"
+WITH_EXCESS = (
+    "; they are the minimum of this very form: under C = 6 N D N_opt is U_N, where N counts in full; where the cost "
+    "of a token grows more slowly than N, N_opt is above U_N and counts as N'"
+)
 UNSEEN = {"R_star": "no point has repeated tokens", "R_N_star": "no point has more parameters than its tokens need"}
 
 
@@ -68,6 +73,7 @@ def parametric_result(
             "not_identified": missing,
             "left_out": [f"{count} {what}" for what, count in fit.prepared.left_out.items()],
             "leave_one_size_out": leave_one_size_out(fit, middle),
+            "notes": _notes(fit),
             **_noise(fit),
             **_of_form(fit, level),
         },
@@ -143,7 +149,7 @@ def _parameters(
 ) -> tuple[dict[str, float], dict[str, tuple[float, float] | None]]:
     params: dict[str, float] = dict(fit.surface.to_dict())
     params |= {name: float(value) for name, value in _stars(fit.repeats).items()}
-    params |= {name: float(value) for name, value in fit.exponents(fit.surface).items()}
+    params |= {name: float(value) for name, value in fit.exponents(fit.surface, fit.repeats).items()}
     optimum = fit.optimum(middle, level)
     params |= {name.upper()[0] + name[1:]: float(optimum[name][0]) for name in ("n_opt", "d_opt", "l_opt")}
     intervals: dict[str, tuple[float, float] | None] = dict.fromkeys(params)
@@ -151,7 +157,7 @@ def _parameters(
     if drawn is not None:
         values: dict[str, Any] = {name: getattr(drawn.surface, name) for name in PARAMS}
         values |= _stars(drawn.repeats)
-        values |= fit.exponents(drawn.surface)
+        values |= fit.exponents(drawn.surface, drawn.repeats)
         intervals |= {name: _ends(drawn.interval(one, level)) for name, one in values.items()}
         for name in ("n_opt", "d_opt", "l_opt"):
             intervals[name.upper()[0] + name[1:]] = _ends(optimum[f"{name}_interval"][:, 0])
@@ -190,7 +196,20 @@ def _of_form(fit: ParametricFit, level: float) -> dict[str, Any]:
         return {"over_training": told, "p_tied": fit.p_tied}
     if fit.repeats is None:
         return {}
-    return {"assumes": READ_ONCE + (IN_FULL if fit.form == BOTH else "")}
+    return {"assumes": READ_ONCE + (WITH_EXCESS if fit.form == BOTH else "")}
+
+
+def _notes(fit: ParametricFit) -> list[str]:
+    """What a reader should know first: that a form without repeats was fitted to text that was read again and again."""
+    points = fit.points
+    many = int((points.n_tokens > MANY * points.unique_tokens * (1 + 1e-9)).sum())
+    if fit.form in REPEATED or not many:
+        return []
+    law = {PLAIN: "a plain law", OVER_TRAINING: "an over-training law"}[fit.form]
+    return [
+        f"{many} of {len(points)} points read their text more than {MANY} times: {law} takes repeated text for new; "
+        "--form data-constrained tells them apart"
+    ]
 
 
 def _noise(fit: ParametricFit) -> dict[str, Any]:
@@ -224,11 +243,11 @@ def leave_one_size_out(fit: ParametricFit, middle: float) -> dict[str, Any]:
         rows.append(weights * keep)
     ranges: dict[str, tuple[float, float]] = {}
     if rows and len(rows) < LEAST_TRUNKS:  # more sizes than that are a bootstrap's business
-        found, _ = refit(fit, points.loss, np.stack(rows))
+        found, repeats = refit(fit, points.loss, np.stack(rows))
         values: dict[str, Any] = {name: getattr(found.surface, name) for name in PARAMS}
         if fit.form != OVER_TRAINING:  # which assumes a
-            values |= fit.exponents(found.surface)
-        values["N_opt"] = found.surface.column().n_opt(np.array([middle]), fit.cost)[:, 0]
+            values |= fit.exponents(found.surface, repeats)
+        values["N_opt"] = n_opt(found.surface, repeats, middle, fit.cost)
         ranges = {name: (float(np.nanmin(one)), float(np.nanmax(one))) for name, one in values.items()}
     elif rows:
         impossible = {"all": f"{len(rows)} sizes: not done from {LEAST_TRUNKS} on"}

@@ -8,6 +8,7 @@ here iterates, and everything broadcasts over many surfaces at once.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
@@ -70,18 +71,7 @@ class Surface:
 
     def n_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """N that has the lowest loss at C [FLOP under the convention of `cost`; 6 N D without one]."""
-        cost = cost or six_nd()
-        log_c = np.log(np.asarray(flops, dtype=float))
-        if len(cost.log_n) == 2:  # one power law: its two knots bound nothing
-            return np.exp(self._stationary(log_c, *_line(cost, 0)))
-        best: Any = np.inf
-        found: Any = np.nan
-        for piece, (low, high) in enumerate(_pieces(cost)):
-            growth, level = _line(cost, piece)
-            log_n = np.clip(self._stationary(log_c, growth, level) if growth > 0 else high, low, high)
-            loss = self._reducible(log_n, log_c - level - growth * log_n)
-            best, found = np.minimum(best, loss), np.where(loss < best, log_n, found)
-        return np.exp(found)
+        return best_size(flops, cost or six_nd(), self.stationary, self._reducible)
 
     def d_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """D that belongs to `n_opt` at C."""
@@ -127,11 +117,34 @@ class Surface:
         with np.errstate(over="ignore", invalid="ignore"):
             return self.A * np.exp(-self.alpha * log_n) + self.B * np.exp(-self.beta * log_d)
 
-    def _stationary(self, log_c: Any, growth: float, level: float) -> Any:
-        """log N where the loss at C stands still, for a cost of exp(level) N^growth a token."""
+    def stationary(self, log_c: Any, growth: float, level: float, excess: Any = None) -> Any:
+        """log N where the loss at C stands still, for a cost of exp(level) N^growth a token. excess: alpha times how
+        far it lies above the optimum of 6 N D for the same D, where a form has another than the surface's."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.log(self.alpha * self.A / (self.beta * self.B * growth))
+            ratio = np.log(self.alpha * self.A / (self.beta * self.B * (growth if excess is None else 1.0)))
+            ratio = ratio if excess is None else ratio + excess
         return (ratio + self.beta * (log_c - level)) / (self.alpha + self.beta * growth)
+
+
+def best_size(
+    flops: Any,
+    cost: Cost,
+    stationary: Callable[[Any, float, float], Any],
+    reducible: Callable[[Any, Any], Any],
+) -> Any:
+    """N of the lowest loss at C [FLOP]. stationary: of log C, growth and level of a piece of the cost law, log N where
+    the loss, which has one minimum there, stands still; reducible: the loss above E, of log N and log D."""
+    log_c = np.log(np.asarray(flops, dtype=float))
+    if len(cost.log_n) == 2:  # one power law: its two knots bound nothing
+        return np.exp(stationary(log_c, *_line(cost, 0)))
+    best: Any = np.inf
+    found: Any = np.nan
+    for piece, (low, high) in enumerate(_pieces(cost)):
+        growth, level = _line(cost, piece)
+        log_n = np.clip(stationary(log_c, growth, level) if growth > 0 else high, low, high)
+        loss = reducible(log_n, log_c - level - growth * log_n)
+        best, found = np.minimum(best, loss), np.where(loss < best, log_n, found)
+    return np.exp(found)
 
 
 def _line(cost: Cost, piece: int) -> tuple[float, float]:

@@ -267,6 +267,20 @@ def test_what_a_form_takes_for_granted_is_shown():
     assert "assumes: N_opt, D_opt and L_opt are of text that is read once" in repeated
 
 
+def test_a_note_on_text_that_is_read_again_is_on_the_first_screen(tmp_path):
+    n, unique = np.repeat(np.geomspace(1e7, 1e9, 6), 4), 1e9
+    d = np.tile(unique * np.array([1, 4, 4.5, 20]), 6)
+    loss = (1.7 + 400 / n**0.3 + 400 / d**0.3) * np.exp(0.003 * np.random.default_rng(0).standard_normal(24))
+    path = tmp_path / "runs.csv"
+    rows = [f"{a!r},{b!r},{unique!r},{c!r}" for a, b, c in zip(n.tolist(), d.tolist(), loss.tolist(), strict=True)]
+    path.write_text("\n".join(["N,D,unique_tokens,loss", *rows]) + "\n")
+    arguments = [path, "--approach", "parametric", "--replicates", "40"]
+    note = "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new"
+    assert f"parametric: note: {note}; --form data-constrained" in " ".join(fit(*arguments).split())
+    (one,) = json.loads(fit(*arguments, "--json"))["results"]
+    assert [told.split(";")[0] for told in one["diagnostics"]["notes"]] == [note]
+
+
 def test_too_little_is_never_a_confident_number(tmp_path):
     """One run, three points, and a grid on which D follows N."""
     for name, rows, told in (

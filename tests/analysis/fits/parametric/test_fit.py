@@ -208,7 +208,7 @@ def test_the_exponents_under_a_cost_that_is_a_power_of_n():
     fit = fit_parametric(points, cost=cost, n_replicates=19)
     n_opt, d_opt = (getattr(TRUTH, name)(np.array([1e18, 1e20]), cost) for name in ("n_opt", "d_opt"))
     slopes = [np.log(one[1] / one[0]) / np.log(100) for one in (n_opt, d_opt)]
-    found = fit.exponents(fit.surface)
+    found = fit.exponents(fit.surface, fit.repeats)
     assert [found["a"], found["b"]] == pytest.approx(slopes, rel=1e-6)
     assert found["a"] * 1.3 + found["b"] == pytest.approx(1)
 

@@ -136,7 +136,7 @@ def test_published_form_end_to_end():
     assert found.intervals["R_N_star"][0] < R_N < found.intervals["R_N_star"][1]
     assert fit.n_free == 7 and fit.effects.df == pytest.approx([23], abs=0.2)
     assert fit.loss(n, d, unique) == pytest.approx(loss, rel=0.02)
-    assert "N counts in full there" in found.diagnostics["assumes"]
+    assert "N_opt is U_N, where N counts in full" in found.diagnostics["assumes"]
     alone = parametric_result(fit_parametric(points, form=DATA_CONSTRAINED, objective=LEAST_SQUARES, n_replicates=0))
     assert found.objective["value"] < alone.objective["value"] and "R_N_star" not in alone.params
 
@@ -161,6 +161,22 @@ def test_noise_counts_the_parameters_that_are_free():
     assert tied.effects.s == pytest.approx([np.sqrt((residual**2).sum() / 20)], rel=1e-6)
     draws = fit_parametric(points, form=OVER_TRAINING, objective=LEAST_SQUARES, n_replicates=99).draws
     assert draws.df == 20
+
+
+def test_forms_without_repeats_tell_of_text_that_is_read_again():
+    n, d = grid()
+    unique = d / np.tile([1.0, 4.0, 4.1, 20.0], 6)
+    points = Points(n, d, 6 * n * d, SURFACES[0].loss(n, d), unique_tokens=unique)
+
+    def notes(form, table=points):
+        return parametric_result(fit_parametric(table, form=form, n_replicates=0)).diagnostics["notes"]
+
+    assert notes(PLAIN) == [
+        "12 of 24 points read their text more than 4 times: a plain law takes repeated text for new; "
+        "--form data-constrained tells them apart"
+    ]
+    assert "an over-training law takes" in notes(OVER_TRAINING)[0]
+    assert notes(DATA_CONSTRAINED) == notes(PLAIN, replace(points, unique_tokens=d / 4)) == []
 
 
 def test_text_that_all_runs_read_as_often_tells_nothing_of_repeats():
