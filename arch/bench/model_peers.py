@@ -35,22 +35,25 @@ def make_peer(name: str, config: ModelConfig, device: str = "cuda") -> tuple[nn.
     return model, loss_of
 
 
+def _shape_of(config: ModelConfig) -> dict[str, Any]:
+    """As transformers' configurations name it."""
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.d_model,
+        "intermediate_size": config.d_ffn,
+        "num_hidden_layers": config.n_layers,
+        "max_position_embeddings": config.context_length,
+        "tie_word_embeddings": config.tie_embeddings,
+    }
+
+
 def _llama(name: str, config: ModelConfig) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.models.llama import modeling_llama
 
     _restore(modeling_llama)
     model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            intermediate_size=config.d_ffn,
-            num_hidden_layers=config.n_layers,
-            num_attention_heads=config.n_heads,
-            max_position_embeddings=config.context_length,
-            tie_word_embeddings=config.tie_embeddings,
-            attn_implementation="sdpa",
-        )
+        LlamaConfig(**_shape_of(config), num_attention_heads=config.n_heads, attn_implementation="sdpa")
     )
     if name.endswith("-liger"):
         from liger_kernel.transformers import apply_liger_kernel_to_llama
@@ -80,13 +83,8 @@ def _fla(name: str, config: ModelConfig) -> Any:
     own = {"expand_ratio": None} if name == "fla-hgrn2" else {}
     return model(
         settings(
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            intermediate_size=config.d_ffn,
-            num_hidden_layers=config.n_layers,
+            **_shape_of(config),
             num_heads=config.n_heads,
-            max_position_embeddings=config.context_length,
-            tie_word_embeddings=config.tie_embeddings,
             fuse_cross_entropy=False,
             fuse_linear_cross_entropy=True,
             **own,
