@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 PATIENCE_S = 2.0  # is_locked holds a lock for an instant, and a killed holder takes one to die
+TRIALS = 100  # to make and open a lock whose folder other holders remove, a millisecond apart
 TAKEOVER_S = 300.0  # an older owner ends by itself within seconds; a file server lets go of a lost node's lock later
 
 
@@ -84,12 +85,15 @@ def _lock(directory: Path, what: str, patience_s: float, attempt: Attempt | None
 
 def _opened(directory: Path) -> TextIO:
     """The lock's file, made if missing. Raises InputError where it cannot be."""
-    for trial in range(10):
+    for trial in range(TRIALS):
         try:
             directory.mkdir(parents=True, exist_ok=True)
             return open(directory / LOCK, "a+")
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and trial < 9:  # another holder removed the empty folder just now
+            # Another holder removes the empty folder: between its making and the opening of the file, or between
+            # mkdir's finding it there and mkdir's look at whether it is a folder.
+            if isinstance(error, (FileNotFoundError, FileExistsError)) and trial < TRIALS - 1:
+                time.sleep(0.001)
                 continue
             raise InputError(f"{directory}: cannot be written ({error.strerror}): give another --out") from None
     raise AssertionError("unreachable")

@@ -55,3 +55,27 @@ def test_two_processes_never_hold_it_at_once_although_it_is_removed_each_time(tm
 def test_where_nothing_can_be_made_is_told_at_once():
     with pytest.raises(InputError, match="cannot be written"), study_lock(Path("/proc/no/such")):
         pass
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_made_again(tmp_path, monkeypatch):
+    """mkdir finds the folder there, another holder removes it, and mkdir looks whether it is a folder: no error."""
+    (tmp_path / "locks").mkdir()
+    mkdir, removed = Path.mkdir, []
+
+    def removed_meanwhile(self, *args, **kwargs):
+        if not removed:
+            removed.append(self)
+            self.rmdir()
+            raise FileExistsError(17, "File exists", str(self))
+        mkdir(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", removed_meanwhile)
+    with study_lock(tmp_path / "locks"):
+        assert is_locked(tmp_path / "locks")
+    assert removed == [tmp_path / "locks"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+    (tmp_path / "locks").write_text("")
+    with pytest.raises(InputError, match="File exists"), study_lock(tmp_path / "locks"):
+        pass
