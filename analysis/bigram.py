@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from data.corpus import Corpus
-    from scaling.study.spec import RunSpec
+    from scaling.study.run import RunSpec
 
 VERSION = 3  # of the stored reference loss
 MAX_TRAIN_TOKENS = 100_000_000  # that the model is counted on

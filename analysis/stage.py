@@ -18,7 +18,8 @@ from data.files import new_directory, read_json, read_manifest, sha256, write_by
 if TYPE_CHECKING:
     from analysis.fits.settings import FitSettings
     from analysis.runs import Tables
-    from scaling.study.spec import RunSpec, StudySpec
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
 
 FIT_VERSION = 17  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 12  # of the page

@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import jobs_schema, schema
+from scaling.study import grid, jobs_schema, schema, training
 from scaling.study import types as values
 
 from .generate import table
@@ -30,9 +30,9 @@ HEADS = ["key", "type", "default", "unit", "meaning"]
 SECTIONS = (
     ("The whole file", schema.StudyFile, ""),
     ("corpus", schema.Corpus, ""),
-    ("grid", schema.Grid, ""),
-    ("training", schema.Training, ""),
-    ("overrides", schema.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
+    ("grid", grid.Grid, ""),
+    ("training", training.Training, ""),
+    ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from flops.pace import START_S, makespan
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
-from scaling.study.spec import RunSpec, StudySpec
+from scaling.study.run import RunSpec
+from scaling.study.spec import StudySpec
 
 from .local import at_once, visible_cores, visible_gpus
 from .local_submit import this_machine

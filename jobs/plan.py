@@ -16,7 +16,8 @@ from arch.errors import InputError
 from flops.pace import START_S
 from flops.tables import duration
 from scaling.study.jobs_schema import Cluster
-from scaling.study.spec import RunSpec, StudySpec
+from scaling.study.run import RunSpec
+from scaling.study.spec import StudySpec
 
 from .model import ArrayJob, JobPlan, Resources
 from .resources import ResourceEstimate, ResourceEstimator

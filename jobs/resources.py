@@ -18,7 +18,7 @@ from flops.pace import pace
 from flops.tables import duration, short
 from scaling.study.cost import memory_bytes
 from scaling.study.jobs_schema import Asked, Cluster
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
 
 from .model import Resources
 from .speed import Cell, Measured, Speed, device_of, expected, speed_of

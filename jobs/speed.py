@@ -13,7 +13,7 @@ from flops.pace import Pace
 from scaling.rundir.directory import RunDir
 from scaling.study.cost import pace_of
 from scaling.study.jobs_schema import Cluster
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
 
 Cell = tuple[str, str]  # (arch, size)
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device

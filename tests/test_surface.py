@@ -95,7 +95,8 @@ def _module_parsers() -> Iterator[Any]:
 
 def study_file() -> Iterator[str]:
     """Every key of a study file with its type, limits and default."""
-    from scaling.study.schema import StudyFile, model_changes
+    from scaling.study.model_section import model_changes
+    from scaling.study.schema import StudyFile
 
     schema = StudyFile.model_json_schema()
     model = ("ModelChanges", model_changes().model_json_schema())  # judged by the architectures there are

@@ -15,7 +15,7 @@ from typing import Any
 from data.files import read_json
 from flops.hardware import Device
 from flops.pace import pace
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
 
 from .planning import Planned
 

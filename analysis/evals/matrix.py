@@ -17,7 +17,7 @@ from typing import Any
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
 from scaling.rundir.saved import WEIGHTS, Checkpoint
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
 
 from .task import Task
 

@@ -18,7 +18,7 @@ from .task import MissingData
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
-    from scaling.study.spec import RunSpec
+    from scaling.study.run import RunSpec
 
     from .task import Task, TaskContext
 

@@ -15,7 +15,7 @@ from typing import Any
 from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir.saved import WEIGHTS
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
 
 from .matrix import SCHEMA, is_bf16, result_key
 from .task import MissingData, Task

@@ -23,7 +23,8 @@ from flops.tables import Column, Table, digits, duration, emit, format_of, short
 from ..study.cost import memory_bytes, pace_of, processes_on, states_kept
 
 if TYPE_CHECKING:
-    from ..study.spec import RunSpec, StudySpec
+    from ..study.run import RunSpec
+    from ..study.spec import StudySpec
 
 COUNTED = ("n_tokens", "n_steps", "n_checkpoints")
 SUMMED = ("flops", "device_hours", "wall_seconds", "checkpoint_bytes", "state_bytes")

@@ -23,7 +23,7 @@ from arch.errors import InputError
 from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from ..study.earlier import training_of_today
-from ..study.spec import RunSpec
+from ..study.run import RunSpec
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
 from .owner import attempts

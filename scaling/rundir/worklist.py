@@ -9,7 +9,7 @@ from pathlib import Path
 from data.files import read_manifest
 from flops import cost_table
 
-from ..study.spec import RunSpec
+from ..study.run import RunSpec
 from .directory import RunDir
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process

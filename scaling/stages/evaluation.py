@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from analysis.evals.standing import Standing
     from analysis.evals.task import Task, TaskContext
 
-    from ..study.spec import RunSpec
+    from ..study.run import RunSpec
     from .pipeline import Request
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 1.0, 10.0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..rundir.directory import RunDir
 from ..rundir.worklist import thread_environment
 from ..study.cost import memory_bytes
-from ..study.spec import RunSpec
+from ..study.run import RunSpec
 
 if TYPE_CHECKING:
     from jobs.local import Task

@@ -23,7 +23,8 @@ from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
 from ..study.plan import plan, short
-from ..study.spec import RunSpec, StudySpec
+from ..study.run import RunSpec
+from ..study.spec import StudySpec
 from .corpus import data_stage
 from .progress import Progress, Watched
 

@@ -9,7 +9,7 @@ from analysis.fits.settings import MIN_CROSSINGS
 from arch.errors import InputError
 from flops.tables import duration
 
-from ..study.spec import RunSpec
+from ..study.run import RunSpec
 from .evaluation import planned
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from flops.tables import duration
 
 from ..rundir.directory import RunDir
 from ..study.plan import short
-from ..study.spec import RunSpec
+from ..study.run import RunSpec
 
 PLAIN_EVERY_S = 10.0
 LIVE_EVERY_S = 0.5

@@ -15,7 +15,8 @@ from ..rundir.directory import RunDir, check_run
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
 from ..study.plan import short
-from ..study.spec import RunSpec, StudySpec
+from ..study.run import RunSpec
+from ..study.spec import StudySpec
 
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
 ENDED = ("done", "failed", OTHER_SETTINGS)

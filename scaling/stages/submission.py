@@ -17,7 +17,8 @@ from jobs.speed import measured
 
 from ..rundir.directory import check_run
 from ..rundir.worklist import is_trained
-from ..study.spec import RunSpec, StudySpec
+from ..study.run import RunSpec
+from ..study.spec import StudySpec
 from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .schema import Training
+from .training import Training
 
 
 @dataclass(frozen=True)

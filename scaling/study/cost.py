@@ -7,7 +7,7 @@ from flops import training_memory
 from flops.hardware import DEVICES, Device
 from flops.pace import Pace, pace
 
-from .spec import RunSpec
+from .run import RunSpec
 
 
 def processes_on(run: RunSpec, device: Device, units: int) -> int:

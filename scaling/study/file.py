@@ -20,7 +20,9 @@ from arch.registry import KNOWN, load_plugins
 
 from . import earlier
 from .jobs_schema import KINDS
-from .schema import ModelSection, StudyFile, Training, model_changes
+from .model_section import ModelSection, model_changes
+from .schema import StudyFile
+from .training import Training
 from .types import as_integer
 
 PACKAGED = Path(__file__).parents[1] / "studies"

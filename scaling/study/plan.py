@@ -9,7 +9,8 @@ from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table
 
-from .spec import RunSpec, StudySpec
+from .run import RunSpec
+from .spec import StudySpec
 
 PF_DAY = 8.64e19  # FLOP; the unit of the paper's laws
 ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, for the reader's sense of proportion

@@ -22,7 +22,7 @@ from . import process
 if TYPE_CHECKING:
     import torch
 
-    from ..study.spec import RunSpec
+    from ..study.run import RunSpec
 
 ALIGNED = 16  # Triton compiles numbers that this divides apart from others, and one apart from both
 NICE = 10

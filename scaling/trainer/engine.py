@@ -29,7 +29,7 @@ from .replay import Replay, obstacle
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
-    from ..study.schema import Training
+    from ..study.training import Training
 
 BUCKET_ELEMENTS = 200_000_000  # of a ZeRO reduction; smaller models use their own size
 TIMEOUT = timedelta(minutes=30)  # the others wait while rank 0 writes a large checkpoint

@@ -35,7 +35,7 @@ from .readings import Reading, Readings
 from .stop import StopRequest
 
 if TYPE_CHECKING:
-    from ..study.schema import Training
+    from ..study.training import Training
 
 DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
 

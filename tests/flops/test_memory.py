@@ -112,7 +112,7 @@ import torch
 from arch.model.lm import build_model
 from arch.presets import preset
 from scaling.trainer.engine import Engine, start_distributed
-from scaling.study.schema import Training
+from scaling.study.training import Training
 
 torch.set_num_threads(1)
 ranks = start_distributed("cpu")

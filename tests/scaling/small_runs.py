@@ -14,8 +14,9 @@ from data.corpus import prepare
 from data.settings import CorpusSettings
 from flops import cost_table
 from scaling.rundir.directory import RunDir, package_versions, prepare_run
-from scaling.study.schema import Corpus, Training
-from scaling.study.spec import RunSpec
+from scaling.study.run import RunSpec
+from scaling.study.schema import Corpus
+from scaling.study.training import Training
 
 CONTEXT, BATCH = 64, 512  # tokens
 EXACT = ("step", "n_tokens", "loss", "grad_norm", "lr")  # columns without times

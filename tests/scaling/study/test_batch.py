@@ -3,7 +3,7 @@
 import pytest
 
 from scaling.study.batch import split_batch
-from scaling.study.schema import Training
+from scaling.study.training import Training
 
 CONTEXT = 64
 

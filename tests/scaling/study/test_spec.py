@@ -13,8 +13,9 @@ from arch.config import field_choices
 from arch.errors import InputError
 from arch.presets import TINY
 from data.settings import CorpusSettings
+from scaling.study.run import RunSpec
 from scaling.study.schema import Corpus, Fit
-from scaling.study.spec import RunSpec, load_study
+from scaling.study.spec import load_study
 
 CHOICES = field_choices()
 

@@ -10,7 +10,7 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset
-from scaling.study.schema import Training
+from scaling.study.training import Training
 from scaling.trainer.engine import Engine, Ranks, parameter_groups, ranks_from_environment, start_distributed
 from scaling.trainer.loop import learning_rate
 

@@ -19,7 +19,7 @@ from arch.model.lm import build_model
 from arch.presets import preset
 from arch.recorder import CudaRecorder, Work
 from scaling.rundir.directory import RunDir
-from scaling.study.schema import Training
+from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest
 from scaling.trainer.replay import Replay

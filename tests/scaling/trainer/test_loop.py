@@ -25,7 +25,7 @@ from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter
-from scaling.study.schema import Training
+from scaling.study.training import Training
 from scaling.trainer.loop import Trainer, learning_rate
 
 from ..small_runs import BATCH, CONTEXT, make_run, status, train

@@ -17,7 +17,7 @@ from arch.config import ARCHS
 from arch.model.lm import build_model
 from arch.presets import preset
 from arch.recorder import Recorder, Work
-from scaling.study.schema import Training
+from scaling.study.training import Training
 from scaling.trainer.engine import Engine, start_distributed
 from scaling.trainer.graphs import digest, spread
 from scaling.trainer.replay import Replay

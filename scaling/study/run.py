@@ -1,0 +1,160 @@
+"""RunSpec: one run, resolved. It holds everything that decides the run's numbers, and their hash; where results go and
+how many runs go at once is not part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from pydantic import field_validator
+
+from arch.config import ModelConfig, reads
+from arch.earlier import INERT
+from arch.errors import InputError
+
+from .batch import BatchSplit, split_batch
+from .earlier import training_as_hashed, training_of_today
+from .schema import Corpus
+from .training import Training
+from .types import Arch, Plugins, Section, Seed, Size
+
+CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
+
+
+class RunSpec(Section):
+    """One run, resolved: everything that decides its numbers."""
+
+    plugins: Plugins = []
+    study: str
+    run_id: str
+    arch: Arch
+    size: Size
+    seed: Seed
+    model: dict[str, Any]  # ModelConfig.to_dict()
+    corpus: Corpus
+    training: Training
+    recompute: bool = False  # jobs.recompute: decides no number
+    cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
+    sets: list[str] = []
+
+    @field_validator("training", mode="before")
+    @classmethod
+    def _by_names_of_today(cls, stored: Any) -> Any:
+        return training_of_today(stored)
+
+    @property
+    def spec_hash(self) -> str:
+        """16 hex digits over what decides the numbers: not over names, paths, evaluation or fit. The text itself counts
+        by the corpus' fingerprint, wherever it lies."""
+        return self._hash({"source"})
+
+    @property
+    def earlier_hash(self) -> str:
+        """The hash by which earlier versions knew this run: over the corpus' source too."""
+        return self._hash(set())
+
+    def _hash(self, left_out: set[str]) -> str:
+        parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
+        if parts["corpus"]["validation_tokens"] is None:  # so are the hashes of what was before it
+            left_out = left_out | {"validation_tokens"}
+        parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
+        parts["model"] = self.config.identity() | self.unread
+        parts["training"] = training_as_hashed(parts["training"])
+        if self.plugins:
+            parts["plugins"] = self.plugins
+        canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        """What an earlier version wrote of options that the architecture does not read: a part of its hashes."""
+        return {key: value for key, value in self.model.items() if not reads(self.arch, key) and key in INERT}
+
+    @property
+    def of_today(self) -> RunSpec:
+        """This run as a study of today asks for it."""
+        return self.model_copy(update={"model": self.config.to_dict()})
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The hash of today and the earlier one: what this run left carries either."""
+        return self.spec_hash, self.earlier_hash
+
+    @property
+    def config(self) -> ModelConfig:
+        return ModelConfig.from_dict(self.model)
+
+    @property
+    def context_length(self) -> int:
+        return int(self.model["context_length"])
+
+    def batch_split(self, processes: int) -> BatchSplit:
+        """How a batch of this run splits over so many processes."""
+        return split_batch(self.training, self.context_length, processes)
+
+    @property
+    def n_steps(self) -> int:
+        """Optimizer steps: the planned tokens rounded up to whole batches, fewer under max_steps."""
+        assert self.training.n_tokens is not None
+        steps = math.ceil(self.training.n_tokens / self.training.batch_tokens)
+        return min(steps, self.training.max_steps or steps)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens this run trains on: n_steps whole batches."""
+        return self.n_steps * self.training.batch_tokens
+
+    @property
+    def checkpoint_steps(self) -> list[int]:
+        """1-based steps after which a checkpoint is written, ascending; the last step is always one of them."""
+        assert self.training.checkpoint_tokens is not None
+        steps = {math.ceil(tokens / self.training.batch_tokens) for tokens in self.training.checkpoint_tokens}
+        return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
+
+
+def resolved_training(training: Training, context_length: int, processes: int, where: str) -> Training:
+    """`training` with its checkpoint token counts filled in. Raises InputError where sizes do not go together."""
+    if training.n_tokens is None:
+        raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
+    if training.batch_tokens % context_length:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is not a multiple of "
+            f"model.context_length={context_length}: a batch holds whole sequences"
+        )
+    micro = training.micro_batch_tokens or training.batch_tokens
+    if training.batch_tokens % micro or micro % context_length:
+        raise InputError(
+            f"training.micro_batch_tokens={micro} of {where} must divide batch_tokens={training.batch_tokens} and be "
+            f"a multiple of model.context_length={context_length}"
+        )
+    split = split_batch(training, context_length, processes)
+    if not split.is_even:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where}: {split.rows} sequences do not split over "
+            f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
+        )
+    if training.batch_tokens > training.n_tokens:
+        raise InputError(
+            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={training.n_tokens}: one "
+            f"step would train on more tokens than are planned; lower the one or raise the other"
+        )
+    if training.warmup_tokens >= training.n_tokens:
+        raise InputError(
+            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
+            f"the run would end before it reaches its learning rate; lower the one or raise the other (max_steps ends "
+            f"a trial early)"
+        )
+    tokens = training.checkpoint_tokens
+    if tokens is None:
+        count, end = training.n_checkpoints, training.n_tokens
+        wanted = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
+        tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*wanted, end]})
+    elif tokens[-1] > training.n_tokens:
+        raise InputError(
+            f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "
+            f"n_tokens={training.n_tokens}: remove it or train longer"
+        )
+    return training.model_copy(update={"checkpoint_tokens": tokens})

@@ -1,0 +1,80 @@
+"""The sections `training` and `overrides` of a study file.
+
+The text below a field is its meaning in docs/study-file.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .model_section import ModelChanges, ModelSection
+from .types import Arch, Betas, Count, Index, Number, Parallel, Positive, RunKey, Section, Size, TokenCounts
+
+
+class Training(Section):
+    """How a run is trained."""
+
+    n_tokens: Count | None = None
+    """Tokens a run trains on, rounded up to whole batches; required, here or in `overrides`."""
+    batch_tokens: Count = 2048
+    """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
+    micro_batch_tokens: Count | None = None
+    """Tokens of one forward pass of one process; null takes the process's whole share of the batch."""
+    lr: Positive = 3e-4
+    """Learning rate, constant after a linear warm-up."""
+    warmup_tokens: Index = 0
+    """Tokens over which the learning rate rises from zero."""
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.1
+    """Weight decay of AdamW; biases, norms and other vectors have none."""
+    betas: Betas = [0.9, 0.95]
+    """The two decay rates of AdamW's averages."""
+    eps: Positive = 1e-8
+    """The term that AdamW adds to the root of the second average."""
+    grad_clip: Annotated[Number, Field(ge=0)] = 1.0
+    """Largest norm of the gradient; 0 turns clipping off."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """`bf16` runs autocast over fp32 parameters; `fp32` runs without autocast."""
+    zero_stage: Annotated[Index, Field(le=2)] = 0
+    """DeepSpeed's ZeRO stage: 0 shares nothing, 1 the optimizer's state, 2 the gradients too."""
+    threads: Parallel = 1
+    """CPU threads of each process; the number changes rounding, so it is part of the run."""
+    max_steps: Count | None = None
+    """Stop after this many steps, for trials."""
+    log_every: Count = 1
+    """Write a row of `metrics.jsonl` every this many steps."""
+    n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
+    """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
+    checkpoint_tokens: TokenCounts | None = None
+    """The token counts of the checkpoints, ascending; replaces `n_checkpoints`."""
+    checkpoint_dtype: Literal["bf16", "fp32"] = "bf16"
+    """Precision of the weights in a checkpoint; what a model must keep in fp32 stays in fp32."""
+    state_every_tokens: Count | None = None
+    """Save the training state this often; null saves it at every checkpoint."""
+    keep_states: Count = 2
+    """How many of the newest training states are kept; two, because the newest may turn out damaged."""
+
+
+class Override(Training):
+    """What some of the runs have otherwise: the keys of `training`, of which it changes only those that it names, and a
+    `model` of its own."""
+
+    model: ModelChanges = ModelSection()
+    """Fields of the model that these runs have otherwise."""
+
+
+class Overrides(Section):
+    by_size: dict[Size, Override] = {}
+    """What the runs of a size have otherwise."""
+    by_arch: dict[Arch, Override] = {}
+    """What the runs of an architecture have otherwise; wins over `by_size`."""
+    by_run: dict[RunKey, Override] = {}
+    """What the runs of one `arch/size` have otherwise; wins over both."""
+
+    def of(self, arch: str, size: str) -> Iterator[Override]:
+        """What applies to one run; a later one wins."""
+        for table, key in ((self.by_size, size), (self.by_arch, arch), (self.by_run, f"{arch}/{size}")):
+            if key in table:
+                yield table[key]
