@@ -27,7 +27,7 @@ CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this man
 class RunSpec(Section):
     """One run, resolved: everything that decides its numbers."""
 
-    plugins: Plugins = []
+    plugins: Plugins = []  # the one that has the architecture; first, since arch is judged after it
     study: str
     run_id: str
     arch: Arch
@@ -38,7 +38,7 @@ class RunSpec(Section):
     training: Training
     recompute: bool = False  # jobs.recompute: decides no number
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
-    sets: list[str] = []
+    sets: list[str] = []  # the --set changes that made this variant, for the reader
 
     @field_validator("training", mode="before")
     @classmethod

@@ -30,7 +30,7 @@ class StudySpec(StudyFile):
     path: str
     file_archs: tuple[str, ...] = ()  # the grid's, and those that --set took out of it
     sets: tuple[str, ...] = ()
-    set_results: dict[str, Any] = {}
+    set_results: dict[str, Any] = {}  # of fit and grid: what results follow from
     set_model: ModelChanges = ModelSection()
     set_training: Training = Training()
 
