@@ -36,3 +36,9 @@ def flop(value: float, digits: int = 3) -> str:
     if "." in mantissa:
         mantissa = mantissa.rstrip("0").rstrip(".")
     return f"{mantissa}e{int(exponent)}"
+
+
+def byte_size(value: float) -> str:
+    """Of files and memory, by powers of 1000: 2.5 MB."""
+    number = count(value, 3, "kMGTPE")
+    return f"{number[:-1]} {number[-1]}B" if number[-1].isalpha() else f"{number} B"

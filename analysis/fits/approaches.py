@@ -57,7 +57,8 @@ class Options:
         object.__setattr__(self, "form", self.form.replace("-", "_"))
         for option, value, known in (("objective", self.objective, OBJECTIVES), ("form", self.form, FORMS)):
             if value not in known:
-                raise InputError(f"--{option}: {value!r}{choice(value, list(known))}")
+                written = [name.replace("_", "-") if option == "form" else name for name in known]
+                raise InputError(f"--{option}: {value!r}{choice(value, written)}")
         if not 0.5 <= self.level < 1:
             raise InputError(f"--level: {self.level:g} is no level of an interval: give 0.5 to below 1, as 0.95")
         if self.n_replicates < 2 / (1 - self.level):

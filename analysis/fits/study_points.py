@@ -17,6 +17,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import SAME_SEED, smoothed
 from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
+from arch.amounts import flop
 from arch.errors import InputError, choice
 
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
@@ -111,7 +112,7 @@ def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
     for one in studies:
         for arch, ends in one.settings.range.items():
             if found.setdefault(arch, ends) != ends:
-                told = " and ".join(f"{low:g} to {high:g}" for low, high in (found[arch], ends))
+                told = " and ".join(f"{flop(low, 4)} to {flop(high, 4)}" for low, high in (found[arch], ends))
                 raise InputError(
                     f"studies {' and '.join(one.name for one in studies)} differ in fit.range of {arch} ({told} FLOP): "
                     f"give all the same by --set fit.range.{arch}=[LOW,HIGH]"

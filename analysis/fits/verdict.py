@@ -20,6 +20,7 @@ from analysis.fits.envelope.diagnostics import NEAR, interval_of_law, predict
 from analysis.fits.envelope.extract import REASONS, SizeCurve, extract
 from analysis.fits.noise import SeedNoise
 from analysis.fits.smooth import read_at
+from arch.amounts import flop
 
 PARTS = ("n_opt", "d_opt", "loss")
 WARMUP = "inside warm-up"
@@ -48,7 +49,7 @@ def judge(
     low, high = (max(s[0] for s in spans.values() if s), min(s[1] for s in spans.values() if s))
     if low > high:
         return result | {
-            "reason": f"no compute was reached by all: some end at {high:.3g} FLOP, some begin at {low:.3g}"
+            "reason": f"no compute was reached by all: some end at {flop(high)} FLOP, some begin at {flop(low)}"
         }
     found = {arch: _loss_at(sizes, high, noise, level) for arch, sizes in curves.items()}
     order = sorted(found, key=lambda arch: found[arch]["loss"])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from arch.amounts import byte_size
 from arch.errors import InputError
-
-from ..study.plan import short
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -30,7 +29,7 @@ def data_stage(request: Request) -> Corpus:
         nonlocal shown
         if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
             shown = time.monotonic()
-            share = f"{done / total:.0%}" if total else short(done, "B")
+            share = f"{done / total:.0%}" if total else byte_size(done)
             request.line(f"corpus: {share} read, {message}", True)
 
     try:

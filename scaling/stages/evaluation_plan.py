@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from arch.amounts import count
 from arch.tables import text_table, wrapped
 from flops.tables import duration
 
-from ..study.plan import short
 from .evaluation import EvalOptions, eval_matrix
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show_missing(todo: dict[str, Any]) -> str:
                 one["task"],
                 f"{one['checkpoints']:,}",
                 each,
-                "-" if tokens is None else f"{about}{short(tokens)}",
+                "-" if tokens is None else f"{about}{count(tokens)}",
                 "-" if seconds is None else duration(seconds),
             )
         )

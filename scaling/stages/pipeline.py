@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from arch.amounts import count
 from arch.errors import FULL, InputError
 from flops import cost_table
 
@@ -22,7 +23,7 @@ from ..rundir.directory import RunDir, check_run, clean_unfinished, package_vers
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
-from ..study.plan import plan, short
+from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage
@@ -300,7 +301,7 @@ def headline(request: Request) -> str:
     made = timed_plan(request)
     table = made["totals"]
     return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
-        f"{request.study.name}: {table['n_runs']} runs, {short(table['n_tokens'])} tokens, "
+        f"{request.study.name}: {table['n_runs']} runs, {count(table['n_tokens'])} tokens, "
         f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/\n"
         f"{made['expected']['text']}"
     )

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TextIO
 
+from arch.amounts import count
 from flops.tables import duration
 
 from ..rundir.directory import RunDir
-from ..study.plan import short
 from ..study.run import RunSpec
 
 PLAIN_EVERY_S = 10.0
@@ -147,5 +147,5 @@ def _figures(item: Watched) -> str:
     text = f"step {item.row['step']:,}/{item.run.n_steps:,}"
     loss, speed, left = item.row.get("loss"), item.row.get("tokens_per_s"), item.left_s()
     text += f", loss {loss:.3f}" if loss is not None else ""
-    text += f", {short(speed)} tokens/s" if speed else ""
+    text += f", {count(speed)} tokens/s" if speed else ""
     return text + (f", {duration(round(left))} left" if left and item.state == "running" else "")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from arch.amounts import count
 from arch.errors import InputError
 from arch.tables import text_table, wrapped
 from flops.tables import duration
@@ -14,7 +15,6 @@ from flops.tables import duration
 from ..rundir.directory import RunDir, check_run
 from ..rundir.lock import is_locked
 from ..rundir.owner import last_host, tokens
-from ..study.plan import short
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 
@@ -115,9 +115,9 @@ def show_status(rows: Sequence[dict[str, Any]]) -> str:
             row["run_id"],
             row["state"],
             f"{row['step']:,}/{row['n_steps']:,}",
-            short(row["n_tokens"]),
+            count(row["n_tokens"]),
             f"{loss:.3f}" if loss is not None else "-",
-            short(speed) if speed else "-",
+            count(speed) if speed else "-",
             duration(row["seconds_left"]) if row["seconds_left"] is not None else "-",
             str(row["checkpoints"]),
             f"{row['evaluated']}/{'?' if row['to_evaluate'] is None else row['to_evaluate']}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from arch.amounts import byte_size, count
 from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table
@@ -62,14 +63,6 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     return row
 
 
-def short(value: float, unit: str = "") -> str:
-    """1234567 as "1.23 M": three digits and a decimal prefix."""
-    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= scale:
-            return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}".rstrip()
-
-
 def show_plan(table: dict[str, Any]) -> str:
     """The plan as a table for reading."""
     heads = ("run", "N non-emb.", "N total", "tokens", "steps", "lr", "C exact", "C paper", "share")
@@ -78,9 +71,9 @@ def show_plan(table: dict[str, Any]) -> str:
         lines.append(
             (
                 row["run_id"],
-                short(row["n_params_non_embedding"]),
-                short(row["n_params"]),
-                short(row["n_tokens"]),
+                count(row["n_params_non_embedding"]),
+                count(row["n_params"]),
+                count(row["n_tokens"]),
                 f"{row['n_steps']:,}",
                 f"{row['lr']:g}",
                 f"{row['flops_exact']:.3g}",
@@ -90,8 +83,8 @@ def show_plan(table: dict[str, Any]) -> str:
         )
     totals = table["totals"]
     closing = (
-        f"{totals['n_runs']} runs, {short(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
-        f"({short(totals['checkpoint_bytes'], 'B')})\n"
+        f"{totals['n_runs']} runs, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
+        f"({byte_size(totals['checkpoint_bytes'])})\n"
         f"C = {totals['flops_exact']:.4g} FLOP exact ({totals['pf_days_exact']:.3g} PF-days), "
         + (f"{totals['flops_paper']:.4g} paper, " if "flops_paper" in totals else "")
         + f"{totals['flops_6nd']:.4g} 6nd\n"

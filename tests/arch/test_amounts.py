@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from arch.amounts import count, flop
+from arch.amounts import byte_size, count, flop
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,7 @@ def test_digits_and_suffixes():
 )
 def test_flop(value, text):
     assert flop(value) == text
+
+
+def test_byte_sizes():
+    assert [byte_size(v) for v in (0, 999, 1234, 2.5e6, 3e11)] == ["0 B", "999 B", "1.23 kB", "2.5 MB", "300 GB"]

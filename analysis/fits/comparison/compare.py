@@ -19,6 +19,7 @@ from analysis.fits.comparison.joint import Data, gather, unpack
 from analysis.fits.cost import Cost, cost_of
 from analysis.fits.parametric.surface import Surface
 from analysis.fits.points import Points
+from arch.amounts import flop
 from arch.errors import InputError
 
 ONE_E = 0.01  # p value below which architectures are given an E of their own; at 0.05 intervals hold 2% less often
@@ -46,7 +47,7 @@ class Compared:
         """The range of C that all architectures' runs cover. Raises InputError where there is none."""
         low, high = max(low for low, _ in self.spans.values()), min(high for _, high in self.spans.values())
         if low >= high:
-            raise InputError(f"no compute was reached by all: some begin at {low:.3g}, some end at {high:.3g}")
+            raise InputError(f"no compute was reached by all: some begin at {flop(low)} FLOP, some end at {flop(high)}")
         return low, high
 
     def l_opt(self, name: str, c: Any) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analysis.fits.points import Points
+from arch.amounts import flop
 from arch.errors import InputError
 
 TOLERANCE = 0.1  # of log C: runs of one budget lie no further apart than this, a neighbour to the next
@@ -93,7 +94,7 @@ def _clusters(points: Points, budgets: Sequence[float] | None, tolerance: float)
             inside = log_c[label == one]
             if np.ptp(inside) > CHAIN * tolerance:
                 low, high = np.exp([inside.min(), inside.max()])
-                left.append(f"{len(inside)} points from {low:.4g} to {high:.4g} FLOP lie at no common budget")
+                left.append(f"{len(inside)} points from {flop(low, 4)} to {flop(high, 4)} FLOP lie at no common budget")
                 label[label == one] = -1
     kept = label >= 0
     if not kept.any():

@@ -24,6 +24,7 @@ from analysis.fits.isoflop.noise import FROM_RUNS, Noise, draw_noise, draw_resid
 from analysis.fits.isoflop.replicates import Redrawn, gradients, minima_at
 from analysis.fits.noise import SeedNoise
 from analysis.fits.points import Points
+from arch.amounts import flop
 from arch.errors import InputError
 
 LOSS_REACH = {False: 1.0, True: 10.0}  # times the last budget, up to which intervals of L_opt were seen to cover
@@ -155,9 +156,10 @@ def _too_few(budgets: Sequence[Budget], readings: Readings, variant: str) -> str
     for one in budgets:
         if one.reason is not None:
             alike.setdefault(one.reason, []).append(one.c)
-    where = {True: "at {0:.3g} FLOP", False: "at {1} budgets from {0:.3g} to {2:.3g} FLOP"}
-    told_at = {reason: where[len(at) == 1].format(min(at), len(at), max(at)) for reason, at in alike.items()}
-    why = "; ".join(f"{at} {reason}" for reason, at in told_at.items())
+    where = {True: "at {0} FLOP", False: "at {1} budgets from {0} to {2} FLOP"}
+    why = "; ".join(
+        f"{where[len(at) == 1].format(flop(min(at)), len(at), flop(max(at)))} {reason}" for reason, at in alike.items()
+    )
     left = "; ".join(readings.left_out)
     told = "; ".join(part for part in (why, left) if part)
     return (

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import Akima1DInterpolator
 
+from arch.amounts import count
+
 FLAT = 0.005  # sizes within this share of the lowest loss count as equally good
 NEEDED = {"parabola": 3, "interpolation": 4}  # different sizes in a budget
 FINE = 601  # sizes between the smallest and the largest at which an interpolation is read
@@ -82,5 +84,5 @@ def interpolated_minima(log_n: np.ndarray, loss: np.ndarray) -> Minima:
 
 def _outside(at: float, log_n: np.ndarray) -> str:
     low, high = np.exp([log_n.min(), log_n.max()])
-    place = f"at N = {math.exp(at):.4g}" if abs(at) < 600 else "far away"
-    return f"its minimum {place} is not inside its sizes, {low:.4g} to {high:.4g}"
+    place = f"at N = {count(math.exp(at), 4)}" if abs(at) < 600 else "far away"
+    return f"its minimum {place} is not inside its sizes, {count(low, 4)} to {count(high, 4)}"

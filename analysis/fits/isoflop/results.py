@@ -13,6 +13,7 @@ from analysis.fits.isoflop.fit import IsoFlop, isoflop
 from analysis.fits.isoflop.laws import LAWS, Above, Budget, Laws, exp_interval, interval
 from analysis.fits.points import Points
 from analysis.fits.result import FitResult
+from arch.amounts import count, flop
 
 WILD = "wild bootstrap over {over} (HC2 residuals, one sign each, t / z), percentiles"
 PARAMETRIC = "parametric bootstrap ({source}), percentiles"
@@ -64,7 +65,7 @@ def isoflop_result(fit: IsoFlop, points: Points, n_replicates: int, at: Sequence
         "budgets": [vars(one) for one in fit.budgets],
         "n_budgets": len(fit.budgets),
         "n_budgets_used": len(kept),
-        "refused": [f"{one.c:.4g} FLOP: {one.reason}" for one in fit.budgets if one.reason and one.n_sizes > 1],
+        "refused": [f"{flop(one.c, 4)} FLOP: {one.reason}" for one in fit.budgets if one.reason and one.n_sizes > 1],
         "left_out": [*fit.readings.left_out, *_alone(fit.budgets)],
         "from_curves": fit.readings.from_curves,
         "off_budget": float(np.expm1(fit.readings.spread.max())),
@@ -153,8 +154,8 @@ def _bias(
         "inflated": inflated,
         "tests": dict(fit.corrected.tests),
         "exponent": raw["a"] - params["a"],
-        "text": f"the {fit.variant}'s N_opt, {raw['N_opt']:.4g}, lies {abs(inflated - 1):.1%} {word} the surface's own "
-        f"optimum at these sizes, its exponent {raw['a'] - params['a']:+.4f} off: taken off",
+        "text": f"the {fit.variant}'s N_opt, {count(raw['N_opt'], 4)}, lies {abs(inflated - 1):.1%} {word} the "
+        f"surface's own optimum at these sizes, its exponent {raw['a'] - params['a']:+.4f} off: taken off",
     }
 
 

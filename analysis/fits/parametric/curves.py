@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.points import COPIED, Points
+from arch.amounts import count
 from arch.errors import InputError
 
 MOST_ROWS = 64  # of a run
@@ -70,7 +71,7 @@ def prepare(points: Points, warmup_tokens: float = 0.0, first_share: float = FIR
     left_out |= {"rows of warm-up": int(warm.sum()), f"rows before {first_share:g} of their run": int(early.sum())}
     kept = points.take(keep & ~warm & ~early)
     if not len(kept):
-        raise InputError(f"a parametric fit needs points; none of {n} rows is left after {warmup_tokens:g} tokens")
+        raise InputError(f"a parametric fit needs points; none of {n} rows is left after {count(warmup_tokens)} tokens")
     before = len(kept)
     kept = averaged(kept)
     left_out[f"rows averaged with their neighbours in log D, {MOST_ROWS} a run"] = before - len(kept)

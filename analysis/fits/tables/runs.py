@@ -12,6 +12,7 @@ from analysis.fits.recipes import ends_of
 from analysis.fits.replicates import alike
 from analysis.fits.tables.cells import rows_text
 from analysis.fits.tables.columns import LABELS, NUMBERS
+from arch.amounts import count
 from arch.errors import InputError
 
 TWICE = "exactly as another row"
@@ -74,10 +75,10 @@ def refuse_unnamed_curves(fields: pd.DataFrame, chosen: Mapping[str, str]) -> No
     rows = fields[(fields[labels] == first[labels]).all(axis=1)]
     column = chosen["n_params"]
     raise InputError(
-        f"these rows look like curves, not like runs: N = {first['n_params']:.6g} has {len(rows)} rows from "
-        f"{rows['n_tokens'].min():.3g} to {rows['n_tokens'].max():.3g} tokens. Name the column that tells runs apart "
-        f'by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each row is '
-        "a run of its own"
+        f"these rows look like curves, not like runs: N = {count(first['n_params'], 6)} has {len(rows)} rows from "
+        f"{count(rows['n_tokens'].min())} to {count(rows['n_tokens'].max())} tokens. Name the column that tells runs "
+        f'apart by --columns run="its name" (run="{column}" if a size is one run), or give --columns run= if each '
+        "row is a run of its own"
     )
 
 

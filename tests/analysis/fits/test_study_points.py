@@ -166,9 +166,7 @@ def test_ranges_of_pooled_studies_are_put_together(tmp_path):
     studies = [under(runs_of(path), None, range=its) for path, its in zip((one, two), ranges, strict=True)]
     assert pool(studies)[0].settings.range == ranges[0] | ranges[1]
     other = under(studies[1], None, range={"tnl": [2e10, 1e11]})
-    with pytest.raises(
-        InputError, match=r"one and two differ in fit.range of tnl .1e.10 to 1e.11 and 2e.10 to 1e.11 FLOP"
-    ):
+    with pytest.raises(InputError, match=r"one and two differ in fit.range of tnl .1e10 to 1e11 and 2e10 to 1e11 FLOP"):
         pool([studies[0], other])
 
 

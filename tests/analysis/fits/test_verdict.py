@@ -163,7 +163,7 @@ def test_no_compute_that_all_reached(tmp_path: Path) -> None:
     other = {"envelope": {"c": [1e11, 1e12], "censored": ["inside warm-up", None]}}
     curve = flat(0.0)
     told = judge({"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, None, 0.95)
-    assert told["c"] is None and told["reason"].startswith("no compute was reached by all: some end at 1e+10 FLOP")
+    assert told["c"] is None and told["reason"].startswith("no compute was reached by all: some end at 1e10 FLOP")
     assert verdict_text({"verdict": told}) == [f"No comparison: {told['reason']}."]
     assert judge({}, {}, None, 0.95)["reason"] == "no architecture was fitted"
 

@@ -357,7 +357,7 @@ def test_mistakes_are_told_in_one_line(curves, tmp_path):
         ("--loss-unit bits: the column 'loss .nats.' says nats", nats, "--loss-unit", "bits"),
         ("--save .*none/a.json: there is no directory", curves, "--save", tmp_path / "none" / "a.json"),
         ("--group: there is no column 'archs'", curves, "--group", "archs"),
-        ("look like curves, not like runs: N = 1e.06 has 60 rows", curves, "--approach", "envelope"),
+        ("look like curves, not like runs: N = 1M has 60 rows", curves, "--approach", "envelope"),
         ("no row is left", curves, "--where", "loss<0"),
         ("holds laws, not runs: check them by --check-law", ROOT / "flops/data/table3.csv"),
     ):

@@ -9,7 +9,7 @@ from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from scaling.stages.pipeline import Request, headline
 from scaling.stages.plan_notes import evaluation_time, fit_notes
-from scaling.study.plan import PF_DAY, plan, short, show_plan
+from scaling.study.plan import PF_DAY, plan, show_plan
 from scaling.study.spec import load_study
 
 
@@ -101,11 +101,6 @@ def test_the_commands_tell_it_once(command, tmp_path, ranks):
         check=True,
     )
     assert (done.stdout + done.stderr).splitlines().count(DRIFT) == 1
-
-
-def test_short_numbers():
-    assert [short(v) for v in (0, 999, 1234, 3.0e11)] == ["0", "999", "1.23 k", "300 G"]
-    assert short(2.5e6, "B") == "2.5 MB"
 
 
 PLANNED = """

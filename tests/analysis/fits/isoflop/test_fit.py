@@ -194,7 +194,7 @@ def test_budgets_are_clusters_of_log_compute() -> None:
     named = read_budgets(moved, budgets=[1e18, 1e20])  # of 1e18, 1e19, 1e20 and 1e21
     assert len(named.log_c) == 2 and "14 points lie more than" in named.left_out[0]
     smeared = made(Surface(), points.n_params, np.geomspace(1e18, 1e19, len(points)))
-    with pytest.raises(InputError, match=r"no budgets: 28 points from 1e\+18 to 1e\+19 FLOP lie at no common budget"):
+    with pytest.raises(InputError, match=r"no budgets: 28 points from 1e18 to 1e19 FLOP lie at no common budget"):
         read_budgets(smeared)
 
 
