@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from arch.amounts import count
+from arch.amounts import count, flop
 from arch.errors import FULL, InputError
 from flops import cost_table
 
@@ -302,6 +302,6 @@ def headline(request: Request) -> str:
     table = made["totals"]
     return "".join(f"warning: {line}\n" for line in made["warnings"]) + (
         f"{request.study.name}: {table['n_runs']} runs, {count(table['n_tokens'])} tokens, "
-        f"C = {table['flops_exact']:.3g} FLOP exact; everything goes to {request.study.directory}/\n"
+        f"C = {flop(table['flops_exact'])} FLOP exact; everything goes to {request.study.directory}/\n"
         f"{made['expected']['text']}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arch.amounts import byte_size, count
+from arch.amounts import byte_size, count, flop
 from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table
@@ -76,8 +76,8 @@ def show_plan(table: dict[str, Any]) -> str:
                 count(row["n_tokens"]),
                 f"{row['n_steps']:,}",
                 f"{row['lr']:g}",
-                f"{row['flops_exact']:.3g}",
-                f"{row['flops_paper']:.3g}" if "flops_paper" in row else "-",
+                flop(row["flops_exact"]),
+                flop(row["flops_paper"]) if "flops_paper" in row else "-",
                 f"{row['share']:.1%}",
             )
         )
@@ -85,9 +85,9 @@ def show_plan(table: dict[str, Any]) -> str:
     closing = (
         f"{totals['n_runs']} runs, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
         f"({byte_size(totals['checkpoint_bytes'])})\n"
-        f"C = {totals['flops_exact']:.4g} FLOP exact ({totals['pf_days_exact']:.3g} PF-days), "
-        + (f"{totals['flops_paper']:.4g} paper, " if "flops_paper" in totals else "")
-        + f"{totals['flops_6nd']:.4g} 6nd\n"
+        f"C = {flop(totals['flops_exact'], 4)} FLOP exact ({flop(totals['pf_days_exact'])} PF-days), "
+        + (f"{flop(totals['flops_paper'], 4)} paper, " if "flops_paper" in totals else "")
+        + f"{flop(totals['flops_6nd'], 4)} 6nd\n"
     )
     if totals["h200_days_at_40_percent"] >= 0.01:
         closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"
