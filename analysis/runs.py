@@ -23,6 +23,7 @@ import pandas as pd
 from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir.directory import RunDir
+from scaling.study.run import decisive
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
@@ -256,7 +257,8 @@ def _run_row(run: _Run) -> dict[str, Any]:
 def _recipe(header: dict[str, Any]) -> str:
     """16 hex digits over all that decides a run's loss but its seed: runs that share them are seeds of each other."""
     record = header["record"]
-    training = {key: value for key, value in record["spec"]["training"].items() if key not in _NOT_OF_RECIPE}
+    decided = decisive(record["spec"]["training"])
+    training = {key: value for key, value in decided.items() if key not in _NOT_OF_RECIPE}
     parts = {"training": training, "model": record["model"], "n_params": header["n_params_non_embedding"]}
     parts |= {"arch": header["arch"], "corpus": record.get("corpus_fingerprint")}
     told = {

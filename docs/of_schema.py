@@ -54,6 +54,7 @@ NAMED = (
     (values.Plugins, "text, or a list of texts"),
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
+    (values.Tokens, "integer, or a multiple of N: `20N`"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),
     (jobs_schema.NamedCluster, "text, or a profile"),
     (values.RunKey, "`arch/size`"),

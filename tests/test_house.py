@@ -54,7 +54,9 @@ ALLOWED = {
     "analysis.fits.settings": ("scaling.study.schema", "data.files"),
     "analysis.scales": ("arch.errors",),
     "analysis.held_out": ("arch.errors", "data"),
-    "analysis.runs": ("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "arch.errors", "data"),
+    "analysis.runs": (
+        *("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "scaling.study", "arch.errors", "data"),
+    ),
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
     "analysis.fits.cost": ("analysis.fits.points", "arch.amounts", "arch.errors"),

@@ -24,6 +24,7 @@ from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from ..study.earlier import training_of_today
 from ..study.run import RunSpec
+from ..study.training import Training
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
 from .owner import attempts
@@ -241,7 +242,8 @@ def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | N
     spec["training"] = training_of_today(spec.get("training", {}))
     keys = [(section, key) for section in ("model", "corpus", "training") for key in wanted[section] if key != "source"]
     for section, key in sorted(keys, key=lambda pair: pair[1] == "checkpoint_tokens"):
-        stored, asked = spec.get(section, {}).get(key), wanted[section][key]
+        without = Training.model_fields[key].default if section == "training" else None
+        stored, asked = spec.get(section, {}).get(key, without), wanted[section][key]
         if stored != asked:
             return f"{section}.{key}={stored}", str(asked)
     return None

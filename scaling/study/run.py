@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import field_validator
@@ -17,9 +18,10 @@ from arch.errors import InputError
 
 from .batch import BatchSplit, split_batch
 from .earlier import training_as_hashed, training_of_today
+from .schedule import check_schedule, planned_steps, read_of
 from .schema import Corpus
 from .training import Training
-from .types import Arch, Plugins, Section, Seed, Size
+from .types import Arch, Plugins, Section, Seed, Size, tokens_of
 
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 
@@ -62,7 +64,7 @@ class RunSpec(Section):
             left_out = left_out | {"validation_tokens"}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["model"] = self.config.identity() | self.unread
-        parts["training"] = training_as_hashed(parts["training"])
+        parts["training"] = training_as_hashed(decisive(parts["training"]))
         if self.plugins:
             parts["plugins"] = self.plugins
         canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
@@ -98,8 +100,7 @@ class RunSpec(Section):
     @property
     def n_steps(self) -> int:
         """Optimizer steps: the planned tokens rounded up to whole batches, fewer under max_steps."""
-        assert self.training.n_tokens is not None
-        steps = math.ceil(self.training.n_tokens / self.training.batch_tokens)
+        steps = planned_steps(self.training)
         return min(steps, self.training.max_steps or steps)
 
     @property
@@ -115,10 +116,23 @@ class RunSpec(Section):
         return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
 
 
-def resolved_training(training: Training, context_length: int, processes: int, where: str) -> Training:
-    """`training` with its checkpoint token counts filled in. Raises InputError where sizes do not go together."""
+def decisive(training: dict[str, Any]) -> dict[str, Any]:
+    """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
+    identifies a run. Runs from before these fields are told by the same."""
+    return {key: value for key, value in read_of(training).items() if key != "max_tokens"}
+
+
+def resolved_training(
+    training: Training, context_length: int, processes: int, where: str, n_params: Callable[[], int]
+) -> Training:
+    """`training` with its token counts filled in; `n_params`: of the model, without embeddings. Raises InputError where
+    sizes do not go together."""
     if training.n_tokens is None:
         raise InputError(f"training.n_tokens is missing for {where}: give it in training or in the overrides")
+    asked = training.n_tokens
+    n_tokens = asked if isinstance(asked, int) else tokens_of(asked, n_params())
+    n_tokens = min(n_tokens, training.max_tokens or n_tokens)
+    training = training.model_copy(update={"n_tokens": n_tokens, "max_tokens": None})
     if training.batch_tokens % context_length:
         raise InputError(
             f"training.batch_tokens={training.batch_tokens} of {where} is not a multiple of "
@@ -136,25 +150,26 @@ def resolved_training(training: Training, context_length: int, processes: int, w
             f"training.batch_tokens={training.batch_tokens} of {where}: {split.rows} sequences do not split over "
             f"jobs.processes={processes} and micro-batches of {micro // context_length}: change one of them"
         )
-    if training.batch_tokens > training.n_tokens:
+    if training.batch_tokens > n_tokens:
         raise InputError(
-            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={training.n_tokens}: one "
+            f"training.batch_tokens={training.batch_tokens} of {where} is more than n_tokens={n_tokens}: one "
             f"step would train on more tokens than are planned; lower the one or raise the other"
         )
-    if training.warmup_tokens >= training.n_tokens:
+    if training.warmup_tokens >= n_tokens:
         raise InputError(
-            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={training.n_tokens}: "
+            f"training.warmup_tokens={training.warmup_tokens} of {where} is not below n_tokens={n_tokens}: "
             f"the run would end before it reaches its learning rate; lower the one or raise the other (max_steps ends "
             f"a trial early)"
         )
+    check_schedule(training, where)
     tokens = training.checkpoint_tokens
     if tokens is None:
-        count, end = training.n_checkpoints, training.n_tokens
+        count, end = training.n_checkpoints, n_tokens
         wanted = [end * 10 ** (-CHECKPOINT_DECADES * (1 - i / (count - 1))) for i in range(count - 1)]
         tokens = sorted({math.ceil(at / training.batch_tokens) * training.batch_tokens for at in [*wanted, end]})
-    elif tokens[-1] > training.n_tokens:
+    elif tokens[-1] > n_tokens:
         raise InputError(
             f"training.checkpoint_tokens of {where} ends at {tokens[-1]}, after the run's "
-            f"n_tokens={training.n_tokens}: remove it or train longer"
+            f"n_tokens={n_tokens}: remove it or train longer"
         )
     return training.model_copy(update={"checkpoint_tokens": tokens})

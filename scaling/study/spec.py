@@ -14,11 +14,13 @@ from arch.config import ModelConfig, reads
 from arch.errors import InputError, nearest
 from arch.presets import preset
 from arch.registry import archs_with, plugin_of
+from flops import count_params
 
 from .file import find_study, read_study, suffix_of
 from .grid import Cell
 from .model_section import ModelChanges, ModelSection
 from .run import RunSpec, resolved_training
+from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
 from .types import Section
@@ -120,8 +122,13 @@ class StudySpec(StudyFile):
         except InputError as error:
             raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
         try:
+            _check_read(training, set_training, f"{arch}/{size}")
             resolved = resolved_training(
-                Training(**training), config.context_length, self.jobs.processes, f"{arch}/{size}"
+                Training(**training),
+                config.context_length,
+                self.jobs.processes,
+                f"{arch}/{size}",
+                lambda: count_params(config).non_embedding,
             )
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
@@ -148,6 +155,18 @@ class StudySpec(StudyFile):
 def _given(section: Section) -> dict[str, Any]:
     """What a section says, without its defaults."""
     return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
+
+
+def _check_read(training: dict[str, Any], changes: dict[str, Any], where: str) -> None:
+    """Raises InputError for what shapes another schedule than the run's, but where the command line chose it."""
+    schedule = training.get("schedule", CONSTANT)
+    for field in FIELDS[1:]:
+        chosen = "schedule" in changes and field not in changes
+        if field in training and field not in READS[schedule] and not chosen:
+            raise InputError(
+                f"training.{field} of {where} means nothing to schedule {schedule}, only to "
+                f"{', '.join(name for name in READS if field in READS[name])}: leave it out"
+            )
 
 
 def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:

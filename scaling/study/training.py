@@ -11,22 +11,34 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .model_section import ModelChanges, ModelSection
-from .types import Arch, Betas, Count, Index, Number, Parallel, Positive, RunKey, Section, Size, TokenCounts
+from .types import Arch, Betas, Count, Index, Number, Parallel, Positive, RunKey, Section, Size, TokenCounts, Tokens
 
 
 class Training(Section):
     """How a run is trained."""
 
-    n_tokens: Count | None = None
-    """Tokens a run trains on, rounded up to whole batches; required, here or in `overrides`."""
+    n_tokens: Tokens | None = None
+    """Tokens a run trains on, rounded up to whole batches, or a multiple of its parameters without embeddings, such as
+    `20N`; required, here or in `overrides`."""
+    max_tokens: Count | None = None
+    """A cap on `n_tokens`, for multiples of parameters."""
     batch_tokens: Count = 2048
     """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
     micro_batch_tokens: Count | None = None
     """Tokens of one forward pass of one process; null takes the process's whole share of the batch."""
     lr: Positive = 3e-4
-    """Learning rate, constant after a linear warm-up."""
+    """Learning rate at the end of a linear warm-up; `schedule` says what follows."""
     warmup_tokens: Index = 0
     """Tokens over which the learning rate rises from zero."""
+    schedule: Literal["constant", "cosine", "wsd", "inverse_sqrt"] = "constant"
+    """What the learning rate does after the warm-up: nothing; half a cosine down to its end; `wsd`: nothing, then a
+    fall over the last `decay_fraction` of the tokens; `inverse_sqrt`: falls as 1 over the root of the tokens."""
+    decay_fraction: Annotated[Number, Field(gt=0, le=1)] = 0.2
+    """Of schedule `wsd`: the share of the run's tokens over which the rate falls."""
+    decay_shape: Literal["linear", "sqrt"] = "linear"
+    """Of schedule `wsd`: a line, or 1 - sqrt, which fell slightly lower in Hägele et al. 2024."""
+    final_lr_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.1
+    """Of schedules `cosine` and `wsd`: the rate of the last step, as a share of `lr`."""
     weight_decay: Annotated[Number, Field(ge=0)] = 0.1
     """Weight decay of AdamW; biases, norms and other vectors have none."""
     betas: Betas = [0.9, 0.95]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES
@@ -66,6 +67,27 @@ def distinct(values: list[Any]) -> list[Any]:
             raise ValueError(f"names {shown(value)} twice")
         seen.add(value)
     return values
+
+
+MULTIPLE = re.compile(r"(\d+\.?\d*|\.\d+)\s*N")
+
+
+def _tokens(value: Any) -> int | str:
+    """A count, or a multiple of parameters as it was written."""
+    if isinstance(value, str) and MULTIPLE.fullmatch(value) and float(value[:-1]) > 0:
+        return value.replace(" ", "")
+    count = as_integer(value)
+    if type(count) is not int:
+        raise ValueError(f"must be a valid integer, or a multiple of N such as 20N, not {shown(value)}")
+    if not 0 < count <= 10**18:
+        limit = "greater than 0" if count <= 0 else f"less than or equal to {10**18}"
+        raise ValueError(f"must be {limit}, not {shown(value)}")
+    return count
+
+
+def tokens_of(value: int | str, n_params: int) -> int:
+    """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up."""
+    return value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
 
 
 def _run_key(key: str) -> str:
@@ -147,6 +169,7 @@ Arch = Annotated[str, one_of("architecture", KNOWN)]
 Size = Annotated[str, one_of("size", ALL_SIZES)]
 # At most 10^18: tables hold counts as int64.
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
+Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more

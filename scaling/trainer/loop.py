@@ -12,7 +12,6 @@ import platform
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -29,22 +28,13 @@ from ..rundir.lock import run_lock
 from ..rundir.metrics import MetricsWriter
 from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.worklist import is_small
+from ..study.schedule import learning_rate
 from . import state
 from .engine import Engine, start_distributed
 from .readings import Reading, Readings
 from .stop import StopRequest
 
-if TYPE_CHECKING:
-    from ..study.training import Training
-
 DONE, FAILED, STOPPED = 0, 3, 75  # exit codes; 75: checkpointed but unfinished, so never 0
-
-
-def learning_rate(step: int, training: Training) -> float:
-    """The rate of `step` (1-based): linear over the first warmup_tokens tokens, then constant."""
-    if not training.warmup_tokens:
-        return training.lr
-    return training.lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
 
 
 def _hardware(device: torch.device) -> str:

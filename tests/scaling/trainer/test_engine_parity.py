@@ -10,9 +10,9 @@ from arch.config import ARCHS
 from arch.errors import InputError
 from arch.model.lm import build_model
 from arch.presets import preset
+from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
 from scaling.trainer.engine import Engine, Ranks, parameter_groups, ranks_from_environment, start_distributed
-from scaling.trainer.loop import learning_rate
 
 ROWS, CONTEXT, STEPS = 4, 64, 50
 CPU = torch.device("cpu")

@@ -25,8 +25,9 @@ from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
 from scaling.rundir.lock import run_lock
 from scaling.rundir.metrics import MetricsWriter
+from scaling.study.schedule import learning_rate
 from scaling.study.training import Training
-from scaling.trainer.loop import Trainer, learning_rate
+from scaling.trainer.loop import Trainer
 
 from ..small_runs import BATCH, CONTEXT, make_run, status, train
 
