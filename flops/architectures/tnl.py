@@ -1,4 +1,4 @@
-"""The costs of TNL: linear attention with constant decays. Imports no torch."""
+"""The costs of TNL: linear attention with a decay for each head, constant or of each token. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,19 +18,34 @@ def appendix(cfg: ModelConfig, n: int) -> Lines:
     return projections(cfg, "q", "k", "v", "o") | linear_attention(cfg, 1) | low_rank_gate_lines(cfg)
 
 
+def depends(cfg: ModelConfig) -> bool:
+    return bool(cfg.options.decay == "dependent")
+
+
+def decays(cfg: ModelConfig) -> dict[str, int]:
+    """W_a [d, h] of decays that depend on the data."""
+    return {"mixer.decay": cfg.d_model * cfg.n_heads} if depends(cfg) else {}
+
+
+def steps(cfg: ModelConfig, T: int, size: float) -> Lines:
+    """What decays of each token keep, `size` bytes a head: x W_a; in plain forms three numbers made of it."""
+    return {"mixer.steps": size * T * cfg.n_heads} if depends(cfg) else {}
+
+
 def activations(cfg: ModelConfig, T: int, a: int) -> Lines:
     """q, k (and v with value_activation) before their silu; the chunk form; the output gate."""
     d, before = cfg.d_model, 3 if cfg.options.value_activation else 2
-    return plain.chunked(cfg, T, d, d, False) | plain.gated_output(cfg, T, a) | {"mixer.activation": a * T * before * d}
+    lines = plain.chunked(cfg, T, d, d, depends(cfg)) | plain.gated_output(cfg, T, a) | steps(cfg, T, 3 * plain.F)
+    return lines | {"mixer.activation": a * T * before * d}
 
 
 def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
     """q, k (and v with value_activation) before their silu, and behind it as operands; the output gate. Kernels take
     q and k before it, with their heads filled up."""
-    p = kernels.padded(cfg.head_dim)
+    p, fades = kernels.padded(cfg.head_dim), cfg.options.decay != "none"
     if p > WIDEST_HEAD:
         return activations(cfg, T, a) | kernels.gated_output(cfg, T, a)
-    return kernels.decay(cfg, T, a, B, p, p, True) | kernels.gated_output(cfg, T, a) | {
+    return kernels.decay(cfg, T, a, B, p, p, fades) | kernels.gated_output(cfg, T, a) | steps(cfg, T, a) | {
         "mixer.activation": a * T * (2 * cfg.n_heads * p + (cfg.d_model if cfg.options.value_activation else 0)),
         "mixer.core": 3 * a * T * cfg.n_heads * p,
     }  # fmt: skip
@@ -39,7 +54,7 @@ def by_kernels(cfg: ModelConfig, T: int, a: int, B: int) -> Lines:
 register(
     "tnl",
     Entry(
-        matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg),
+        matrices=lambda cfg: square(cfg, "q", "k", "v", "o") | low_rank_gate(cfg) | decays(cfg),
         vectors=lambda cfg: {"mixer.norm": norm_size(cfg)},
         core=lambda cfg, n: decay_core(cfg, n, cfg.head_dim),
         excess=lambda cfg, n: decay_excess(cfg, n, cfg.head_dim),

@@ -147,6 +147,8 @@ ABLATED = [
         {"lrpe": "half", "d_model": 48, "n_heads": 16, "value_activation": True},
     ),  # a head of three channels
     ("tnl", {"value_activation": True}),
+    ("tnl", {"decay": "dependent"}),
+    ("tnl", {"decay": "none"}),
 ]
 every_ablation = pytest.mark.parametrize("arch, changes", ABLATED, ids=name_of)
 

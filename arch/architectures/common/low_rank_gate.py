@@ -31,25 +31,27 @@ class LowRankGate(nn.Module):
 class LowRankGatedMixer(Mixer):
     """y = (Norm(concat o) * sigmoid(x W_down W_up)) W_o, o of the linear attention that a subclass computes in `_mix`.
 
+    more: {name: width} of projections of x that `_mix` is given beside those to query, key and value.
     Options: gate_rank, and value_activation, which puts silu on the values.
     """
 
-    def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer, ("query", "key", "value"))
+    def __init__(self, config: ModelConfig, layer: int, more: dict[str, int] | None = None) -> None:
+        super().__init__(config, layer, dict.fromkeys(("query", "key", "value"), config.d_model) | (more or {}))
         assert config.norm is not None
         self.gate = LowRankGate(config.d_model, config.options.gate_rank)
         self.norm = Norm(config.norm, config.d_model, config.norm_eps)
 
     def forward(self, x: Tensor, stream: Stream, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        query, key, value, gate = fused_linear(x, *self.project.values(), self.gate.down)
+        query, key, value, *more, gate = fused_linear(x, *self.project.values(), self.gate.down)
         value = self.heads(value)
         value = stream.mask(nnf.silu(value) if self.config.options.value_activation else value)
-        mixed, state = self._mix(query, key, value, stream, cache)
+        mixed, state = self._mix(query, key, value, stream, cache, *more)
         out = self.norm(mixed.flatten(2), *fused_linear(gate, self.gate.up))
         return fused_linear(out, self.out)[0], {"state": state}
 
     def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache, *more: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state; more: the
+        projections of x that the subclass added."""
         raise TypeError(f"{type(self).__name__} must define _mix")

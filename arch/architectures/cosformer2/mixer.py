@@ -63,7 +63,7 @@ class CosFormer2Mixer(LowRankGatedMixer):
         return initial_angles(self.config).to(device) if self.theta is None else self.theta
 
     def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache, *more: Tensor
     ) -> tuple[Tensor, Tensor]:
         """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
         query, key = self.heads(query), stream.mask(self.heads(key))

@@ -26,6 +26,9 @@ class TNLOptions(Options):
     decay_slopes: str = option("paper", choices=("paper", "fixed"), ablation=True)
     """`paper`: the decays follow from the number of heads; `fixed`: the fastest is the same for every number of
     heads."""
+    decay: str = option("independent", choices=("independent", "dependent", "none"), ablation=True)
+    """`independent` of the data: a constant for each head; `dependent`: one for each token and head, which starts at
+    that constant; `none`: nothing fades."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
         return {"gate_rank": config.head_dim}

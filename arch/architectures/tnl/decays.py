@@ -52,6 +52,7 @@ def drift(models: Sequence[tuple[str, ModelConfig]]) -> str | None:
 
     models: (name of the size, configuration) of all models of a study of this architecture.
     """
+    models = [(name, config) for name, config in models if config.options.decay != "none"]
     if all(config.options.decay_slopes != "paper" for _, config in models):
         return None
     lives = {name: fastest_half_life(config) for name, config in models}

@@ -11,10 +11,18 @@ here its slope in layer l of L has the factor 1 - l / (L - 1) + 1e-5, as in the 
 (OpenNLPLab's TransNormerLLM and lightning-attention), so that deeper layers remember longer. The paper names no
 slopes: `decay_slopes` is `paper` for those of its authors' code, ALiBi's, of which the fastest follows from the number
 of heads, or `fixed` for ones of which the fastest is the same at every size (decays.py).
+
+Decay types (`decay`; the paper's section 5.3 compares them across architectures, here all else is equal):
+`independent`, above; `none`, lam = 1; `dependent`, ours after Mamba2's step sizes, one for each token and head:
+
+    lam_t = exp(-softplus(x_t W_a + b)),   softplus(b) = -log lam,   W_a in R^{d x H}
+
+b is no parameter: a token with x W_a = 0 has the decay of `independent`, about which a model starts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
@@ -25,6 +33,7 @@ from ...model.cache import LayerCache
 from ...model.mixer import Stream
 from ...ops import decay_attention
 from ...ops.fused.linear import fused_linear
+from ...ops.fused.pointwise import softplus
 from ..common.low_rank_gate import LowRankGatedMixer
 from .decays import log_decays
 
@@ -34,27 +43,31 @@ if TYPE_CHECKING:
 
 class TNLMixer(LowRankGatedMixer):
     def __init__(self, config: ModelConfig, layer: int) -> None:
-        super().__init__(config, layer)
+        self.kind = config.options.decay
+        super().__init__(config, layer, {"decay": config.n_heads} if self.kind == "dependent" else None)
         # no buffer, whose numbers a model in bf16 would round, nor torch.tensor, as DeepSpeed's zero.Init rounds those
         decays = log_decays(layer, config.n_layers, config.n_heads, config.options.decay_slopes)
-        self.log_decay = torch.as_tensor(decays, dtype=torch.float32, device="cpu")
+        if self.kind == "dependent":
+            decays = [math.log(math.expm1(-decay)) for decay in decays]
+        self.decays = torch.as_tensor(decays, dtype=torch.float32, device="cpu")  # log lam, or b
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As for all modules; the decays go along to the weights' device, so that no pass copies them there."""
         super()._apply(fn, recurse)
         if not self.out.weight.is_meta:
-            self.log_decay = self.log_decay.to(self.out.weight.device)
+            self.decays = self.decays.to(self.out.weight.device)
         return self
 
     def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache
+        self, query: Tensor, key: Tensor, value: Tensor, stream: Stream, cache: LayerCache, *more: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state."""
+        """The linear attention of x W_q and x W_k [B, T, d] over value [B, T, H, any width], and its state; more: x W_a
+        of decays that depend on the data."""
         return decay_attention(
             self.heads(query),
             stream.mask(self.heads(key)),
             value,
-            self._log_decays(value, stream),
+            self._log_decays(value, stream, *more),
             initial_state=cache.get("state"),
             chunk_size=self.config.chunk_size,
             backend=stream.backend,
@@ -62,18 +75,24 @@ class TNLMixer(LowRankGatedMixer):
             activation="silu",
         )
 
-    def _log_decays(self, x: Tensor, stream: Stream) -> Tensor:
-        """[H], or [B, T, H] where there is padding."""
+    def _log_decays(self, x: Tensor, stream: Stream, step: Tensor | None = None) -> Tensor | None:
+        """[H], or [B, T, H] where there is padding or `step`, x W_a [B, T, H]; None: nothing fades."""
+        if self.kind == "none":
+            return None
         # a copy only where weights came to their device by another way than _apply; from unlocked memory it is staged
         # at once: neither host nor device waits for the other
-        log_decay = self.log_decay.to(x.device, non_blocking=True)
-        return log_decay if stream.padding_mask is None else stream.mask(log_decay.expand(*x.shape[:2], -1))
+        decays = self.decays.to(x.device, non_blocking=True)
+        if step is not None:
+            return stream.mask(-softplus(step, decays))
+        return decays if stream.padding_mask is None else stream.mask(decays.expand(*x.shape[:2], -1))
 
     def forget_gates(self, x: Tensor, stream: Stream) -> Tensor:
-        """lam of each head [B, T, H], the same for all tokens."""
-        return self._log_decays(x, stream).exp().expand(*x.shape[:2], -1)
+        """lam of each head [B, T, H], the same for all tokens but where it depends on them."""
+        log_decay = self._log_decays(x, stream, *(self.project[name](x) for name in self.project if name == "decay"))
+        shape = *x.shape[:2], self.config.n_heads
+        return torch.ones(shape, device=x.device) if log_decay is None else log_decay.exp().expand(shape)
 
     def token_mixing(self, x: Tensor, stream: Stream) -> Tensor:
-        """q_t . k_s lam^(t - s), [B, H, T, T]."""
-        query, key, _ = fused_linear(x, *self.project.values())
-        return self._mix(query, key, self.unit_values(x), stream, {})[0].transpose(1, 2)
+        """q_t . k_s times the decays from s to t, [B, H, T, T]."""
+        query, key, _, *more = fused_linear(x, *self.project.values())
+        return self._mix(query, key, self.unit_values(x), stream, {}, *more)[0].transpose(1, 2)

@@ -13,6 +13,7 @@ from arch.architectures.tnl.decays import drift, fastest_half_life, fixed_slopes
 from arch.config import ModelConfig, field_choices
 from arch.errors import InputError
 from arch.model.lm import build_model, load_model
+from arch.model.mixer import Stream
 from arch.presets import PAPER, SIZES, TINY, preset
 from arch.registry import warnings_of
 from flops import count_params, train_flops_per_token
@@ -101,7 +102,7 @@ def test_a_model_has_the_decays_its_configuration_names(slopes, tmp_path):
     model = build_model(config)
     for index, layer in enumerate(model.decoder.layers):
         expected = torch.tensor(log_decays(index, 2, 4, slopes))
-        torch.testing.assert_close(layer.mixer.log_decay, expected, rtol=1e-7, atol=0)
+        torch.testing.assert_close(layer.mixer.decays, expected, rtol=1e-7, atol=0)
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["decay_slopes"] == slopes
     again = load_model(tmp_path)
@@ -151,3 +152,20 @@ def test_no_drift_no_sentence(models):
 def test_slopes_of_both_kinds_in_one_study_drift_too():
     told = drift([("393k", preset("tnl", "393k")), ("70m", preset("tnl", "70m"))])
     assert told is not None and "2.8 tokens at 70m and 1.0 at 393k" in told
+
+
+def test_decays_that_depend_on_the_data_start_at_those_that_do_not():
+    """With W_a = 0 the model is the other one; the states fade as forget_gates tells; padding leaves them alone."""
+    plain = build_model(preset("tnl", "14k", n_layers=3), seed=0)
+    model = build_model(preset("tnl", "14k", n_layers=3, decay="dependent"), seed=0)
+    ids = torch.arange(2 * 40).reshape(2, 40) % 250
+    for layer in model.decoder.layers:
+        layer.mixer.project["decay"].weight.data.zero_()
+    model.load_state_dict(plain.state_dict() | {k: v for k, v in model.state_dict().items() if ".project.decay." in k})
+    torch.testing.assert_close(model(input_ids=ids).logits, plain(input_ids=ids).logits, rtol=1e-4, atol=1e-5)
+    x, stream = torch.randn(2, 5, 24), Stream(torch.arange(5), padding_mask=torch.tensor([[True] + [False] * 4] * 2))
+    for layer in model.decoder.layers:
+        layer.mixer.project["decay"].weight.data.normal_()
+        gates = layer.mixer.forget_gates(x, stream)
+        assert gates.shape == (2, 5, 2) and (gates[:, 0] == 1).all() and gates[:, 1:].std() > 0
+    assert drift([(size, preset("tnl", size, decay="none")) for size in PAPER]) is None

@@ -86,10 +86,15 @@ class Reference:
         heads = []
         parts = zip(*(self.project(x, at, name) for name in ("query", "key", "value")), strict=True)
         for slope, (q, k, v) in zip(SLOPES[self.config.options.decay_slopes], parts, strict=True):
-            decay = math.exp(-slope * (1 - layer / (self.config.n_layers - 1) + 1e-5))
+            log_decay = torch.full((len(x),), -slope * (1 - layer / (self.config.n_layers - 1) + 1e-5)).double()
+            if self.config.options.decay == "dependent":  # softplus(b) = -log lam
+                step = x @ self.w[at + "project.decay.weight"][len(heads)]
+                log_decay = -torch.log1p(torch.exp(step + torch.log(torch.expm1(-log_decay))))
+            if self.config.options.decay == "none":
+                log_decay = torch.zeros_like(log_decay)
             rows = []
             for t in range(len(x)):
-                weights = [decay ** (t - s) * (silu(q[t]) @ silu(k[s])) for s in range(t + 1)]
+                weights = [log_decay[s + 1 : t + 1].sum().exp() * (silu(q[t]) @ silu(k[s])) for s in range(t + 1)]
                 rows.append(torch.stack(weights) @ v[: t + 1])
             heads.append(torch.stack(rows))
         return (norm(torch.cat(heads, 1)) * self.low_rank_gate(x, at)) @ self.w[at + "out.weight"].T
@@ -189,6 +194,8 @@ class Reference:
         *((arch, {}) for arch in ARCHS),
         *(("hgrn1", {"hgrn1_state": form}) for form in CHOICES["hgrn1_state"][1:]),
         ("tnl", {"decay_slopes": "fixed"}),
+        ("tnl", {"decay": "dependent"}),
+        ("tnl", {"decay": "none"}),
     ],
 )
 def test_logits_equal_the_equations(arch, changes):

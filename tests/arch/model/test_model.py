@@ -269,7 +269,7 @@ def test_bad_configurations(changes, message):
 def test_decays_of_tnl_are_no_weights():
     """Neither a dtype nor empty memory takes them away."""
     model = build_model(preset("tnl", "98k", context_length=64))
-    decays = [layer.mixer.log_decay for layer in model.decoder.layers]
+    decays = [layer.mixer.decays for layer in model.decoder.layers]
     model.bfloat16().to("meta").to_empty(device="cpu")
     for layer, expected in zip(model.decoder.layers, decays, strict=True):
-        assert layer.mixer.log_decay.dtype == torch.float32 and torch.equal(layer.mixer.log_decay, expected)
+        assert layer.mixer.decays.dtype == torch.float32 and torch.equal(layer.mixer.decays, expected)

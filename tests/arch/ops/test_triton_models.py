@@ -102,9 +102,9 @@ def test_a_cpu_takes_the_chunk_backend_silently(fresh):
         chosen("fast")
 
 
-def moved_model(arch):
+def moved_model(arch, **changes):
     """In fp32, away from the start, where gates of all tokens are much alike."""
-    model = build_model(preset(arch, "14k", n_layers=1, init_std=0.1, chunk_size=32), seed=1)
+    model = build_model(preset(arch, "14k", n_layers=1, init_std=0.1, chunk_size=32, **changes), seed=1)
     with torch.no_grad():
         for index, parameter in enumerate(model.parameters()):
             parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index))
@@ -128,7 +128,17 @@ def close(found, expected):
 @pytest.mark.parametrize("arch", FEW)
 def test_layouts(arch, layout):
     """Padding at both ends of rows, and packed documents: the gradients are those of the recurrence."""
-    model = moved_model(arch)
+    _test_layout(moved_model(arch), layout)
+
+
+@kernels
+@pytest.mark.parametrize("kind", ["dependent", pytest.param("none", marks=pytest.mark.slow)])
+def test_layouts_of_tnls_decays(kind):
+    for layout in ("padded", "packed"):
+        _test_layout(moved_model("tnl", decay=kind), layout)
+
+
+def _test_layout(model, layout):
     ids = tokens(model.model_config, rows=2, length=LENGTH, seed=5).to(DEVICE)
     if layout == "padded":
         at = torch.arange(LENGTH, device=DEVICE)
