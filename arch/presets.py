@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .config import ModelConfig, refuse_strangers
@@ -64,9 +65,9 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
 
     Raises InputError for an unknown architecture or size, and for changes that do not go together.
     """
-    rule = architecture(arch).preset
-    refuse_strangers(arch, changes)
-    if size in PUBLISHED.get(arch, {}):
+    found = architecture(arch)
+    if size in PUBLISHED.get(found.name, {}):
+        refuse_strangers(arch, changes)
         return ModelConfig.from_dict(PUBLISHED[arch][size] | changes | {"arch": arch})
     shape: dict[str, Any]
     if size in TINY:
@@ -77,7 +78,18 @@ def preset(arch: str, size: str, **changes: object) -> ModelConfig:
         layers, d_model, d_ffn = PAPER[size]
         shape = {"n_layers": layers, "n_heads": d_model // 128}
     else:
+        refuse_strangers(arch, changes)
         raise InputError(f"unknown size {size!r}{nearest(size, list(sizes_of(arch)))}")
-    shape |= {"d_model": d_model, "d_ffn": d_ffn}
+    return shaped(arch, size, shape | {"d_model": d_model, "d_ffn": d_ffn}, **changes)
+
+
+def shaped(arch: str, size: str, shape: Mapping[str, Any], **changes: object) -> ModelConfig:
+    """The configuration of `arch` at a size that all architectures have: `shape`, the fields that they share there (at
+    least n_layers, d_model, n_heads and d_ffn), as the architecture's own rule changes them, then `changes`.
+
+    Raises InputError as `preset`.
+    """
+    rule = architecture(arch).preset
+    refuse_strangers(arch, changes)
     own = rule(size, dict(shape), dict(changes)) if rule else {}
-    return ModelConfig.from_dict(shape | own | changes | {"arch": arch})
+    return ModelConfig.from_dict(dict(shape) | own | changes | {"arch": arch})

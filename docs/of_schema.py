@@ -21,6 +21,7 @@ from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
 from scaling.study import grid, jobs_schema, schema, training
+from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
 from .generate import table
@@ -57,6 +58,8 @@ NAMED = (
     (values.Tokens, "integer, or a multiple of N: `20N`"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),
     (jobs_schema.NamedCluster, "text, or a profile"),
+    (sizes_schema.SizesOfStudy, "list of sizes, or a mapping"),
+    (values.Size, "size"),
     (values.RunKey, "`arch/size`"),
     (values.ResourceKey, "key"),
 )

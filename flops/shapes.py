@@ -8,8 +8,8 @@ from typing import Any
 from arch.config import ARCHS, ModelConfig, field_names, field_types, refuse_strangers
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest
-from arch.presets import preset, sizes_of
-from arch.registry import ARCHITECTURES, KNOWN, architecture
+from arch.presets import preset, shaped, sizes_of
+from arch.registry import ARCHITECTURES, KNOWN
 
 from .quantity import MOST_CONTEXT, context_length, whole
 from .registry import entry_of
@@ -59,9 +59,19 @@ def free_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelC
     if d_model % HEAD and "n_heads" not in changes:
         raise InputError(f"a width of {d_model} is not a multiple of {HEAD}: give --heads, or another --dim")
     shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": max(1, d_model // HEAD), "d_ffn": ffn_width(d_model)}
-    rule = architecture(arch).preset
-    own = rule("7b", dict(shape), dict(changes)) if rule else {}
-    return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
+    return shaped(arch, "7b", shape, **{"n_layers": n_layers} | changes)
+
+
+def common_shape(d_model: int, n_layers: int) -> dict[str, int]:
+    """The fields that all architectures share at this width and depth. A multiple of 128 from 256 on: heads of 128
+    channels, g = ffn_width; from 256 on others with heads of 64 channels and g = 8d/3 up to a multiple of 64; below, as
+    the tiny presets, with two heads and g = 8d/3 to the nearest multiple of 8."""
+    n_heads, d_ffn = 2, 8 * max(1, round(d_model / 3))
+    if d_model >= SMALL:
+        whole = d_model % HEAD == 0
+        n_heads = d_model // (HEAD if whole else HEAD // 2)
+        d_ffn = ffn_width(d_model) if whole else -(-8 * d_model // (3 * 64)) * 64
+    return {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads, "d_ffn": d_ffn}
 
 
 def grid_widths(most: int) -> Iterator[int]:
@@ -73,17 +83,10 @@ def grid_widths(most: int) -> Iterator[int]:
 
 
 def grid_shape(arch: str, d_model: int, n_layers: int, **changes: Any) -> ModelConfig:
-    """A model of the grid: a multiple of 128 as free_shape; from 256 on others with heads of 64 channels (Mamba: as
-    ever) and g = 8d/3 up to a multiple of 64; below, as the tiny presets, with two heads and g = 8d/3 to the nearest
-    multiple of 8. HGRN1: g = 2d."""
-    if d_model >= SMALL and d_model % HEAD == 0:
-        return free_shape(arch, d_model, n_layers, **changes)
-    shape = {"n_layers": n_layers, "d_model": d_model, "n_heads": 2, "d_ffn": 8 * round(d_model / 3)}
-    if d_model >= SMALL:
-        shape |= {"n_heads": d_model // (HEAD // 2), "d_ffn": -(-8 * d_model // (3 * 64)) * 64}
-    rule = architecture(arch).preset
-    own = rule("7b" if d_model >= SMALL else "6k", dict(shape), dict(changes)) if rule else {}
-    return ModelConfig.from_dict(shape | own | {"n_layers": n_layers} | changes | {"arch": arch})
+    """A model of the grid: `common_shape`, as the architecture's rule changes it but for the number of layers (HGRN1:
+    g = 2d; Mamba: heads of 64 channels, and d below 256)."""
+    size = "7b" if d_model >= SMALL else "6k"
+    return shaped(arch, size, common_shape(d_model, n_layers), **{"n_layers": n_layers} | changes)
 
 
 def fields_of(pairs: Sequence[str]) -> dict[str, Any]:

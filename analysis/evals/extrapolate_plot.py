@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 from analysis.figures.axes import kibi, log_axis
 from analysis.figures.style import arch_panels, dress, size_scale
 from analysis.runs import RUN_ID
-from arch.presets import ALL_SIZES
 
 from .table import newest_of_each_run
 
@@ -132,14 +131,12 @@ def _arch(match: Any, result: dict[str, Any]) -> str:
 
 
 def _styles(newest: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Lines of runs: one colour a size in all panels, smallest to largest; several runs of one differ in dashes."""
+    """Lines of runs: one colour a size in all panels, in the study's order; several runs of one differ in dashes."""
     cells = {}
     for result in newest:
         match = RUN_ID.match(result["run_id"])
         cells[result["run_id"]] = (match[1], match[2]) if match else ("", "")
-    rank = {size: index for index, size in enumerate(ALL_SIZES)}
-    sizes = sorted({size for _, size in cells.values()}, key=lambda size: rank.get(size, -1))
-    colors = size_scale(sizes)
+    colors = size_scale(list(dict.fromkeys(size for _, size in cells.values())))
     seen: list[tuple[str, str]] = []
     found = {}
     for run, cell in cells.items():

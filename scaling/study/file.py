@@ -22,6 +22,7 @@ from . import earlier
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
 from .schema import StudyFile
+from .sizes import chosen, names_in
 from .training import Training
 from .types import as_integer
 
@@ -92,7 +93,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     Raises InputError, one line, for anything wrong in the file or the changes.
     """
     raw = read_mapping(file, "study", "name, corpus, grid, training, ...")
-    in_file = {key: _names(raw, key) for key in ("archs", "sizes")}
+    in_file, of_file = _named(raw), _grid(raw).get("sizes")
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
@@ -102,7 +103,8 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
         if keys[0] in changes:
             changes[keys[0]][keys[1]] = value
         else:
-            _assign(raw, keys, value, change)
+            new = chosen(value, of_file) if keys == ["grid", "sizes"] else value
+            _assign(raw, keys, new, change)
         if keys[0] in ("fit", "grid"):
             results[".".join(keys[1:])] = value
     _keep_range(raw, stated, results)
@@ -169,15 +171,22 @@ def _origin(key: str, where: str, sets: list[str]) -> str:
     return "--set" if given else where
 
 
-def _names(raw: dict[str, Any], key: str) -> list[str]:
-    """The architectures or sizes of a file's grid, as far as they are names."""
+def _named(raw: dict[str, Any]) -> dict[str, list[str]]:
+    """The architectures and sizes of a file's grid, as far as they can be read."""
+    archs = _grid(raw).get("archs")
+    archs = [name for name in archs if isinstance(name, str)] if isinstance(archs, list) else []
+    return {"archs": archs, "sizes": names_in(_grid(raw).get("sizes"))}
+
+
+def _grid(raw: dict[str, Any]) -> dict[str, Any]:
+    """The section `grid`, empty where it is none."""
     grid = raw.get("grid")
-    found = grid.get(key) if isinstance(grid, dict) else None
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    return grid if isinstance(grid, dict) else {}
 
 
 def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: bool) -> Iterator[list[str]]:
     """The keys, from the section's on, that name an architecture or a size of which the study has no run."""
+    yield from (["grid", "sizes", *found] for found in study.grid.sizes.strangers(archs))
     named = [(("overrides", by), table) for by, table in study.overrides]
     named += [(("grid", "extra_seeds"), study.grid.extra_seeds), (("jobs", "resources"), study.jobs.resources)]
     named += [] if one_range else [(("fit", "range"), study.fit.range)]
@@ -191,6 +200,8 @@ def strangers(study: StudyFile, archs: list[str], sizes: list[str], one_range: b
 
 def _told(keys: list[str], known: dict[str, list[str]]) -> str:
     key, alike = keys[-1], known["archs"] if keys[-1] in KNOWN else known["sizes"]
+    if keys[-2] == "resources" and key not in KNOWN:
+        alike = [*known["archs"], *known["sizes"], *KINDS]
     if "/" in key:
         alike = [f"{arch}/{size}" for arch in known["archs"] for size in known["sizes"]]
     return f"{'.'.join(keys)}: this study has no run of {key}{nearest(key, alike)}: correct the key, or leave it out"

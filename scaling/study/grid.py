@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
+from .sizes import SizesOfStudy
 from .types import Arch, Distinct, Section, Seed, Size
 
 
@@ -19,8 +20,9 @@ class Cell(NamedTuple):
 class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
     """The architectures; every architecture is trained at every size."""
-    sizes: Annotated[list[Size], Distinct]
-    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`."""
+    sizes: SizesOfStudy
+    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`, and shapes of your own,
+    `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`: see Sizes."""
     seeds: Annotated[list[Seed], Distinct] = [0]
     """Seeds of every cell; a seed decides the initial weights and the order of the training text."""
     extra_seeds: dict[Size, list[Seed]] = {}

@@ -12,7 +12,6 @@ from typing import Any
 
 from arch.config import ModelConfig, reads
 from arch.errors import InputError, nearest
-from arch.presets import preset
 from arch.registry import archs_with, plugin_of
 from flops import count_params
 
@@ -110,15 +109,15 @@ class StudySpec(StudyFile):
         # a change reaches the architectures that it means something to; the others' runs stay what they are
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
-        changes = file | own
+        vocab_size = (file | own)["vocab_size"]
         plugin = plugin_of(arch)
         try:
-            if changes["vocab_size"] < vocabulary:
+            if vocab_size < vocabulary:
                 raise InputError(
-                    f"model.vocab_size={changes['vocab_size']} is smaller than the {vocabulary} tokens of "
+                    f"model.vocab_size={vocab_size} is smaller than the {vocabulary} tokens of "
                     f"{self.corpus.tokenizer}: leave it out"
                 )
-            config = preset(arch, size, **changes)
+            config = self.grid.sizes.config(arch, size, file, own)
         except InputError as error:
             raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
         try:
@@ -133,7 +132,7 @@ class StudySpec(StudyFile):
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         # what the file says already makes no other run
-        own = _differing(own, config, _config(arch, size, file)) if own else {}
+        own = _differing(own, config, self._of_file(arch, size, file)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         return RunSpec(
@@ -150,6 +149,13 @@ class StudySpec(StudyFile):
             cuda_graphs=self.jobs.cuda_graphs,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
         )
+
+    def _of_file(self, arch: str, size: str, file: dict[str, Any]) -> ModelConfig | None:
+        """None where the file alone cannot be, and --set mends it."""
+        try:
+            return self.grid.sizes.config(arch, size, file, {})
+        except InputError:
+            return None
 
 
 def _given(section: Section) -> dict[str, Any]:
@@ -175,14 +181,6 @@ def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
         return changes
     first, second = (each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (one, other))
     return {field: value for field, value in changes.items() if first[field] != second[field]}
-
-
-def _config(arch: str, size: str, changes: dict[str, Any]) -> ModelConfig | None:
-    """None where the file alone cannot be, and --set mends it."""
-    try:
-        return preset(arch, size, **changes)
-    except InputError:
-        return None
 
 
 def parse_only(text: str, runs: Sequence[Cell | RunSpec]) -> dict[str, list[str]]:

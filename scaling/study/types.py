@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from arch.errors import nearest, shown
-from arch.presets import ALL_SIZES
 from arch.registry import KNOWN, load_plugins
 
 LONGEST_NAME = 100  # of a study
+LONGEST_SIZE = 40  # of a size's name, which stands in names of runs
+SIZE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 class Section(BaseModel):
@@ -90,21 +91,28 @@ def tokens_of(value: int | str, n_params: int) -> int:
     return value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
 
 
+def word_of_size(name: str) -> str:
+    """`name`, where it can name a size."""
+    if not SIZE.fullmatch(name) or len(name) > LONGEST_SIZE or re.search(r"-c\d+-s\d", name):
+        raise ValueError(
+            f"{shown(name)} cannot name a size: write small letters, digits, '.' and '-', the first a letter or digit, "
+            f"at most {LONGEST_SIZE}"
+        )
+    return name
+
+
 def _run_key(key: str) -> str:
-    arch, _, size = key.partition("/")
-    for kind, name, valid in (("architecture", arch, KNOWN), ("size", size, ALL_SIZES)):
-        if name not in valid:
-            raise ValueError(f"unknown {kind} {shown(name)}{nearest(name, list(valid))}; write arch/size")
+    arch, slash, size = key.partition("/")
+    if arch not in KNOWN:
+        raise ValueError(f"unknown architecture {shown(arch)}{nearest(arch, list(KNOWN))}; write arch/size")
+    if not slash:
+        raise ValueError(f"{shown(key)} names no size: write arch/size")
+    word_of_size(size)
     return key
 
 
 def _resource_key(key: str) -> str:
-    if "/" in key:
-        return _run_key(key)
-    valid = [*KNOWN, *ALL_SIZES, "corpus", "eval", "finish"]
-    if key not in valid:
-        raise ValueError(f"unknown architecture, size or kind of job {shown(key)}{nearest(key, valid)}")
-    return key
+    return _run_key(key) if "/" in key else key if key in KNOWN else word_of_size(key)
 
 
 def _one_line(text: str) -> str:
@@ -166,7 +174,8 @@ def _ranges(value: Any) -> Any:
 
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]
-Size = Annotated[str, one_of("size", ALL_SIZES)]
+# A word; file.py judges whether the study has a size of that name.
+Size = Annotated[str, AfterValidator(word_of_size)]
 # At most 10^18: tables hold counts as int64.
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings

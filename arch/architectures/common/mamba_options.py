@@ -27,11 +27,15 @@ def inner_width(config: ModelConfig) -> int:
     return int(config.options.expand) * config.d_model
 
 
-def mamba_preset(size: str, shape: dict[str, Any], share: int) -> dict[str, Any]:
-    """No MLP, so more layers: 3 where others have 2, twice as many at the paper's sizes.
+def mamba_preset(size: str, shape: dict[str, Any], state: int, share: int) -> dict[str, Any]:
+    """No MLP, so more layers: 3 where others have 2 (tiny), twice as many elsewhere.
 
-    Heads are d (tiny) or 64 of the inner stream's 2 d channels; a tiny model's state is d / `share`.
+    Heads are d (tiny) or 64 of the inner stream's 2 d channels, more where 64 do not divide it. `state` is the width
+    that was published; a tiny model's is d / `share`, that of another model at most that.
     """
+    d_model = shape["d_model"]
     if size in TINY:
-        return {"norm_eps": 1e-5, "n_layers": 3, "ssm_state": shape["d_model"] // share}
-    return {"norm_eps": 1e-5, "n_layers": 2 * shape["n_layers"], "n_heads": shape["d_model"] // 32}
+        return {"norm_eps": 1e-5, "n_layers": 3, "ssm_state": d_model // share}
+    heads = next((heads for heads in range(d_model // 32, 1, -1) if d_model % heads == 0), 1)
+    own = {"norm_eps": 1e-5, "n_layers": 2 * shape["n_layers"], "n_heads": heads}
+    return own | ({"ssm_state": max(1, d_model // share)} if d_model < share * state else {})

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ...hf.families import Family
     from ...model.mixer import Mixer
 
+STATE = 16  # the published width
+
 
 @dataclass(frozen=True)
 class Mamba1Options(MambaOptions):
@@ -25,12 +27,12 @@ class Mamba1Options(MambaOptions):
     """Rank of the projection of step sizes; null: d_model / 16, rounded up."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"ssm_state": 16, "dt_rank": -(-config.d_model // 16)}
+        return {"ssm_state": STATE, "dt_rank": -(-config.d_model // 16)}
 
 
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A tiny model's state is such that 128 channels have the published 16."""
-    return mamba_preset(size, shape, share=8)
+    """A narrow model's state is such that 128 channels have the published 16."""
+    return mamba_preset(size, shape, STATE, share=8)
 
 
 def mixer() -> type[Mixer]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ...hf.families import Family
     from ...model.mixer import Mixer
 
+STATE = 128  # the published width
+
 
 @dataclass(frozen=True)
 class Mamba2Options(MambaOptions):
@@ -23,12 +25,12 @@ class Mamba2Options(MambaOptions):
     """Width N of the state; null: 16 a channel (Mamba1), 128 a head (Mamba2)."""
 
     def derived(self, config: ModelConfig) -> dict[str, int]:
-        return {"ssm_state": 128}
+        return {"ssm_state": STATE}
 
 
 def preset(size: str, shape: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """A tiny model's state is as wide as the other architectures' head dimension."""
-    return mamba_preset(size, shape, share=2)
+    """A narrow model's state is half as wide as the model, up to the published 128."""
+    return mamba_preset(size, shape, STATE, share=2)
 
 
 def mixer() -> type[Mixer]:

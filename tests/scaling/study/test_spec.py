@@ -270,7 +270,7 @@ BAD = [
         changed(overrides={"by_size": {"14k": {"n_token": 5}}}),
         "'overrides.by_size.14k.n_token' (did you mean 'n_tokens'?)",
     ),
-    (changed(overrides={"by_size": {"15k": {}}}), "overrides.by_size.15k: unknown size '15k'"),
+    (changed(overrides={"by_size": {"15k": {}}}), "overrides.by_size.15k: this study has no run of 15k"),
     (changed(overrides={"by_run": {"tnl-14k": {}}}), "write arch/size"),
     (changed(model={"d_modell": 8}), "unknown key 'model.d_modell' (did you mean 'd_model'?)"),
     (changed(grid={"archs": ["hgrn"]}), "unknown architecture 'hgrn' (did you mean 'hgrn2'?)"),
@@ -352,7 +352,7 @@ BAD_SETS = [
     ("model.d_model=25", "not divisible"),
     ("model.d_model=0", "model.d_model: must be greater than 0"),
     ("jobs.parallel=0", "jobs.parallel: must be greater than 0"),
-    ("grid.extra_seeds.99k=[1]", "unknown size '99k' (did you mean '98k'?)"),
+    ("grid.extra_seeds.99k=[1]", "grid.extra_seeds.99k: this study has no run of 99k"),
 ]
 
 

@@ -1,0 +1,177 @@
+"""The sizes of a study, `grid.sizes`: names of presets, and shapes. Imports no torch.
+
+What a size is belongs to the study, whose other keys (overrides, extra_seeds, resources, --only) say its name alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
+
+from arch.config import ModelConfig, field_names
+from arch.earlier import instead_of
+from arch.errors import InputError, nearest, shown
+from arch.presets import ALL_SIZES, preset, shaped
+from arch.registry import KNOWN
+from flops.shapes import common_shape
+
+from .jobs_schema import KINDS
+from .model_section import model_changes
+from .types import Count, Section, distinct, word_of_size
+
+SHAPE = ("n_layers", "d_model", "n_heads", "d_ffn")
+FORMS = (
+    "write a preset's name, a shape as {12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}}, or a ladder as "
+    "{from: 1M, to: 60M, count: 6}"
+)
+
+
+class Common(Section):
+    """What the architectures share in a shape."""
+
+    n_layers: Count | None = None
+    d_model: Count | None = None
+    n_heads: Count | None = None
+    d_ffn: Count | None = None
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A size that the study file describes: fields that the architectures share, then changes by architecture."""
+
+    common: Mapping[str, int]
+    own: Mapping[str, Mapping[str, Any]]
+
+    def config(self, arch: str, name: str, changes: Mapping[str, Any]) -> ModelConfig:
+        """As a preset: the common fields, as the architecture's own rule changes them; then its changes; then
+        `changes`. Raises InputError where they do not go together."""
+        own = dict(self.own.get(arch, {}))
+        given = {**self.common, **{key: own[key] for key in ("d_model",) if key in own}}
+        for key in ("n_layers", "d_model"):
+            given.setdefault(key, own.get(key, changes.get(key)))
+            if given[key] is None:
+                raise InputError(f"grid.sizes.{name} has no {key}: add it")
+        return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **own | dict(changes))
+
+
+@dataclass(frozen=True)
+class Sizes(Sequence[str]):
+    """The names, in the file's order; `shapes`: what each is, None for a preset."""
+
+    shapes: Mapping[str, Shape | None]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self.shapes)[index]
+
+    def config(self, arch: str, size: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
+        """The model of `arch` at a size of these, with the fields that the study `file` gives it (its sections model
+        and overrides) and then `changes`. Raises InputError where these do not go together."""
+        found = self.shapes[size]
+        if found is None:
+            return preset(arch, size, **{**file, **changes})
+        return found.config(arch, size, {**file, **changes})
+
+    def strangers(self, archs: Sequence[str]) -> Iterator[list[str]]:
+        """(name of the size, architecture) of what shapes say of architectures that are none of `archs`."""
+        for name, shape in self.shapes.items():
+            yield from ([name, arch] for arch in (shape.own if shape else ()) if arch not in archs)
+
+
+def names_in(raw: Any) -> list[str]:
+    """The names of a file's sizes, as far as they can be read."""
+    found: list[str] = []
+    for item in raw if isinstance(raw, list) else [raw]:
+        found += [item] if isinstance(item, str) else [str(name) for name in item] if isinstance(item, dict) else []
+    return found
+
+
+def chosen(value: Any, of_file: Any) -> Any:
+    """`value`, what --set makes of a file's sizes, in which names may also be those that the file gives its own."""
+    if not isinstance(value, list):
+        return value
+    try:
+        own = _read(of_file).shapes
+    except (ValueError, TypeError):  # told where the file is judged
+        return value
+    return [Sizes({one: own[one]}) if isinstance(one, str) and own.get(one) else one for one in value]
+
+
+def _read(value: Any) -> Sizes:
+    if isinstance(value, Sizes):
+        return value
+    if not isinstance(value, (list, dict)):
+        raise ValueError(f"must be a list, not {shown(value)}: {FORMS}")
+    found: list[tuple[str, Shape | None]] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, Sizes):
+            found += item.shapes.items()
+        elif isinstance(item, str):
+            if item not in ALL_SIZES:
+                raise ValueError(f"unknown size {shown(item)}{nearest(item, list(ALL_SIZES))}: {FORMS}")
+            found.append((item, None))
+        elif isinstance(item, dict) and item:
+            found += [(_name(name), _shape(name, fields)) for name, fields in item.items()]
+        else:
+            raise ValueError(f"{shown(item)} is no size: {FORMS}")
+    distinct([name for name, _ in found])
+    return Sizes(dict(found))
+
+
+def _name(name: Any) -> str:
+    """The name of a shape, which is nothing else's."""
+    if not isinstance(name, str):
+        raise ValueError(f"{shown(name)} cannot name a size: write a word")
+    for kind, taken in (("a preset", ALL_SIZES), ("an architecture", KNOWN), ("a kind of job", KINDS)):
+        if name in taken:
+            raise ValueError(f"{name!r} is the name of {kind}: give the shape another")
+    return word_of_size(name)
+
+
+def _shape(name: str, fields: Any) -> Shape:
+    if not isinstance(fields, dict):
+        raise ValueError(f"{name}: a shape has keys and values: {FORMS}")
+    for key in fields:
+        if key in SHAPE or key in KNOWN:
+            continue
+        if key in field_names():
+            raise ValueError(
+                f"{name}.{key}: a shape has {', '.join(SHAPE)}, and changes by architecture: write {key} below an "
+                f"architecture's name, in model, or in overrides.by_size.{name}.model"
+            )
+        raise ValueError(f"unknown key {f'{name}.{key}'!r}{nearest(str(key), [*SHAPE, *KNOWN])}")
+    common = _within(Common, {key: value for key, value in fields.items() if key in SHAPE}, name)
+    own = {}
+    for arch in [key for key in fields if key in KNOWN]:
+        section, changes = model_changes(), fields[arch]
+        for key in changes if isinstance(changes, dict) else ():
+            if key not in section.model_fields:
+                told = instead_of(str(key)) or f"is unknown{nearest(str(key), list(section.model_fields))}"
+                raise ValueError(f"{name}.{arch}.{key} {told}")
+        own[arch] = _within(section, changes, name, arch)
+    return Shape(common, own)
+
+
+def _within(schema: type[Section], raw: Any, *where: str) -> dict[str, Any]:
+    """What `raw` gives of a section; what is wrong is told of the place `where`."""
+    try:
+        return schema.model_validate(raw).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        lines: Any = [one | {"loc": (*where, *one["loc"])} for one in error.errors(include_url=False)]
+        raise ValidationError.from_exception_data(error.title, lines) from None
+
+
+SizesOfStudy = Annotated[
+    Sizes,
+    PlainValidator(_read),
+    PlainSerializer(list),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+]

@@ -1,0 +1,181 @@
+"""Sizes that a study file describes itself: shapes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from arch.errors import InputError
+from arch.presets import preset
+from scaling.cli.flops import app as flops_app
+from scaling.cli.main import app
+from scaling.study.run import RunSpec
+from scaling.study.spec import load_study
+
+BOOKS = Path(__file__).resolve().parents[4] / "shared" / "studies" / "books.yaml"
+SHAPE = {"n_layers": 4, "d_model": 64, "n_heads": 4, "d_ffn": 168}
+ARCHS = ["llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba1", "mamba2"]
+STUDY = {
+    "name": "shapes",
+    "corpus": {"source": "synthetic:0:100000"},
+    "grid": {"archs": ARCHS, "sizes": ["14k", {"0.2m": SHAPE}]},
+    "model": {"context_length": 64},
+    "training": {"n_tokens": 10_000, "batch_tokens": 256},
+}
+
+
+@pytest.fixture
+def study(tmp_path):
+    def write(**sections):
+        path = tmp_path / "study.yaml"
+        path.write_text(yaml.safe_dump(STUDY | {"out": str(tmp_path)} | sections, sort_keys=False))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def load(study):
+    return lambda sizes, archs=None, sets=None, **sections: load_study(
+        study(grid={"archs": archs or ARCHS, "sizes": sizes}, **sections), sets
+    )
+
+
+def test_a_shape_is_a_preset_of_the_files_own(load):
+    """What it says holds for all; an architecture's rule, then what stands below its name, then model and overrides
+    change it. A preset's numbers written as a shape are that preset, in every architecture."""
+    runs = {run.arch: run for run in load([{"0.2m": SHAPE}]).runs()}
+    assert {arch: run.run_id for arch, run in runs.items()} == {arch: f"{arch}-0.2m-c64-s0" for arch in ARCHS}
+    fields = ("n_layers", "d_model", "n_heads", "d_ffn")
+    shapes = {arch: tuple(run.model[field] for field in fields) for arch, run in runs.items()}
+    plain = (4, 64, 4, 168)
+    assert shapes == dict.fromkeys(["llama", "tnl", "hgrn2", "cosformer2"], plain) | {
+        "hgrn1": (4, 64, 4, 128),  # its mixer has 7 d^2: g = 2 d
+        "mamba1": (8, 64, 2, 168),  # no FFN: twice the layers
+        "mamba2": (8, 64, 2, 168),  # and heads of 64 of the 128 inner channels
+    }
+    assert runs["mamba2"].model["ssm_state"] == 32 and runs["tnl"].model["decay_slopes"] == "fixed"
+    paper = {"n_layers": 6, "d_model": 512, "n_heads": 4, "d_ffn": 1536}
+    for run in load([{"mine": paper}], model={"context_length": 256}).runs():
+        assert run.config == preset(run.arch, "70m", vocab_size=257, context_length=256)
+
+    changed = SHAPE | {
+        "mamba2": {"n_layers": 5, "d_model": 96, "ssm_state": 16},
+        "hgrn1": {"d_ffn": 160},
+        "tnl": {"decay_slopes": "paper"},
+    }
+    overrides = {
+        "by_size": {"0.2m": {"lr": 1e-3, "model": {"norm": "rms", "d_ffn": 176}}},
+        "by_run": {"hgrn1/0.2m": {"model": {"d_ffn": 152}}},
+    }
+    model = {"context_length": 128, "n_layers": 3}
+    archs = ["llama", "tnl", "hgrn1", "mamba2"]
+    runs = {run.arch: run for run in load([{"0.2m": changed}], archs, overrides=overrides, model=model).runs()}
+    assert {arch: tuple(run.model[field] for field in fields) for arch, run in runs.items()} == {
+        "llama": (3, 64, 4, 176),
+        "tnl": (3, 64, 4, 176),
+        "hgrn1": (3, 64, 4, 152),
+        "mamba2": (3, 96, 3, 176),  # heads follow the width that it was given
+    }
+    assert runs["tnl"].model["decay_slopes"] == "paper" and runs["mamba2"].model["ssm_state"] == 16
+    assert {run.model["norm"] for run in runs.values()} == {"rms"} and runs["llama"].training.lr == 1e-3
+    least = {run.arch: run.model for run in load([{"s": {"n_layers": 2, "d_model": 48}}]).runs()}
+    assert (least["llama"]["n_heads"], least["llama"]["d_ffn"]) == (2, 128)
+
+
+def test_names_are_what_everything_else_reads(study, load):
+    content = [{"a.1": SHAPE, "b-2": SHAPE | {"n_layers": 3}}, "14k"]
+    for sizes in (content, [{"a.1": SHAPE}, {"b-2": SHAPE | {"n_layers": 3}}, "14k"]):
+        assert list(load(sizes).grid.sizes) == ["a.1", "b-2", "14k"]
+    assert list(load({"a.1": SHAPE, "b-2": SHAPE}).grid.sizes) == ["a.1", "b-2"]
+    named = {
+        "overrides": {"by_size": {"a.1": {"lr": 1e-3}}, "by_run": {"tnl/b-2": {"lr": 2e-3}}},
+        "jobs": {"resources": {"a.1": {"nodes": 1}, "tnl/b-2": {"nodes": 1}, "eval": {"nodes": 1}}},
+    }
+    grid = {"archs": ["llama", "tnl"], "sizes": content, "extra_seeds": {"b-2": [3]}}
+    path = study(grid=grid, **named)
+    full = load_study(path)
+    assert len(full.runs()) == 8 and {run.size for run in full.runs("size=a.1|14k")} == {"a.1", "14k"}
+    for run in full.runs():
+        assert RunSpec.model_validate(json.loads(run.model_dump_json())) == run  # as run.json holds it
+    kept = load_study(path, ["grid.sizes=[b-2, 25k]"])  # names of the file's own, and of presets
+    assert {run.size for run in kept.runs()} == {"b-2", "25k"} and kept.runs("size=b-2") == full.runs("size=b-2")
+    assert [
+        run.model["n_layers"] for run in load_study(path, ["grid.sizes={c: {n_layers: 5, d_model: 64}}"]).runs()
+    ] == [5, 5]
+
+    runner = CliRunner()
+    for command, words, shown in (
+        (app, ["plan", str(path), "--only", "size=b-2"], "tnl-b-2-c64-s0"),
+        (app, ["submit", str(path), "--local", "--dry-run", "--set", "jobs.resources={}"], "8 run(s) to train"),
+        (flops_app, ["study", str(path)], "tnl-b-2-c64-s0"),
+    ):
+        result = runner.invoke(command, words)
+        assert result.exit_code == 0 and shown in result.output, result.output
+
+
+@pytest.mark.skipif(not BOOKS.exists(), reason="reference data are not beside this checkout")
+def test_the_trial_study(tmp_path):
+    with pytest.raises(InputError, match=r"training\.artifact_dtype is now checkpoint_dtype$"):
+        load_study(BOOKS)
+    path = tmp_path / "books.yaml"
+    path.write_text(BOOKS.read_text().replace("artifact_dtype", "checkpoint_dtype"))
+    runs = load_study(path).runs()
+    assert len(runs) == 28 and {run.model["n_heads"] for run in runs if run.size == "x31m"} == {4}
+
+
+FORMS = "a ladder as {from: 1M, to: 60M, count: 6}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        (["410n"], ["grid.sizes: unknown size '410n' (did you mean '410m'?)", FORMS]),
+        (["14k", "12m"], ["unknown size '12m'", "(did you mean", "{12m: {n_layers: 8,", FORMS]),
+        ([7], ["grid.sizes: 7 is no size", FORMS]),
+        (7, ["grid.sizes: must be a list, not 7", FORMS]),
+        ([], ["grid.sizes: must name at least one"]),
+        (["14k", "14k"], ["grid.sizes: names '14k' twice"]),
+        ([{"a": SHAPE}, {"a": SHAPE}], ["grid.sizes: names 'a' twice"]),
+        ([{"98k": SHAPE}], ["'98k' is the name of a preset: give the shape another"]),
+        ([{"mamba-130m": SHAPE}], ["'mamba-130m' is the name of a preset"]),
+        ([{"tnl": SHAPE}], ["'tnl' is the name of an architecture: give the shape another"]),
+        ([{"eval": SHAPE}], ["'eval' is the name of a kind of job"]),
+        ([{"A b": SHAPE}], ["'A b' cannot name a size: write small letters"]),
+        ([{"x" * 41: SHAPE}], ["at most 40"]),
+        ([{"a-c1-s2": SHAPE}], ["cannot name a size"]),
+        ([{12: SHAPE}], ["12 cannot name a size: write a word"]),
+        ([{"a": None}], ["a: a shape has keys and values"]),
+        ([{"a": {"n_layer": 2}}], ["unknown key 'a.n_layer' (did you mean 'n_layers'?)"]),
+        ([{"a": {"norm": "rms"}}], ["a.norm: a shape has n_layers,", "overrides.by_size.a.model"]),
+        ([{"a": {"n_layers": 2}}], ["llama/a: grid.sizes.a has no d_model: add it"]),
+        ([{"a": SHAPE | {"n_layers": "two"}}], ["grid.sizes.a.n_layers: must be a valid integer, not 'two'"]),
+        ([{"a": SHAPE | {"n_layers": 0}}], ["grid.sizes.a.n_layers: must be greater than 0, not 0"]),
+        ([{"a": SHAPE | {"n_heads": 5}}], ["llama/a: model.d_model=64 is not divisible by model.n_heads=5"]),
+        ([{"a": SHAPE | {"tnl": {"n_head": 2}}}], ["a.tnl.n_head is unknown (did you mean 'n_heads'?)"]),
+        ([{"a": SHAPE | {"tnl": {"n_heads": "x"}}}], ["grid.sizes.a.tnl.n_heads: must be a valid integer, not 'x'"]),
+        ([{"a": SHAPE | {"hgrn1": {"hgrn1_complex": True}}}], ["a.hgrn1.hgrn1_complex is now hgrn1_state"]),
+        ([{"a": SHAPE | {"tnl": {"ssm_state": 2}}}], ["tnl/a: model.ssm_state means nothing to tnl, only to mamba"]),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_one_line(load, sizes, told):
+    with pytest.raises(InputError) as error:
+        load(sizes)
+    message = str(error.value)
+    assert all(part in message for part in told) and "study.yaml" in message and "\n" not in message, message
+
+
+def test_what_names_a_size_that_the_study_has_not(load):
+    for place, key in (
+        ({"overrides": {"by_size": {"0.3m": {"lr": 1}}}}, r"overrides\.by_size\.0\.3m"),
+        ({"overrides": {"by_run": {"tnl/0.3m": {"lr": 1}}}}, r"overrides\.by_run\.tnl/0\.3m"),
+        ({"jobs": {"resources": {"0.3m": {"nodes": 1}}}}, r"jobs\.resources\.0\.3m"),
+    ):
+        with pytest.raises(InputError, match=rf"{key}: this study has no run of .*did you mean '(tnl/)?0\.2m'"):
+            load([{"0.2m": SHAPE}], **place)
+    with pytest.raises(InputError, match=r"grid\.sizes\.a\.mamba2: this study has no run of mamba2 \(valid: tnl\)"):
+        load([{"a": SHAPE | {"mamba2": {"n_heads": 2}}}], ["tnl"])
+    taken_out = load([{"a": SHAPE | {"mamba2": {"n_heads": 2}}}], sets=["grid.archs=[tnl]"])
+    assert [run.arch for run in taken_out.runs()] == ["tnl"]
