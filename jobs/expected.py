@@ -48,7 +48,7 @@ def expected_time(
     crowd = min(parallel, len(todo)) * processes / _devices()
     for run, rundir in todo:
         begun = rundir.last_row()
-        left = max(0, run.n_steps - int(begun["step"])) if begun else run.n_steps
+        left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
         seconds.append(START_S[device_of(profile).unit] + left * step.step_seconds * speed.factor * shared)

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
@@ -27,20 +27,24 @@ SILENT_S = 1.0
 
 @dataclass(frozen=True)
 class Event:
-    """What happened: "started", "finished" (with exit code; negative: killed by that signal) or "tick"."""
+    """What happened: "started", "finished" (with exit code; negative: killed by that signal), "skipped" (the task that
+    it comes after did not end well) or "tick"."""
 
     kind: str
     task: Task | None = None
     exit_code: int | None = None
 
 
-def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Generator[Event, None, None]:
-    """Run `tasks` in the order given, `parallel` at a time, and yield what happens; a tick at least every `tick_s`.
+def run_tasks(
+    tasks: Sequence[Task], parallel: int, tick_s: float = 0.25, ended_well: Callable[[Task, int], bool] | None = None
+) -> Generator[Event, None, None]:
+    """Run `tasks` in the order given, `parallel` at a time, and yield what happens; a tick at least every `tick_s`. One
+    that comes after another waits for it, and is skipped where it did not end well: with exit code 0, or as told.
 
     Must be iterated by the thread that calls it (children die with that thread), and closed (contextlib.closing): an
     exception or Ctrl-C on either side then ends the children before it goes on.
     """
-    waiting = list(reversed(tasks))
+    waiting, ill = list(tasks), set[str]()
     cores, gpus = core_slots(parallel), gpu_slots(parallel)
     free = list(reversed(range(parallel)))
     active: dict[int, Task] = {}
@@ -48,8 +52,14 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
     ticked = time.monotonic()
     try:
         while waiting or active:
-            while waiting and free:
-                slot, task = free.pop(), waiting.pop()
+            for task in [task for task in waiting if task.after in ill]:
+                waiting.remove(task)
+                ill.add(task.name)
+                yield Event("skipped", task)
+            unfinished = {task.name for task in (*waiting, *active.values())}
+            for task in [task for task in waiting if task.after not in unfinished][: len(free)]:
+                waiting.remove(task)
+                slot = free.pop()
                 active[slot] = task
                 if slot in workers and workers[slot].takes(task):
                     workers[slot].give(task)
@@ -64,6 +74,8 @@ def run_tasks(tasks: Sequence[Task], parallel: int, tick_s: float = 0.25) -> Gen
                 elif code is not None:
                     del active[slot]
                     free.append(slot)
+                    if not (code == 0 if ended_well is None else ended_well(task, code)):
+                        ill.add(task.name)
                     if not waiting:
                         workers[slot].dismiss()
                     yield Event("finished", task, code)

@@ -60,8 +60,8 @@ class ResourceEstimator:
         memory, why_memory = self._memory(run, nodes, tasks, asked)
         step = expected(run, world, profile)
         why_time = (
-            f"{run.n_steps:,} steps of {duration(seconds / run.n_steps)} on {world} process(es) ({step.basis}; "
-            f"{speed.source}): {duration(seconds)} expected"
+            f"{run.trained_steps:,} steps of {duration(seconds / run.trained_steps)} on {world} process(es) "
+            f"({step.basis}; {speed.source}): {duration(seconds)} expected"
         )
         reasons = {"nodes": why, "cpus_per_task": self._why_cpus(run, cpus, asked), "memory_mb": why_memory}
         resources = Resources(nodes, tasks, tasks if profile.gpus_per_node else 0, cpus, memory, 0, 0, reasons)
@@ -129,7 +129,7 @@ class ResourceEstimator:
         return replace(estimate, resources=resources, fixed=minutes is not None)
 
     def _seconds(self, run: RunSpec, world: int, speed: Speed) -> float:
-        return run.n_steps * expected(run, world, self.profile).step_seconds * speed.factor
+        return run.trained_steps * expected(run, world, self.profile).step_seconds * speed.factor
 
     def _most_tasks(self, run: RunSpec) -> int:
         return self.profile.gpus_per_node or max(1, self.profile.cpus_per_node // run.training.threads)

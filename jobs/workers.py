@@ -26,7 +26,8 @@ PR_SET_PDEATHSIG = 1
 class Task:
     """A command: `argv`, changes to the environment, and the file its output is appended to.
 
-    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is told.
+    `server`, where given, is the command of a process that serves such tasks; `argv` is then what it is told. `after`:
+    the name of the task, of those given with it, that must end well before.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Task:
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
     server: Sequence[str] = ()
+    after: str | None = None
 
 
 class Worker:

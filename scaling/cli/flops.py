@@ -67,11 +67,11 @@ def cost(
     """{"study", "device", .., "runs": [row], "totals", "warnings"}; the `gpus` devices (cpu: cores) work on
     `runs_at_once` runs, one where the study does not name more, each on an equal share of them.
 
-    flops: training FLOP under `convention`; wall_seconds: the start of the process and all steps at the pace of
-    flops.pace, `pace` saying how that is known; device_hours: those of the run's devices; memory_bytes: on each device
-    (None where the architecture's costs have none); checkpoint_bytes: all checkpoints; state_bytes: the states kept for
-    resuming. Totals are sums, but wall_seconds: until the last run ends. Raises InputError where the convention does
-    not cover an architecture.
+    n_tokens, n_steps, flops: what the run itself trains, of a branch its decay; FLOP under `convention`. wall_seconds:
+    the start of the process and all steps at the pace of flops.pace, `pace` saying how that is known; device_hours:
+    those of the run's devices; memory_bytes: on each device (None where the architecture's costs have none);
+    checkpoint_bytes: all checkpoints; state_bytes: the states kept for resuming and for branches. Totals are sums, but
+    wall_seconds: until the last run ends. Raises InputError where the convention does not cover an architecture.
     """
     at_once = min(spec.jobs.parallel or 1, gpus)
     units = {run.run_id: _units(run, device, gpus // at_once, spec.jobs.processes) for run in runs}
@@ -105,9 +105,9 @@ def _units(run: RunSpec, device: Device, share: int, processes: int) -> int:
 def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, convention: str) -> dict[str, Any]:
     """One run's row, of `units` devices."""
     cfg, training = run.config, run.training
-    flops = train_flops_per_token(cfg, convention) * float(run.n_tokens)
+    flops = train_flops_per_token(cfg, convention) * float(run.trained_tokens)
     step = pace_of(run, device, units, mfu, convention)
-    seconds = START_S[device.unit] + run.n_steps * step.step_seconds
+    seconds = START_S[device.unit] + run.trained_steps * step.step_seconds
     checkpoints = len(run.checkpoint_steps)
     return {
         "run_id": run.run_id,
@@ -115,8 +115,8 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "size": run.size,
         "seed": run.seed,
         "n_params_non_embedding": count_params(cfg).non_embedding,
-        "n_tokens": run.n_tokens,
-        "n_steps": run.n_steps,
+        "n_tokens": run.trained_tokens,
+        "n_steps": run.trained_steps,
         "flops": flops,
         "devices": units,
         "device_hours": seconds * units / 3600,

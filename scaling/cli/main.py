@@ -126,6 +126,8 @@ def train(
     if dry_run:
         return _dry_run(request, as_json)
     _check_tasks(request.study, only)
+    if not prepare:
+        commands.check_trunks(request)
     result: dict[str, Any]
     with request.writing():
         corpus = data_stage(request)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..stages.pipeline import Request
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
-Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0.")]
+Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout; progress goes to stderr.")]

@@ -24,6 +24,7 @@ from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from ..study.earlier import training_of_today
 from ..study.run import RunSpec
+from ..study.schedule import decay_start
 from ..study.training import Training
 from .lock import is_locked
 from .metrics import Rows, checked_rows, read_row
@@ -115,8 +116,9 @@ class RunDir:
             training = spec["training"]
             batch, tokens, most = training["batch_tokens"], training["n_tokens"], training.get("max_steps")
             n_steps = -(-tokens // batch)
-            return checked_rows(self.metrics, batch, min(n_steps, most or n_steps))
-        except (KeyError, TypeError, AttributeError, ZeroDivisionError):
+            begins_after = decay_start(Training.model_validate(training)) if spec.get("trunk") else 0
+            return checked_rows(self.metrics, batch, min(n_steps, most or n_steps), begins_after)
+        except (KeyError, TypeError, AttributeError, ZeroDivisionError, ValidationError):
             raise InputError(f"{self.run_json}: spec.training is damaged; remove the run directory") from None
 
     def last_row(self) -> dict[str, Any] | None:

@@ -95,8 +95,9 @@ class Rows:
         return ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
 
 
-def checked_rows(path: Path, batch_tokens: int, n_steps: int) -> Rows:
+def checked_rows(path: Path, batch_tokens: int, n_steps: int, begins_after: int = 0) -> Rows:
     """What a run of `n_steps` steps of `batch_tokens` tokens can have written to `path`; a missing file has no rows.
+    begins_after: of a branch, the step of its trunk from which it goes on.
 
     Left out is what follows the last newline (a run was killed while writing it), what is no row of numbers, whose
     tokens are not those of its step, whose step the run does not have, or does not follow the steps before it. Of two
@@ -111,6 +112,8 @@ def checked_rows(path: Path, batch_tokens: int, n_steps: int) -> Rows:
             row, reason = None, "whose n_tokens is not its step x batch_tokens"
         elif row is not None and row["step"] > n_steps:
             row, reason = None, "after the run's last step"
+        elif row is not None and row["step"] <= begins_after:
+            row, reason = None, "before the branch begins"
         if row is None:
             left_out[reason] += 1
         else:

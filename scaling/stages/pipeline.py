@@ -20,12 +20,13 @@ from arch.errors import FULL, InputError
 from flops import cost_table
 
 from ..rundir.directory import RunDir, check_run, clean_unfinished, package_versions, prepare_run
+from ..rundir.held_states import release_states, without_trunk
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
-from ..study.spec import StudySpec
+from ..study.spec import StudySpec, without_branch
 from .corpus import data_stage
 from .progress import Progress, Watched
 
@@ -103,6 +104,7 @@ def run_study(request: Request) -> dict[str, Any]:
     from .evaluation import check, eval_stage
 
     check(request)  # a wrong evaluation is told before anything is trained
+    check_trunks(request)
     with request.writing():
         corpus = data_stage(request)
         check(request)  # what it reads of the corpus too
@@ -134,14 +136,16 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
 def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, str]]:
     """Train what is missing; returns the ids of the runs trained now, and {run_id: reason} of those not done.
 
-    A run that fails does not stop the others. One that failed before (its loss became infinite or NaN) is not tried
-    again: the same spec fails in the same way. Raises InputError at the end where a run's process found its input bad.
+    A run that fails does not stop the others, but for the branches of a trunk. One that failed before (its loss became
+    infinite or NaN) is not tried again: the same spec fails in the same way. Raises InputError where a branch has no
+    trunk, and at the end where a run's process found its input bad.
     """
     from jobs.local import at_once, beside, describe_use, run_tasks
 
     from .kernels import compile_tasks
 
     _refuse_queued(request)
+    check_trunks(request)
     failed: dict[str, str] = {}
     refused: list[str] = []
     todo: list[Watched] = []
@@ -149,11 +153,18 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         status = rundir.status()
         if status["state"] == "failed":
             failed[run.run_id] = f"{status['reason']} (in an earlier start; remove {rundir.path} to try again)"
+        elif not is_trained(run, rundir) and run.trunk in failed:
+            failed[run.run_id] = without_trunk(run.trunk)
         elif not is_trained(run, rundir):
             todo.append(Watched(run, rundir, expected_work(run)))
     done = len(request.runs) - len(todo) - len(failed)
     request.say(f"train: {len(todo)} of {len(request.runs)} runs to do, {done} done, {len(failed)} failed before")
-    todo.sort(key=lambda item: -item.weight)
+    longest = {item.run.trunk: item.weight for item in sorted(todo, key=lambda item: item.weight)}  # branch of a trunk
+    todo.sort(key=lambda item: -item.weight - longest.get(item.run.run_id, 0.0))
+
+    def reason(task: Task, code: int) -> str | None:
+        return reason_of(code, request.study.directory / "runs" / task.name)
+
     tasks = [train_task(item.run, item.rundir, request.study.jobs.processes) for item in todo]
     if tasks:
         jobs = request.study.jobs
@@ -169,7 +180,7 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
         with (
             Progress(todo, request.stream) as progress,
             beside(compilers),
-            closing(run_tasks(tasks, parallel)) as events,
+            closing(run_tasks(tasks, parallel, ended_well=lambda task, code: reason(task, code) is None)) as events,
         ):
             for event in events:
                 if event.task is None:
@@ -177,14 +188,32 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
                 elif event.kind == "started":
                     progress.started(event.task.name)
                 else:
-                    reason = reason_of(event.exit_code or 0, request.study.directory / "runs" / event.task.name)
-                    if reason:
-                        failed[event.task.name] = reason
-                        refused += [reason] if event.exit_code == EXIT_INPUT else []
-                    progress.finished(event.task.name, "failed" if reason else "done", reason)
+                    skipped = event.kind == "skipped"
+                    why = without_trunk(event.task.after) if skipped else reason(event.task, event.exit_code or 0)
+                    if why:
+                        failed[event.task.name] = why
+                        refused += [why] if event.exit_code == EXIT_INPUT else []
+                    progress.finished(event.task.name, "failed" if why else "done", why)
+    release_states(request.study.directory / "runs", request.runs)
     if refused:
         raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
+
+
+def check_trunks(request: Request) -> None:
+    """Raise InputError where a chosen branch is to be trained and its trunk is neither trained nor chosen."""
+    chosen = {run.run_id for run in request.runs}
+    whole: list[RunSpec] = []
+    for run in request.runs:
+        if run.trunk is None or run.trunk in chosen or is_trained(run, request.rundir(run)):
+            continue
+        whole = whole or request.study.runs(without_branch(request.only))
+        trunk = next(one for one in whole if one.run_id == run.trunk)
+        if not is_trained(trunk, request.rundir(trunk)):
+            raise InputError(
+                f"--only {request.only}: {run.run_id} begins from its trunk {trunk.run_id}, which is not trained: "
+                f"train its trunk first, or leave --only out"
+            )
 
 
 def _refuse_queued(request: Request) -> None:
@@ -213,8 +242,8 @@ def train_task(run: RunSpec, rundir: RunDir, processes: int = 1) -> Task:
     environment = thread_environment(run.training.threads)
     if processes == 1 and visible_gpus():
         server = [sys.executable, "-m", "scaling.trainer.server"]
-        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server)
-    return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment)
+        return Task(run.run_id, [str(rundir.path)], rundir.log, environment, server, after=run.trunk)
+    return Task(run.run_id, train_argv(rundir, processes), rundir.log, environment, after=run.trunk)
 
 
 def train_argv(rundir: RunDir, processes: int) -> list[str]:

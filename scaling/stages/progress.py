@@ -36,11 +36,12 @@ class Watched:
 
     def refresh(self) -> None:
         self.row = self.rundir.last_row()
-        self.done = min(1.0, self.row["step"] / self.run.n_steps) if self.row else 0.0
+        made = self.row["step"] - self.run.begins_after if self.row else 0
+        self.done = min(1.0, made / self.run.trained_steps)
 
     def left_s(self) -> float | None:
         speed = self.row.get("tokens_per_s") if self.row else None
-        return (self.run.n_tokens * (1 - self.done)) / speed if speed else None
+        return (self.run.trained_tokens * (1 - self.done)) / speed if speed else None
 
 
 class Progress:

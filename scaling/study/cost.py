@@ -23,7 +23,7 @@ def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = No
 
 def expected_work(run: RunSpec) -> float:
     """Seconds on one CPU core: orders the runs, longest first, and shares out the time left; nothing else."""
-    return run.n_steps * pace_of(run, DEVICES["cpu"]).step_seconds
+    return run.trained_steps * pace_of(run, DEVICES["cpu"]).step_seconds
 
 
 def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
@@ -47,10 +47,6 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
 
 
 def states_kept(run: RunSpec) -> int:
-    """States on disk after the run, the newest training.keep_states: one is saved every training.state_every_tokens,
-    by default at each checkpoint, and one after the last step."""
-    training = run.training
-    if training.state_every_tokens is None:
-        return min(training.keep_states, len(run.checkpoint_steps))
-    earlier = (run.n_tokens - training.batch_tokens) // training.state_every_tokens
-    return min(training.keep_states, 1 + min(run.n_steps - 1, earlier))
+    """States on disk after the run: the newest training.keep_states, and of a trunk those from which branches begin,
+    until all that begin there are trained."""
+    return len({*run.state_steps[-run.training.keep_states :], *run.branch_steps})

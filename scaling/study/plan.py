@@ -18,19 +18,25 @@ ADVISED_FLOPS = 0.4 * 989e12  # an H200's dense bf16 peak at 40 % utilisation, f
 
 
 def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """{"study", "directory", "sets", "runs": [row], "totals", "warnings": [line]}; every FLOP key names its convention.
-    A row has no key for a convention that does not cover its architecture, and then neither have the totals.
+    """{"study", "directory", "sets", "runs": [row], "totals", "notes", "warnings": [line]}; FLOP keys name their
+    convention. A row has none for a convention that does not cover its architecture, and then neither have the totals.
 
-    `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch.
+    `n_tokens` counts whole batches, so it may exceed the study file's number by less than one batch. Of a branch
+    `n_tokens`, `n_steps` and `flops_*` are those of its point, from the trunk's first token on; `trained_tokens` and
+    `spent_*` what it takes beside its trunk. Totals and `share` are of what is spent.
     """
     rows = [plan_row(run) for run in runs]
-    totals: dict[str, Any] = {key: sum(row[key] for row in rows) for key in ("n_tokens", "n_steps", "n_checkpoints")}
+    totals: dict[str, Any] = {
+        "n_tokens": sum(row["trained_tokens"] for row in rows),
+        "n_steps": sum(run.trained_steps for run in runs),
+        "n_checkpoints": sum(row["n_checkpoints"] for row in rows),
+    }
     for convention in ("exact", "paper", "6nd"):
-        key = f"flops_{convention}"
+        key = f"spent_{convention}"
         if all(key in row for row in rows):
-            totals[key] = sum(row[key] for row in rows)
+            totals[f"flops_{convention}"] = sum(row[key] for row in rows)
     for row in rows:
-        row["share"] = row["flops_exact"] / totals["flops_exact"]
+        row["share"] = row["spent_exact"] / totals["flops_exact"]
     totals["checkpoint_bytes"] = sum(row["checkpoint_bytes"] for row in rows)
     totals["pf_days_exact"] = totals["flops_exact"] / PF_DAY
     totals["h200_days_at_40_percent"] = totals["flops_exact"] / ADVISED_FLOPS / 86_400
@@ -40,6 +46,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
         "sets": list(study.sets),
         "runs": rows,
         "totals": totals | {"n_runs": len(rows)},
+        "notes": [note for run in runs for note in run.notes],
         "warnings": confounded(runs),
     }
 
@@ -55,37 +62,44 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
     row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
     row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
+    row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}
     row |= {"lr": run.training.lr, "n_checkpoints": checkpoints, "spec_hash": run.spec_hash}
     row["flops_per_token_train"] = cost["flops_per_token_train"]
     for convention, per_token in cost["flops_per_token_train"].items():
         row[f"flops_{convention}"] = float(per_token) * run.n_tokens
+        row[f"spent_{convention}"] = float(per_token) * run.trained_tokens
     row["checkpoint_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.checkpoint_dtype == "bf16" else 4)
     return row
 
 
 def show_plan(table: dict[str, Any]) -> str:
-    """The plan as a table for reading."""
-    heads = ("run", "N non-emb.", "N total", "tokens", "steps", "lr", "C exact", "C paper", "share")
+    """The plan as a table for reading; what branches train beside their trunks only where there are any."""
+    branches = any(row["trunk"] for row in table["runs"])
+    heads = ["run", "N non-emb.", "N total", "tokens", *["trained"] * branches, "steps", "lr", "C exact", "C paper"]
     lines = []
     for row in table["runs"]:
         lines.append(
-            (
+            [
                 row["run_id"],
                 count(row["n_params_non_embedding"]),
                 count(row["n_params"]),
                 count(row["n_tokens"]),
+                *[count(row["trained_tokens"])] * branches,
                 f"{row['n_steps']:,}",
                 f"{row['lr']:g}",
                 flop(row["flops_exact"]),
                 flop(row["flops_paper"]) if "flops_paper" in row else "-",
                 f"{row['share']:.1%}",
-            )
+            ]
         )
     totals = table["totals"]
+    n_branches = sum(bool(row["trunk"]) for row in table["runs"])
+    told = f"{totals['n_runs']} runs" + (f" ({n_branches} of them branches)" if branches else "")
     closing = (
-        f"{totals['n_runs']} runs, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
+        f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
         f"({byte_size(totals['checkpoint_bytes'])})\n"
-        f"C = {flop(totals['flops_exact'], 4)} FLOP exact ({flop(totals['pf_days_exact'])} PF-days), "
+        f"{'spent' if branches else 'C'} = {flop(totals['flops_exact'], 4)} FLOP exact "
+        f"({flop(totals['pf_days_exact'])} PF-days), "
         + (f"{flop(totals['flops_paper'], 4)} paper, " if "flops_paper" in totals else "")
         + f"{flop(totals['flops_6nd'], 4)} 6nd\n"
     )
@@ -94,6 +108,7 @@ def show_plan(table: dict[str, Any]) -> str:
     closing += f"{table['expected']['text']}\n" if "expected" in table else ""
     closing += f"{table['evaluations']['text']}\n" if "evaluations" in table else ""
     closing += f"{table['fits']}\n" if "fits" in table else ""
+    closing += "".join(f"{line}\n" for line in table["notes"])
     closing += "".join(f"warning: {line}\n" for line in table["warnings"])
     closing += f"everything goes to {table['directory']}/"
-    return "\n".join([text_table(heads, lines), *wrapped(closing.split("\n"))])
+    return "\n".join([text_table([*heads, "share"], lines), *wrapped(closing.split("\n"))])

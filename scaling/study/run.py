@@ -18,11 +18,14 @@ from arch.errors import InputError
 
 from .batch import BatchSplit, split_batch
 from .earlier import training_as_hashed, training_of_today
-from .schedule import check_schedule, planned_steps, read_of
+from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
 from .schema import Corpus
 from .training import Training
 from .types import Arch, Plugins, Section, Seed, Size, tokens_of
 
+# of a training: what it is to a run's end, or leaves on disk
+ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype", "artifact_dtype"}
+ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 
 
@@ -41,6 +44,9 @@ class RunSpec(Section):
     recompute: bool = False  # jobs.recompute: decides no number
     cuda_graphs: bool = True  # jobs.cuda_graphs: decides none either
     sets: list[str] = []  # the --set changes that made this variant, for the reader
+    trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
+    branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
+    notes: list[str] = []  # of a trunk, for the reader: branches that are one
 
     @field_validator("training", mode="before")
     @classmethod
@@ -59,6 +65,11 @@ class RunSpec(Section):
         return self._hash(set())
 
     def _hash(self, left_out: set[str]) -> str:
+        canonical = json.dumps(self._decisive(left_out), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    def _decisive(self, left_out: set[str]) -> dict[str, Any]:
+        """What decides the run's numbers, but for these keys of the corpus."""
         parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
         if parts["corpus"]["validation_tokens"] is None:  # so are the hashes of what was before it
             left_out = left_out | {"validation_tokens"}
@@ -67,8 +78,7 @@ class RunSpec(Section):
         parts["training"] = training_as_hashed(decisive(parts["training"]))
         if self.plugins:
             parts["plugins"] = self.plugins
-        canonical = json.dumps(parts, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+        return parts
 
     @property
     def unread(self) -> dict[str, Any]:
@@ -109,17 +119,74 @@ class RunSpec(Section):
         return self.n_steps * self.training.batch_tokens
 
     @property
+    def branch(self) -> str:
+        """`trunk` of a trunk, the ending of its id of a branch (d5m), "" of any other run."""
+        if self.trunk is not None:
+            return self.run_id.removeprefix(f"{self.trunk}-")
+        return "trunk" if self.branches else ""
+
+    @property
+    def begins_after(self) -> int:
+        """The step after which this run itself trains: 0, or of a branch the last step of the constant rate."""
+        return 0 if self.trunk is None else decay_start(self.training)
+
+    @property
+    def trained_steps(self) -> int:
+        """Steps that this run itself makes: of a branch those of the decay."""
+        return self.n_steps - self.begins_after
+
+    @property
+    def trained_tokens(self) -> int:
+        return self.trained_steps * self.training.batch_tokens
+
+    @property
+    def branch_steps(self) -> set[int]:
+        """Of a trunk: the steps after which a branch begins."""
+        return set(self.branches.values())
+
+    def begins_like(self, other: RunSpec) -> bool:
+        """Whether the runs have the same numbers as long as their rates are: they differ in their lengths, their
+        checkpoints and what the rate does at the end."""
+        return self._beginning() == other._beginning()
+
+    def _beginning(self) -> dict[str, Any]:
+        parts = self._decisive(set())
+        parts["training"] = {key: value for key, value in parts["training"].items() if key not in ENDINGS}
+        parts["corpus"].pop("source")
+        return parts
+
+    @property
     def checkpoint_steps(self) -> list[int]:
         """1-based steps after which a checkpoint is written, ascending; the last step is always one of them."""
         assert self.training.checkpoint_tokens is not None
         steps = {math.ceil(tokens / self.training.batch_tokens) for tokens in self.training.checkpoint_tokens}
-        return sorted({step for step in steps if step < self.n_steps} | {self.n_steps})
+        return sorted({step for step in steps if self.begins_after < step < self.n_steps} | {self.n_steps})
+
+    @property
+    def state_steps(self) -> list[int]:
+        """Steps after which the training state is saved, ascending: a trunk's also where a branch begins."""
+        every, batch = self.training.state_every_tokens, self.training.batch_tokens
+        if every is None:
+            return sorted({*self.checkpoint_steps, *self.branch_steps})
+        every = max(every, batch)
+        steps = (-(-tokens // batch) for tokens in range(every, self.n_tokens, every))
+        return sorted({step for step in steps if step > self.begins_after} | {self.n_steps} | self.branch_steps)
+
+
+def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str]) -> list[RunSpec]:
+    """`trunk` and its branches, by the endings of their ids."""
+    runs = [
+        trunk.model_copy(update={"run_id": f"{trunk.run_id}-{label}", "training": training, "trunk": trunk.run_id})
+        for label, training in branches.items()
+    ]
+    begin = {run.run_id: run.begins_after for run in runs}
+    return [trunk.model_copy(update={"branches": begin, "notes": notes}), *runs]
 
 
 def decisive(training: dict[str, Any]) -> dict[str, Any]:
     """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
     identifies a run. Runs from before these fields are told by the same."""
-    return {key: value for key, value in read_of(training).items() if key != "max_tokens"}
+    return {key: value for key, value in read_of(training).items() if key not in ("max_tokens", "branches")}
 
 
 def resolved_training(

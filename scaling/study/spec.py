@@ -15,14 +15,17 @@ from arch.errors import InputError, nearest
 from arch.registry import archs_with, plugin_of
 from flops import count_params
 
+from .branches import branched
 from .file import find_study, read_study, suffix_of
 from .grid import Cell
 from .model_section import ModelChanges, ModelSection
-from .run import RunSpec, resolved_training
+from .run import RunSpec, resolved_training, with_branches
 from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
 from .types import Section
+
+ONLY = ("arch", "size", "seed", "branch")  # what --only chooses by
 
 
 class StudySpec(StudyFile):
@@ -66,14 +69,17 @@ class StudySpec(StudyFile):
         return self.directory / "runs" / run.run_id
 
     def runs(self, only: str | None = None) -> list[RunSpec]:
-        """The runs in file order; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
+        """The runs in file order, a trunk before its branches; `only` keeps some, as "arch=hgrn2|tnl,size=98k,seed=0".
 
         Raises InputError where nothing matches, where the settings of a run that is kept do not go together, or where a
         change of the model means nothing to any of the architectures that it is for.
         """
         cells = list(self.grid.cells())
+        branches: list[str] | None = None
         if only is not None:
-            for key, names in parse_only(only, cells).items():
+            wanted = parse_only(only, cells)
+            branches = wanted.pop("branch", None)
+            for key, names in wanted.items():
                 cells = [cell for cell in cells if str(getattr(cell, key)) in names]
             if not cells:
                 raise InputError(f"--only {only}: no run of {self.path} has all of these")
@@ -84,7 +90,8 @@ class StudySpec(StudyFile):
                         f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
-        return [self._run(*cell) for cell in cells]
+        found = [run for cell in cells for run in self._runs(*cell)]
+        return found if branches is None else _of_branches(found, branches, f"--only {only}")
 
     def _model_changes(self, chosen: list[str]) -> Iterator[tuple[str, list[str], Iterable[str]]]:
         """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
@@ -97,7 +104,8 @@ class StudySpec(StudyFile):
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, _given(change.model)
 
-    def _run(self, arch: str, size: str, seed: int) -> RunSpec:
+    def _runs(self, arch: str, size: str, seed: int) -> list[RunSpec]:
+        """What is trained of one cell: a run, or a trunk and its branches."""
         training, file = _given(self.training), _given(self.model)
         for change in self.overrides.of(arch, size):
             found = _given(change)
@@ -120,22 +128,25 @@ class StudySpec(StudyFile):
             config = self.grid.sizes.config(arch, size, file, own)
         except InputError as error:
             raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
+
+        def n_params() -> int:
+            return count_params(config).non_embedding
+
+        def resolve(given: dict[str, Any]) -> Training:
+            return resolved_training(Training(**given), config.context_length, self.jobs.processes, where, n_params)
+
+        where = f"{arch}/{size}"
         try:
-            _check_read(training, set_training, f"{arch}/{size}")
-            resolved = resolved_training(
-                Training(**training),
-                config.context_length,
-                self.jobs.processes,
-                f"{arch}/{size}",
-                lambda: count_params(config).non_embedding,
-            )
+            _check_read(training, set_training, where)
+            split = branched(training, resolve, n_params, where) if training.get("branches") else None
+            resolved = split.trunk if split else resolve(training)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         # what the file says already makes no other run
         own = _differing(own, config, self._of_file(arch, size, file)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
-        return RunSpec(
+        run = RunSpec(
             plugins=[plugin] if plugin else [],
             study=self.name,
             run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(set_training | own)}",
@@ -149,6 +160,7 @@ class StudySpec(StudyFile):
             cuda_graphs=self.jobs.cuda_graphs,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
         )
+        return with_branches(run, split.branches, split.notes) if split else [run]
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""
@@ -161,6 +173,15 @@ class StudySpec(StudyFile):
 def _given(section: Section) -> dict[str, Any]:
     """What a section says, without its defaults."""
     return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
+
+
+def _of_branches(runs: list[RunSpec], names: list[str], where: str) -> list[RunSpec]:
+    """Trunks (`trunk`) and branches by the endings of their ids. Raises InputError naming what exists."""
+    existing = list(dict.fromkeys(run.branch for run in runs if run.branch))
+    for name in names:
+        if name not in existing:
+            raise InputError(f"{where}: no run with branch={name} (this study has {', '.join(existing) or 'none'})")
+    return [run for run in runs if run.branch in names]
 
 
 def _check_read(training: dict[str, Any], changes: dict[str, Any], where: str) -> None:
@@ -190,16 +211,25 @@ def parse_only(text: str, runs: Sequence[Cell | RunSpec]) -> dict[str, list[str]
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
-        if key not in ("arch", "size", "seed"):
-            raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, ['arch', 'size', 'seed'])}")
+        if key not in ONLY:
+            raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, list(ONLY))}")
         if key in wanted:
             raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")
+        if key == "branch":  # judged by the runs that it is asked of
+            wanted[key] = [name.strip() for name in value.split("|")]
+            continue
         existing = list(dict.fromkeys(str(getattr(run, key)) for run in runs))
         wanted[key] = [name.strip() for name in value.split("|")]
         for name in wanted[key]:
             if name not in existing:
                 raise InputError(f"--only {text}: no run with {key}={name} (this study has {', '.join(existing)})")
     return wanted
+
+
+def without_branch(only: str | None) -> str | None:
+    """What --only says beside `branch`."""
+    kept = [part for part in (only or "").split(",") if part.partition("=")[0].strip() != "branch"]
+    return ",".join(kept) or None
 
 
 def load_study(

@@ -11,7 +11,21 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from .model_section import ModelChanges, ModelSection
-from .types import Arch, Betas, Count, Index, Number, Parallel, Positive, RunKey, Section, Size, TokenCounts, Tokens
+from .types import (
+    Arch,
+    Betas,
+    BranchPoints,
+    Count,
+    Index,
+    Number,
+    Parallel,
+    Positive,
+    RunKey,
+    Section,
+    Size,
+    TokenCounts,
+    Tokens,
+)
 
 
 class Training(Section):
@@ -21,7 +35,7 @@ class Training(Section):
     """Tokens a run trains on, rounded up to whole batches, or a multiple of its parameters without embeddings, such as
     `20N`; required, here or in `overrides`."""
     max_tokens: Count | None = None
-    """A cap on `n_tokens`, for multiples of parameters."""
+    """A cap on `n_tokens` and `branches`, for multiples of parameters; branches that it makes equal are one."""
     batch_tokens: Count = 2048
     """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
     micro_batch_tokens: Count | None = None
@@ -57,6 +71,9 @@ class Training(Section):
     """Stop after this many steps, for trials."""
     log_every: Count = 1
     """Write a row of `metrics.jsonl` every this many steps."""
+    branches: BranchPoints | None = None
+    """Instead of `n_tokens`, with schedule `wsd`: lengths of runs that share a trunk at the constant rate, from which
+    each trains its decay alone: docs/schedules.md."""
     n_checkpoints: Annotated[Count, Field(le=100_000)] = 6
     """Number of checkpoints, at token counts evenly spaced in the logarithm over the last 1.5 decades."""
     checkpoint_tokens: TokenCounts | None = None

@@ -179,6 +179,8 @@ Size = Annotated[str, AfterValidator(word_of_size)]
 # At most 10^18: tables hold counts as int64.
 Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
+Distinct = AfterValidator(distinct)
+BranchPoints = Annotated[list[Tokens], Distinct]
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more
@@ -187,7 +189,6 @@ Positive = Annotated[Number, Field(gt=0)]
 Hours = Annotated[Number, Field(gt=0, le=1e9)]
 Gigabytes = Annotated[Number, Field(gt=0, le=1e9)]
 Beta = Annotated[Number, Field(ge=0, lt=1)]
-Distinct = AfterValidator(distinct)
 Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[str, AfterValidator(_no_control)]
 Sources = Annotated[list[Annotated[FilePath, Field(min_length=1)]], BeforeValidator(_words), Distinct]

@@ -30,6 +30,7 @@ from ..rundir.owner import Attempt, attempt_by_hand
 from ..rundir.worklist import is_small
 from ..study.schedule import learning_rate
 from . import state
+from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
 from .readings import Reading, Readings
 from .stop import StopRequest
@@ -68,7 +69,7 @@ class Trainer:
         self.training = run.training
         config = ModelConfig.from_dict(run.model)
         batch_rows = self.training.batch_tokens // config.context_length
-        corpus = open_corpus(rundir.study / "corpus")
+        self.corpus = corpus = open_corpus(rundir.study / "corpus")
         planned = rundir.record()["corpus_fingerprint"]
         if not corpus.is_known_as(planned, run.corpus.source):
             raise InputError(
@@ -117,7 +118,7 @@ class Trainer:
         for step in range(first + 1, n_steps + 1):
             lr = learning_rate(step, training)
             loss, norm = self.engine.step(self._batch(step), lr)
-            save_state = self._state_due(step)
+            save_state = step in self.save_after
             writes = save_state or step in self.due
             logged = writes or step % training.log_every == 0
             if logged:
@@ -169,16 +170,12 @@ class Trainer:
             rows.append(row | {"tokens_per_s": round(speed, 1)})
         return None
 
-    def _state_due(self, step: int) -> bool:
-        every, batch = self.training.state_every_tokens, self.training.batch_tokens
-        if step == self.run.n_steps or every is None:
-            return step in self.due
-        return step * batch // every > (step - 1) * batch // every
-
     def _resume(self) -> int:
-        """Continue from the newest intact state; returns its step, 0 where there is none."""
-        self.due = set(self.run.checkpoint_steps)
+        """Continue from the newest intact state, a branch without one from its trunk's; returns its step, 0 where there
+        is none."""
+        self.due, self.save_after = set(self.run.checkpoint_steps), set(self.run.state_steps)
         folder, step, warnings = self.rundir.path / "state", 0, list[str]()
+        origin: Origin | None = None
         if self.first_rank:
             step, warnings = state.newest_state(folder, *self.run.hashes)
             while step and metrics.last_step(self.rundir.metrics, step) != step:
@@ -189,14 +186,20 @@ class Trainer:
                 step, more = state.newest_state(folder, *self.run.hashes)
                 warnings += more
             reached = metrics.last_step(self.rundir.metrics, self.run.n_steps)
-            if not step and any(self._state_due(earlier) for earlier in range(1, reached)):
+            if not step and any(due < reached for due in self.save_after):
                 warnings.append(f"warning: {folder} holds no usable state: step {reached} was reached, starting again")
             state.remove_after(folder, step)
             remove_unfinished(self.rundir.path, self.rundir.path / "checkpoints")
             metrics.cut(self.rundir.metrics, step)
-        step = self.engine.from_first_rank(step)
+            if not step and self.run.trunk is not None:
+                origin = hand_over(self.rundir, self.run, self.corpus)
+        step, origin = self.engine.from_first_rank((step, origin))
         if step:
             state.load_state(self.engine, folder, step)
+        elif origin is not None:
+            step = origin.step
+            state.load_state(self.engine, origin.states, step)
+            self._say(f"begins from {origin}")
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
             for warning in warnings:
@@ -246,7 +249,8 @@ class Trainer:
 
     def _save_state(self, step: int) -> None:
         manifest = self.identity | {"n_tokens": step * self.training.batch_tokens}
-        state.save_state(self.engine, self.rundir.path / "state", step, manifest, self.training.keep_states)
+        keep, held = self.training.keep_states, self.run.branch_steps
+        state.save_state(self.engine, self.rundir.path / "state", step, manifest, keep, held)
 
     def _fail(self, step: int, what: str) -> int:
         reason = f"{what} at step {step}"

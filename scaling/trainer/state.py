@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,11 @@ def steps_on_disk(directory: Path) -> list[int]:
     return sorted(int(path.name) for path in directory.glob("[0-9]*") if path.name.isdigit())
 
 
-def save_state(engine: Engine, directory: Path, step: int, manifest: dict[str, Any], keep: int) -> None:
-    """Save the state after `step`, then remove all but the newest `keep`. Every rank must call it."""
+def save_state(
+    engine: Engine, directory: Path, step: int, manifest: dict[str, Any], keep: int, held: Container[int] = ()
+) -> None:
+    """Save the state after `step`, then remove all but the newest `keep` and those after the steps `held`. Every rank
+    must call it."""
     path = state_path(directory, step)
     # The same name on every rank, and no other job's: an older one's ranks may still be writing theirs.
     temporary = path.with_name(f".{path.name}.{engine.from_first_rank(uuid.uuid4().hex)}.tmp")
@@ -44,7 +48,8 @@ def save_state(engine: Engine, directory: Path, step: int, manifest: dict[str, A
                 more = {"step": step, "world_size": engine.ranks.world, "zero_stage": engine.stage}
                 seal_directory(temporary, path, manifest | more, kind="state")
                 for old in steps_on_disk(directory)[:-keep]:
-                    shutil.rmtree(state_path(directory, old))
+                    if old not in held:
+                        shutil.rmtree(state_path(directory, old))
             engine.barrier()
     except Exception:
         shutil.rmtree(temporary, ignore_errors=True)  # so that nothing half-written keeps the disk full

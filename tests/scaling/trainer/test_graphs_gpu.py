@@ -25,6 +25,7 @@ from scaling.trainer.graphs import digest
 from scaling.trainer.replay import Replay
 
 from ..small_runs import exact_rows, make_run, start, train
+from . import branch_runs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -216,6 +217,19 @@ def wait_for_step(process: subprocess.Popen[str], rundir: RunDir, step: int) -> 
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("arch", ["hgrn2", "tnl"])
+def test_a_branch_under_graphs_is_the_run_from_the_start(arch: str, tmp_path: Path) -> None:
+    """The trunk's state is loaded before anything is recorded, and the rate falls by a tensor of the graphs."""
+    tokens = ROWS * CONTEXT
+    length = {"branches": [60 * tokens, 120 * tokens], "batch_tokens": tokens, "warmup_tokens": 10 * tokens}
+    runs = branch_runs.study(tmp_path, [arch], SHAPE, source="synthetic:0:4000000", precision="bf16", **length)
+    order = ["d491.52k-whole", "trunk", "d245.76k", "d491.52k", "d245.76k-whole"]
+    code, told = branch_runs.train([runs[name] for name in order], device="cuda")
+    assert code == 0 and "no CUDA graphs" not in told, told
+    assert branch_runs.equal(runs["d491.52k"], runs["d491.52k-whole"]) == 36
+    assert branch_runs.equal(runs["d245.76k"], runs["d245.76k-whole"]) == 18
 
 
 def test_zero_1_says_why_it_is_not_replayed() -> None:

@@ -28,6 +28,9 @@ evaluation: {validation_tokens: 4_096}
 fit: {smoothing_tokens: 4_000}
 jobs: {parallel: 2}
 """
+BRANCHED = STUDY.replace("archs: [tnl, hgrn2], sizes: [14k, 25k]", "archs: [tnl], sizes: [14k, 25k]").replace(
+    "n_tokens: 40_000", "schedule: wsd, branches: [20_000, 40_000]"
+)
 SEED = 20_240_624
 WRITES = ["corpus:1", "checkpoint:2", "state:2", "eval:2", "results:1", "report:1"]
 
@@ -54,16 +57,29 @@ def recorded(out: Path) -> dict[str, list[tuple[float, ...]]]:
     }
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[tuple[float, ...]]], float]:
-    directory = tmp_path_factory.mktemp("undisturbed")
+Undisturbed = tuple[Path, dict[str, list[tuple[float, ...]]], float]
+
+
+def finished(directory: Path, text: str) -> Undisturbed:
+    """The study, its rows, and the seconds that it took."""
     study = directory / "killed.yaml"
-    study.write_text(STUDY)
+    study.write_text(text)
     begin = time.monotonic()
     finish(study, directory / "out")
-    seconds = time.monotonic() - begin
-    rows = recorded(directory / "out")
+    return study, recorded(directory / "out"), time.monotonic() - begin
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    study, rows, seconds = finished(tmp_path_factory.mktemp("undisturbed"), STUDY)
     assert len(rows) == 4 and all(len(steps) == 79 for steps in rows.values())
+    return study, rows, seconds
+
+
+@pytest.fixture(scope="module")
+def branched(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    study, rows, seconds = finished(tmp_path_factory.mktemp("branched"), BRANCHED)
+    assert [len(steps) for steps in rows.values()] == [63, 8, 16] * 2, "trunk and branches of two sizes"
     return study, rows, seconds
 
 
@@ -77,7 +93,17 @@ def check(study: Path, out: Path, expected: dict[str, list[tuple[float, ...]]]) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("draw", range(8))
-def test_killed_at_a_random_moment(draw: int, undisturbed, tmp_path: Path) -> None:
+def test_killed_at_a_random_moment(draw: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    kill(draw, undisturbed, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("draw", range(100, 106))
+def test_branches_killed_at_a_random_moment(draw: int, branched: Undisturbed, tmp_path: Path) -> None:
+    kill(draw, branched, tmp_path)
+
+
+def kill(draw: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     study, rows, seconds = undisturbed
     moment = random.Random(SEED + draw).uniform(0.05, 0.95) * seconds
     process = start(study, tmp_path / "out")

@@ -1,0 +1,71 @@
+"""Where a branch begins: its trunk's training state, loaded in place once all is found to be the branch's own past."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import read_manifest, write_json
+
+from ..rundir.directory import RunDir
+from .state import state_path
+
+if TYPE_CHECKING:
+    from data.corpus import Corpus
+
+    from ..study.run import RunSpec
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The state after `step` of the run `trunk`, with the hash of its spec and of the state's files; `states`: the
+    folder of its states."""
+
+    trunk: str
+    step: int
+    spec_hash: str
+    state_sha256: str
+    states: Path
+
+    def __str__(self) -> str:
+        return f"{self.trunk} after step {self.step}"
+
+    def recorded(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if key != "states"}
+
+
+def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
+    """The intact state from which `run` begins, written down in its run.json as `origin`. Raises InputError where the
+    trunk is another run's past, or has no such state."""
+    assert run.trunk is not None
+    trunk = RunDir(rundir.path.parent / run.trunk)
+    if not trunk.run_json.exists():
+        raise InputError(f"{run.run_id} is a branch: train its trunk {run.trunk} first, which is not in {trunk.path}")
+    found, record, step = trunk.spec(), trunk.record(), run.begins_after
+    if not found.begins_like(run) or record["spec_hash"] not in found.hashes:
+        raise InputError(
+            f"{trunk.path} was trained with other settings than its branch {run.run_id}: remove it and train it again"
+        )
+    if not corpus.is_known_as(record["corpus_fingerprint"], found.corpus.source):
+        raise InputError(
+            f"{trunk.path} was trained on the corpus {record['corpus_fingerprint']}, its branch {run.run_id} is to be "
+            f"on {corpus.fingerprint}: remove it and train it again"
+        )
+    path = state_path(trunk.path / "state", step)
+    manifest = read_manifest(path)
+    if manifest is None or manifest.get("spec_hash") not in found.hashes:
+        there = trunk.status()["step"]
+        remedy = f"train {run.trunk} first" if there < step else f"remove {trunk.path} and train it again"
+        raise InputError(
+            f"{run.run_id} begins from its trunk's state after step {step}, and {path} is missing or damaged: {remedy}"
+        )
+    files = json.dumps(manifest["files"], sort_keys=True)
+    origin = Origin(
+        run.trunk, step, record["spec_hash"], hashlib.sha256(files.encode()).hexdigest(), trunk.path / "state"
+    )
+    write_json(rundir.run_json, rundir.record() | {"origin": origin.recorded()}, kind="origin")
+    return origin

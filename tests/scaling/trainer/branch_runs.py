@@ -1,0 +1,118 @@
+"""A small trunk with branches, and the runs that each branch must equal, trained for the tests in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from data.corpus import prepare
+from flops import cost_table
+from scaling.rundir.directory import RunDir, package_versions, prepare_run
+from scaling.study.run import RunSpec
+from scaling.study.spec import load_study
+
+BATCH = 256
+TRAINING: dict[str, Any] = {
+    **{"schedule": "wsd", "branches": [10 * BATCH, 20 * BATCH], "decay_fraction": 0.3, "decay_shape": "sqrt"},
+    **{"batch_tokens": BATCH, "warmup_tokens": 4 * BATCH, "lr": 4e-3, "n_checkpoints": 3, "checkpoint_dtype": "fp32"},
+}
+ONE_AFTER_ANOTHER = """
+import sys, time
+from scaling.trainer import process
+
+def main():
+    device, *paths = sys.argv[1:]
+    codes = [process.main([path, "--device", device], started=time.perf_counter()) for path in paths]
+    process.leave_group()
+    return next((code for code in codes if code), 0)
+
+process.end_with(main)
+"""
+
+
+def study(
+    folder: Path,
+    archs: list[str],
+    model: dict[str, Any] | None = None,
+    source: str = "synthetic:0:200000",
+    **training: Any,
+) -> dict[str, RunDir]:
+    """The runs of a prepared study by their place in it (trunk, d2.56k, d5.12k), of several archs with their names; and
+    beside each branch the run of its schedule from the start (`-whole`)."""
+    file = folder / "s.yaml"
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "name": "s",
+                "out": str(folder / "out"),
+                "corpus": {"source": source},
+                "grid": {"archs": archs, "sizes": ["6k"]},
+                "model": model or {"context_length": 32, "chunk_size": 16},
+                "training": TRAINING | training,
+            }
+        )
+    )
+    loaded = load_study(file)
+    corpus = prepare(loaded.corpus.settings(), loaded.directory / "corpus")
+    found = {}
+    for run in loaded.runs():
+        whole = run.model_copy(update={"run_id": f"{run.run_id}-whole", "trunk": None, "branches": {}})
+        for name, one in ((run.branch, run), (f"{run.branch}-whole", whole)):
+            key = name if len(archs) == 1 else f"{run.arch}-{name}"
+            found[key] = _prepared(loaded.run_directory(one), one, corpus.fingerprint)
+    return found
+
+
+def _prepared(path: Path, run: RunSpec, fingerprint: str) -> RunDir:
+    return prepare_run(path, run, cost_table(run.config), fingerprint, package_versions())
+
+
+def train(runs: list[RunDir], processes: int = 1, device: str = "cpu", **environment: str) -> tuple[int, str]:
+    """(exit code, output) of a process that trains them one after another, or of several under torchrun."""
+    paths = [str(run.path) for run in runs]
+    script = runs[0].study / "train_all.py"
+    script.write_text(ONE_AFTER_ANOTHER)
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    inherited = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "KILL_AT_WRITE")}
+    done = subprocess.run(
+        [*launcher, str(script), device, *paths],
+        env=inherited | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        start_new_session=True,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def rows_after(rundir: RunDir, step: int) -> list[tuple[float, ...]]:
+    """Step, tokens, loss, gradient norm and rate of every later step, to the bit."""
+    keys = ("step", "n_tokens", "loss", "grad_norm", "lr")
+    return [tuple(row[key] for key in keys) for row in rundir.rows() if row["step"] > step]
+
+
+def final_weights(rundir: RunDir) -> str:
+    """The hash of the weights after the last step; they are fp32."""
+    return rundir.checkpoints()[-1].weights_sha256
+
+
+def equal(branch: RunDir, whole: RunDir) -> int:
+    """Assert that a branch's rows and weights are those of the run from the start; returns the number of its rows."""
+    begin = branch.spec().begins_after
+    own, expected = rows_after(branch, 0), rows_after(whole, begin)
+    assert own == expected and own[0][0] == begin + 1 and own[-1][0] == branch.spec().n_steps
+    assert len(whole.rows()) == whole.spec().n_steps and final_weights(branch) == final_weights(whole)
+    return len(own)
+
+
+def origin(rundir: RunDir) -> dict[str, Any]:
+    return dict(json.loads(rundir.run_json.read_text())["origin"])

@@ -1,0 +1,121 @@
+"""A branch equals the run of its schedule from the start, bit for bit; what it begins from is verified and recorded."""
+
+import shutil
+import signal
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from arch.errors import InputError
+from data.corpus import open_corpus
+from scaling.trainer.branch import hand_over
+
+from .branch_runs import equal, final_weights, origin, rows_after, study, train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    runs = study(tmp_path_factory.mktemp("branches"), ["llama"])
+    order = ["d2.56k-whole", "d5.12k-whole", "trunk", "d5.12k", "d2.56k"]
+    code, told = train([runs[name] for name in order])
+    assert code == 0, told
+    return runs
+
+
+def test_a_branch_is_the_run_from_the_start(trained):
+    runs = trained
+    assert equal(runs["d2.56k"], runs["d2.56k-whole"]) == 3 and equal(runs["d5.12k"], runs["d5.12k-whole"]) == 6
+    trunk = runs["trunk"]
+    assert rows_after(trunk, 0) == rows_after(runs["d5.12k-whole"], 0)[:14], "the trunk is its beginning"
+    rates = [row[-1] for row in rows_after(runs["d5.12k"], 0)]
+    assert rates[-1] == 0.1 * 4e-3 and all(later < rate for rate, later in pairwise(rates))
+    assert final_weights(runs["d2.56k"]) != final_weights(runs["d5.12k"]) != final_weights(trunk)
+    weights = load_file(runs["d5.12k"].checkpoints()[-1].path / "model.safetensors")
+    assert {str(tensor.dtype) for tensor in weights.values()} == {"torch.float32"}
+
+
+def test_its_record_names_where_it_began(trained):
+    branch, trunk = trained["d2.56k"], trained["trunk"]
+    told = origin(branch)
+    assert (told["trunk"], told["step"]) == (trunk.spec().run_id, 7)
+    assert told["spec_hash"] == trunk.spec().spec_hash and len(told["state_sha256"]) == 64
+    assert branch.checked_rows().left_out == {} and [c.step for c in branch.checkpoints()] == [10]
+    assert branch.spec().spec_hash == trained["d2.56k-whole"].spec().spec_hash, "it is the same run"
+    rows = branch.metrics.read_bytes()
+    first = rows.splitlines(keepends=True)[0]
+    branch.metrics.write_bytes(first.replace(b'"step": 8, "n_tokens": 2048', b'"step": 7, "n_tokens": 1792') + rows)
+    assert branch.checked_rows().left_out == {"before the branch begins": 1}
+    branch.metrics.write_bytes(rows)
+
+
+def test_the_trunk_keeps_the_states_that_branches_begin_from(trained):
+    assert [one.step for one in trained["trunk"].states()] == [7, 14]
+
+
+def test_what_is_not_its_past_is_refused(trained, tmp_path):
+    """No trunk, one of other settings, one that lacks the state: one line each, exit code 2, nothing trained."""
+    runs = study(tmp_path, ["llama"])
+    branch, trunk = runs["d2.56k"], runs["trunk"]
+
+    def refused() -> str:
+        with pytest.raises(InputError) as error:
+            hand_over(branch, branch.spec(), open_corpus(branch.study / "corpus"))
+        assert "\n" not in str(error.value) and "origin" not in branch.record()
+        return str(error.value)
+
+    code, told = train([branch])
+    assert code == 2 and not branch.rows() and [line for line in told.splitlines() if "error: " in line] == [
+        f"error: {refused()}"
+    ]  # fmt: skip
+    assert "begins from its trunk's state after step 7" in refused() and "train llama-6k-c32-s0 first" in refused()
+    shutil.copytree(trained["trunk"].path, trunk.path, dirs_exist_ok=True)
+    damaged = next(path for path in trunk.state(7).rglob("*.pt"))
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert f"remove {trunk.path} and train it again" in refused()
+    (tmp_path / "other").mkdir()
+    other = study(tmp_path / "other", ["llama"], lr=1e-3)
+    shutil.rmtree(trunk.path)
+    shutil.copytree(other["trunk"].path, trunk.path)
+    assert "was trained with other settings than its branch" in refused()
+    shutil.rmtree(trunk.path)
+    assert "train its trunk llama-6k-c32-s0 first" in refused()
+
+
+def killed(trained, tmp_path, name: str, write: str) -> None:
+    """kill -9 of the process that trains `name` inside a write; the next one ends with the same bits."""
+    runs = study(tmp_path, ["llama"])
+    if name != "trunk":
+        shutil.copytree(trained["trunk"].path, runs["trunk"].path, dirs_exist_ok=True)
+    assert train([runs[name]], KILL_AT_WRITE=write)[0] == -signal.SIGKILL, f"no write {write} was reached"
+    names = ["trunk", "d2.56k", "d5.12k"] if name == "trunk" else [name]
+    code, told = train([runs[one] for one in names])
+    assert code == 0, told
+    for one in names[-2:]:
+        assert rows_after(runs[one], 0) == rows_after(trained[one], 0)
+        assert final_weights(runs[one]) == final_weights(trained[one])
+
+
+def test_killed_at_the_hand_over(trained, tmp_path):
+    killed(trained, tmp_path, "d2.56k", "origin:1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [("trunk", "state:2"), ("trunk", "checkpoint:2"), ("d5.12k", "checkpoint:1"), ("d5.12k", "state:1")],
+)
+def test_killed_inside_a_write(name, write, trained, tmp_path):
+    killed(trained, tmp_path, name, write)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("arch", ["hgrn2", "mamba2"])
+def test_two_processes_under_zero(stage, arch, tmp_path: Path):
+    runs = study(tmp_path, [arch], zero_stage=stage)
+    code, told = train([runs[name] for name in ("d5.12k-whole", "trunk", "d5.12k")], processes=2)
+    assert code == 0, told
+    assert equal(runs["d5.12k"], runs["d5.12k-whole"]) == 6
