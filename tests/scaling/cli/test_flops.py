@@ -2,7 +2,6 @@
 
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +16,6 @@ from scaling.cli.flops import SUMMED, cost
 from scaling.study.cost import states_kept
 from scaling.study.plan import plan
 from scaling.study.spec import load_study
-from scaling.trainer.loop import Trainer
 from tests.flops.test_cli import flops, must, rows_of
 
 PAPER_STEPS = 76_294  # 300e9 tokens in batches of 480 x 8192, rounded up
@@ -115,13 +113,13 @@ def test_disk_is_that_of_flops_memory():
 @pytest.mark.parametrize("every", [None, 100, 2048, 3000, 4096, 10**6])
 @pytest.mark.parametrize("keep", [1, 2, 99])
 def test_states_kept_are_those_that_the_trainer_saves(every, keep):
-    """A run of five batches of 2,048 tokens; the trainer's own rule says after which steps."""
+    """A run of five batches of 2,048 tokens, whose states are saved where a multiple of `every` was passed."""
     sets = ["training.n_tokens=10240", "training.batch_tokens=2048", f"training.keep_states={keep}"]
     sets += ["training.warmup_tokens=0", *([f"training.state_every_tokens={every}"] if every else [])]
     for run in load_study("quickstart", sets).runs("size=6k,seed=0"):
-        trainer = SimpleNamespace(training=run.training, run=run, due=set(run.checkpoint_steps))
-        saved = sum(Trainer._state_due(trainer, step) for step in range(1, run.n_steps + 1))
-        assert states_kept(run) == min(saved, keep)
+        due = [step for step in range(1, 5) if every and step * 2048 // every > (step - 1) * 2048 // every]
+        due = [*due, 5] if every else run.checkpoint_steps
+        assert run.state_steps == due and states_kept(run) == min(len(due), keep)
 
 
 def test_memory_of_a_run_and_what_does_not_fit():
