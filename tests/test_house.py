@@ -106,6 +106,7 @@ ALLOWED = {
         *("scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
+    "analysis.rates": ("scaling.study.rate_law", "arch.errors"),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.stage": (
         *("analysis.bigram", "analysis.evals.scales", "analysis.fits", "analysis.figures", "analysis.report"),

@@ -1,0 +1,236 @@
+"""The best rate of one cell: a parabola of ln loss in ln rate, over the rates around the lowest loss.
+
+A cell's runs differ by rate and seed alone. Runs of one seed read the same text in the same order, so each seed has a
+level of its own and the differences between its rates are what the parabola is fitted to. Losses rise otherwise
+above the best rate than below it, which moves the lowest point of a parabola: a cubic term, too small to be told from
+one cell, is shared by all cells of an architecture (cubic_of).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scaling.study.rate_law import REACH
+
+from .points import RatePoint
+
+DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends above did not train
+TUNING = 1.345  # of Huber's loss, in standard deviations: 95 % as efficient as squares for normal errors
+
+
+@dataclass(frozen=True)
+class Cubic:
+    """ln loss gains value (ln rate)^3; unit_se: its standard error for noise of standard deviation 1; 0 and 0 where no
+    cell tells it."""
+
+    value: float = 0.0
+    unit_se: float = 0.0
+
+
+NO_CUBIC = Cubic()
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """ln loss = level of the seed + curvature (ln rate - log_rate)^2 + cubic (ln rate - log_rate)^3.
+
+    unit_se: standard error of log_rate for noise of standard deviation 1 in ln loss, by the delta method, the cubic
+    term taken as known; per_cubic: what log_rate moves by where that term is larger by 1; curvature_unit_se: as
+    unit_se; rss, dof: of the residuals around all this.
+    """
+
+    log_rate: float
+    curvature: float
+    cubic: float
+    unit_se: float
+    per_cubic: float
+    curvature_unit_se: float
+    rss: float
+    dof: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a sweep. `fitted` is None where it has no optimum, and `reason` says why in one line.
+
+    rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run of it diverged; used:
+    whether the parabola is fitted to it. extend: the side on which rates are missing, "lower" or "higher".
+    pure_rss, pure_dof: of what seeds differ by at one rate, less their levels.
+    """
+
+    arch: str
+    size: str
+    n_params: int
+    n_tokens: int
+    batch_tokens: int
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    used: tuple[bool, ...]
+    n_runs: int
+    n_seeds: int
+    n_diverged: int
+    fitted: Fitted | None
+    reason: str = ""
+    extend: str = ""
+    pure_rss: float = 0.0
+    pure_dof: int = 0
+    points: tuple[RatePoint, ...] = field(repr=False, default=())
+
+    @property
+    def fitted_points(self) -> list[RatePoint]:
+        """The runs that the parabola is fitted to."""
+        used = {rate for rate, taken in zip(self.rates, self.used, strict=True) if taken}
+        return [one for one in self.points if one.lr in used]
+
+    @property
+    def name(self) -> str:
+        return f"{self.arch}/{self.size} at {self.n_tokens:,} tokens in batches of {self.batch_tokens:,}"
+
+
+def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: bool = False, cubic: float = 0.0) -> Cell:
+    """The cell of runs that differ by rate and seed alone, its cubic term given; `huber`: residuals beyond TUNING
+    standard deviations count by their size, not its square."""
+    first = points[0]
+    rates = sorted({one.lr for one in points})
+    finite = [one.loss for one in points if math.isfinite(one.loss)]
+    lost = [one for one in points if not math.isfinite(one.loss) or one.loss > diverged * min(finite)]
+    bad = {one.lr for one in lost}  # a rate that one seed did not survive is too high, whatever the others show
+    kept = [one for one in points if one.lr not in bad]
+    means = _means(kept, rates)
+    common = {
+        **{name: getattr(first, name) for name in ("arch", "size", "n_params", "n_tokens", "batch_tokens")},
+        "rates": tuple(rates),
+        "losses": tuple(math.exp(means[rate]) if rate in means else math.nan for rate in rates),
+        "n_runs": len(points),
+        "n_seeds": len({one.seed for one in points}),
+        "n_diverged": len(lost),
+        "points": tuple(points),
+    }
+    nothing = tuple(False for _ in rates)
+    if not means:
+        return Cell(**common, used=nothing, fitted=None, reason="every run diverged: lower the rates", extend="lower")
+    best = min(means, key=lambda rate: means[rate])
+    if best in (rates[0], rates[-1]):
+        side, word = ("lower", "below") if best == rates[0] else ("higher", "above")
+        reason = f"its optimum lies {word} {best:g}, the {side.replace('er', 'est')} rate tried: add rates"
+        return Cell(**common, used=nothing, fitted=None, reason=reason, extend=side)
+    near = _near(sorted(means), best)
+    used = tuple(rate in near for rate in rates)
+    runs = [one for one in kept if one.lr in near]
+    if len(near) < 3:
+        reason = f"only {len(near)} of its rates trained: add rates around {best:g}"
+        return Cell(**common, used=used, fitted=None, reason=reason, extend="lower")
+    fitted = _parabola(runs, huber, cubic)
+    pure = _pure(runs)
+    if fitted is None or not math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
+        shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
+        reason = f"{shape}: noise is as large as what the rates differ by: add seeds, or rates further apart"
+        return Cell(**common, used=used, fitted=None, reason=reason)
+    return Cell(**common, used=used, fitted=fitted, pure_rss=pure[0], pure_dof=pure[1])
+
+
+def _near(rates: list[float], best: float) -> set[float]:
+    """The rates within REACH of the best, and its neighbours."""
+    place = rates.index(best)
+    close = {rate for rate in rates if max(rate / best, best / rate) <= REACH * (1 + 1e-9)}
+    return close | set(rates[max(place - 1, 0) : place + 2])
+
+
+def _design(points: Sequence[RatePoint]) -> tuple[np.ndarray, np.ndarray, float]:
+    """(columns, ln loss, centre): x and x^2 of ln rate - centre, then one column a seed."""
+    x = np.log([one.lr for one in points])
+    centre = float(x.mean())
+    seeds = sorted({one.seed for one in points})
+    levels = [[float(one.seed == seed) for seed in seeds] for one in points]
+    off = x - centre
+    return np.column_stack([off, off**2, np.array(levels)]), np.log([one.loss for one in points]), centre
+
+
+def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted | None:
+    """None where the curve has no lowest point."""
+    design, y, centre = _design(points)
+    third = design[:, 0] ** 3
+    y = y - cubic * third
+    found, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    dof = len(y) - design.shape[1]
+    if rank < design.shape[1]:
+        return None
+    if huber and dof > 0:
+        found = _huber(design, y, found)
+    residual = y - design @ found
+    slope, bend = float(found[0]), float(found[1])
+    root = bend**2 - 3 * cubic * slope
+    if bend <= 0 or root <= 0:
+        return None
+    at = -slope / (bend + math.sqrt(root))
+    second = bend + 3 * cubic * at  # half of the second derivative there
+    covariance = np.linalg.inv(design.T @ design)[:2, :2]
+    gradient = -np.array([1.0, 2 * at]) / (2 * second)
+    of_third = np.linalg.lstsq(design, third, rcond=None)[0][:2]  # slope and bend fall by so much as the cubic rises
+    of_bend = np.array([0.0, 1.0]) + 3 * cubic * gradient
+    return Fitted(
+        log_rate=centre + at,
+        curvature=second,
+        cubic=cubic,
+        unit_se=math.sqrt(float(gradient @ covariance @ gradient)),
+        per_cubic=float(-3 * at**2 / (2 * second) - gradient @ of_third),
+        curvature_unit_se=math.sqrt(float(of_bend @ covariance @ of_bend)),
+        rss=float(residual @ residual),
+        dof=dof,
+    )
+
+
+def cubic_of(cells: Sequence[Cell]) -> Cubic:
+    """The cubic term that the cells of an architecture share, by least squares on all their fitted runs: each cell
+    keeps levels, slope and bend of its own."""
+    top = bottom = 0.0
+    for cell in cells:
+        runs = cell.fitted_points
+        if len({one.lr for one in runs}) < 4:
+            continue
+        design, y, _ = _design(runs)
+        third = design[:, 0] ** 3
+        rest = third - design @ np.linalg.lstsq(design, third, rcond=None)[0]
+        top += float(rest @ y)
+        bottom += float(rest @ rest)
+    return Cubic(top / bottom, 1 / math.sqrt(bottom)) if bottom > 0 else NO_CUBIC
+
+
+def _huber(design: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Huber's M-estimate (Huber 1964), its scale the median absolute residual of the squares' fit."""
+    from scipy.optimize import least_squares
+
+    residual = y - design @ start
+    scale = float(np.median(np.abs(residual))) / 0.6745
+    if scale < 1e-12:
+        return start
+    found = least_squares(lambda c: y - design @ c, start, loss="huber", f_scale=TUNING * scale, x_scale="jac")
+    return np.asarray(found.x)
+
+
+def _means(points: Sequence[RatePoint], rates: Sequence[float]) -> dict[float, float]:
+    """Mean ln loss of each rate, as if every seed had run at it: rates and seeds are additive."""
+    if not points:
+        return {}
+    tried = [rate for rate in rates if any(one.lr == rate for one in points)]
+    seeds = sorted({one.seed for one in points})
+    columns = [
+        [float(one.lr == rate) for rate in tried] + [float(one.seed == seed) - 1 / len(seeds) for seed in seeds]
+        for one in points
+    ]
+    found = np.linalg.lstsq(np.array(columns), np.log([one.loss for one in points]), rcond=None)[0]
+    return {rate: float(value) for rate, value in zip(tried, found, strict=False)}
+
+
+def _pure(points: Sequence[RatePoint]) -> tuple[float, int]:
+    """(sum of squares, degrees of freedom) of ln loss less rate and seed: noise, whatever the shape of the curve."""
+    rates, seeds = sorted({one.lr for one in points}), sorted({one.seed for one in points})
+    columns = np.array([[float(one.lr == r) for r in rates] + [float(one.seed == s) for s in seeds] for one in points])
+    y = np.log([one.loss for one in points])
+    found, _, rank, _ = np.linalg.lstsq(columns, y, rcond=None)
+    residual = y - columns @ found
+    return float(residual @ residual), len(y) - int(rank)

@@ -1,0 +1,104 @@
+"""A table of runs over learning rates to laws of the best rate: cells, laws, and what could not be had and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arch.errors import InputError
+from scaling.study.rate_law import ArchLaw, RateLaw, Recipe, Term
+
+from .cell import DIVERGED, Cell, cubic_of, fit_cell
+from .law import Noise, fit_laws, noise_of, terms_of
+from .points import RatePoint, hash_of
+
+
+@dataclass(frozen=True)
+class RatesFit:
+    """cells: in the order of the points; laws: by architecture; without_law: architecture to why it has none, one line;
+    noise: None where no cell has an optimum."""
+
+    cells: list[Cell]
+    laws: dict[str, ArchLaw]
+    without_law: dict[str, str]
+    noise: Noise | None
+    input_hash: str
+
+    @property
+    def n_diverged(self) -> int:
+        """Runs that were left out as diverged."""
+        return sum(one.n_diverged for one in self.cells)
+
+    @property
+    def unused(self) -> list[Cell]:
+        """Cells without an optimum."""
+        return [one for one in self.cells if one.fitted is None]
+
+
+def fit_rates(
+    points: Sequence[RatePoint], without: Sequence[Term] = (), diverged: float = DIVERGED, huber: bool = False
+) -> RatesFit:
+    """Cells and laws of a sweep. `without`: terms that the law shall not have (law.terms_of); `diverged`: a run that
+    ends above so many times the lowest loss of its cell did not train; `huber`: cells by Huber's loss."""
+    grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
+    for one in points:
+        grouped.setdefault(one.cell, []).append(one)
+    cells = [fit_cell(found, diverged) for found in grouped.values()]
+    cubics = {arch: cubic_of([cell for cell in cells if cell.arch == arch]) for arch in {one.arch for one in points}}
+    cells = [fit_cell(found, diverged, huber, cubics[found[0].arch].value) for found in grouped.values()]
+    of_arch: dict[str, list[Cell]] = {}
+    for cell in cells:
+        of_arch.setdefault(cell.arch, []).append(cell)
+    usable: dict[str, list[Cell]] = {}
+    terms: dict[str, list[Term]] = {}
+    why: dict[str, str] = {}
+    for arch, own in of_arch.items():
+        try:
+            terms[arch] = terms_of(own, without)
+            usable[arch] = [cell for cell in own if cell.fitted is not None]
+        except InputError as error:
+            why[arch] = str(error)
+    noise, laws = None, {}
+    if any(cell.fitted is not None for cell in cells):
+        try:
+            noise = noise_of(cells, cubics)
+        except InputError as error:
+            why |= dict.fromkeys(usable, str(error))
+    if noise is not None and usable:
+        laws = fit_laws(usable, terms, cubics, noise)
+    return RatesFit(cells, laws, why, noise, hash_of(points))
+
+
+def cell_row(cell: Cell, noise: Noise | None) -> dict[str, Any]:
+    """A cell as plain data, for the law file and tables: best_rate and its standard error in ln, excess losses."""
+    row: dict[str, Any] = {
+        key: getattr(cell, key) for key in ("arch", "size", "n_params", "n_tokens", "batch_tokens", "n_runs", "n_seeds")
+    }
+    row |= {"n_diverged": cell.n_diverged, "rates": list(cell.rates), "used": list(cell.used)}
+    row["losses"] = [loss if loss == loss else None for loss in cell.losses]
+    if cell.fitted is None or noise is None:
+        return row | {"best_rate": None, "why": cell.reason}
+    return row | {
+        "best_rate": math.exp(cell.fitted.log_rate),
+        "ln_se": noise.sd * cell.fitted.unit_se,
+        "curvature": cell.fitted.curvature,
+        "curvature_se": noise.sd * cell.fitted.curvature_unit_se,
+    }
+
+
+def law_file(fit: RatesFit, recipe: Recipe) -> RateLaw:
+    """The fit as a law file. Raises InputError where no architecture has a law."""
+    if not fit.laws:
+        told = "; ".join(f"{arch}: {why}" for arch, why in fit.without_law.items())
+        raise InputError(f"no architecture has a law of its learning rate: {told}")
+    assert fit.noise is not None
+    return RateLaw(
+        recipe=recipe,
+        noise={"sd": fit.noise.sd, "dof": fit.noise.dof, "pure_sd": fit.noise.pure_sd, "pure_dof": fit.noise.pure_dof},
+        laws=fit.laws,
+        without_law=fit.without_law,
+        cells=[cell_row(cell, fit.noise) for cell in fit.cells],
+        inputs_sha256=fit.input_hash,
+    )
