@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import grid, jobs_schema, schema, training
+from scaling.study import axes, grid, jobs_schema, schema, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -62,6 +62,7 @@ NAMED = (
     (sizes_schema.SizesOfStudy, "list of sizes, or a mapping"),
     (values.Size, "size"),
     (values.RunKey, "`arch/size`"),
+    (axes.Axes, "{field: list of values}, or {name: {field: list of values}}"),
     (values.ResourceKey, "key"),
 )
 

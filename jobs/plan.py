@@ -27,7 +27,7 @@ MAX_ARRAY_SIZE = 1001  # SLURM's default
 Tokens = Callable[[RunSpec], Mapping[str, float | None]]  # of one checkpoint's evaluation, by task; None: nobody knows
 
 
-Evaluation = Callable[[tuple[str, str]], ResourceEstimate]  # of one checkpoint of an (arch, size)
+Evaluation = Callable[[tuple[str, ...]], ResourceEstimate]  # of one checkpoint of a RunSpec.kind
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,13 @@ def make_plan(
         trains = [replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
     runs = {need.run.run_id: need.run for need in needs}
+    one_of = {run.kind: run for run in runs.values()}
     told = asked("eval")
 
     @cache
-    def evaluation(kind: tuple[str, str]) -> ResourceEstimate:
-        """Of one checkpoint of the runs of an (arch, size)."""
-        run = next(run for run in runs.values() if (run.arch, run.size) == kind)
+    def evaluation(kind: tuple[str, ...]) -> ResourceEstimate:
+        """Of one checkpoint of the runs of a kind."""
+        run = one_of[kind]
         found = tokens(run) if tokens else {"validation": study.evaluation.validation_tokens}
         return estimator.evaluate(run, found, study.evaluation.batch_rows, told)
 
@@ -102,11 +103,11 @@ def train_arrays(
 ) -> list[ArrayJob]:
     """Arrays of training elements, the longest first; runs of expected minutes share an element."""
     shapes: dict[object, list[Piece]] = {}
-    estimates: dict[tuple[str, str], ResourceEstimate] = {}  # the same of every seed
+    estimates: dict[tuple[str, ...], ResourceEstimate] = {}  # the same of every seed
     for run in runs:
-        kind = run.arch, run.size
+        kind = run.kind
         if kind not in estimates:
-            estimates[kind] = estimator.train(run, study.jobs.asked(*kind))
+            estimates[kind] = estimator.train(run, study.jobs.asked(run.arch, run.size))
         estimate = estimates[kind]
         start = START_S[device_of(estimator.profile).unit]
         shapes.setdefault(_shape(estimate), []).append(Piece(run.run_id, estimate, start))
@@ -135,7 +136,7 @@ def eval_arrays(
     """Arrays of evaluations of finished runs, checkpoint by checkpoint, in at most profile.eval_elements elements."""
     shapes: dict[object, list[Piece]] = {}
     for need in needs:
-        estimate = evaluation((need.run.arch, need.run.size))
+        estimate = evaluation(need.run.kind)
         pieces = [Piece(f"{need.run.run_id}/{step}", estimate) for step in need.steps]
         shapes.setdefault(_shape(estimate), []).extend(pieces)
     shapes = {shape: pieces for shape, pieces in shapes.items() if pieces}
@@ -211,12 +212,12 @@ def _evaluations_of(
     estimator: ResourceEstimator,
 ) -> ArrayJob:
     """The array whose element k evaluates all checkpoints of the runs of element k of `job`."""
-    estimates: dict[tuple[str, str], ResourceEstimate] = {}
+    estimates: dict[tuple[str, ...], ResourceEstimate] = {}
     longest, number, total = 0.0, 0, 0.0
     for element in job.elements:
         seconds, pieces = 0.0, 0
         for run in (runs[name] for name in element):
-            kind = run.arch, run.size
+            kind = run.kind
             estimates[kind] = evaluation(kind)
             seconds += estimates[kind].seconds * len(run.checkpoint_steps)
             pieces += len(run.checkpoint_steps)

@@ -21,7 +21,7 @@ from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.run import RunSpec
 
 from .model import Resources
-from .speed import Cell, Measured, Speed, device_of, expected, speed_of
+from .speed import Kind, Measured, Speed, device_of, expected, speed_of
 
 PROCESS_BYTES = 1e9  # Python, torch and DeepSpeed: 0.37e9 measured on a CPU
 START_S = 120.0  # allowed for from the start of a job to the first step: imports from a shared file system
@@ -49,7 +49,7 @@ class ResourceEstimator:
     """Estimates what work needs of one cluster; `factors` are the measured ones (speed.measured)."""
 
     profile: Cluster
-    factors: Mapping[Cell, Measured] = field(default_factory=dict)
+    factors: Mapping[Kind, Measured] = field(default_factory=dict)
 
     def train(self, run: RunSpec, asked: Asked) -> ResourceEstimate:
         """Raises InputError where no node, or no number of processes, can do it."""

@@ -15,7 +15,7 @@ from scaling.study.cost import pace_of
 from scaling.study.jobs_schema import Cluster
 from scaling.study.run import RunSpec
 
-Cell = tuple[str, str]  # (arch, size)
+Kind = tuple[str, ...]  # RunSpec.kind
 PLAUSIBLE = (0.1, 20.0)  # times the expected; others are of runs that trained on another kind of device
 ASSUMED = "assumed until finished runs tell"
 
@@ -30,7 +30,7 @@ class Speed:
 
 @dataclass
 class Measured:
-    """What the finished runs of one (arch, size) took over what was expected of them."""
+    """What the finished runs of one kind took over what was expected of them."""
 
     n_params: int  # non-embedding
     factors: list[float]
@@ -48,12 +48,12 @@ def expected(run: RunSpec, world_size: int, profile: Cluster) -> Pace:
     return pace_of(run, device_of(profile), world_size * (1 if on_gpus else run.training.threads), mfu)
 
 
-def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[Cell, Measured]:
-    """What finished runs took over what is expected on this cluster, by (arch, size): from the tokens per second of
+def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[Kind, Measured]:
+    """What finished runs took over what is expected on this cluster, by kind: from the tokens per second of
     their last row and the number of processes that wrote their last state. Without a state, from another kind of device
     (their log says which), or with an implausible factor, a run tells nothing.
     """
-    found: dict[Cell, Measured] = {}
+    found: dict[Kind, Measured] = {}
     kind = "cuda" if profile.gpus_per_node else "cpu"
     for run, rundir in done:
         row, states = rundir.last_row(), rundir.states(verify=False)
@@ -63,7 +63,7 @@ def measured(done: Iterable[tuple[RunSpec, RunDir]], profile: Cluster) -> dict[C
         factor = run.training.batch_tokens / row["tokens_per_s"] / step.step_seconds
         if PLAUSIBLE[0] <= factor <= PLAUSIBLE[1]:
             cell = Measured(count_params(run.config).non_embedding, [])
-            found.setdefault((run.arch, run.size), cell).factors.append(factor)
+            found.setdefault(run.kind, cell).factors.append(factor)
     return found
 
 
@@ -76,17 +76,18 @@ def _device_type(rundir: RunDir) -> str | None:
     return next((line.rpartition(", ")[2] for line in reversed(lines) if "process(es), " in line), None)
 
 
-def speed_of(run: RunSpec, measured: Mapping[Cell, Measured]) -> Speed:
-    """Of a run: measured on its own architecture and size, else on the nearest size of its architecture within a factor
+def speed_of(run: RunSpec, measured: Mapping[Kind, Measured]) -> Speed:
+    """Of a run: measured on its own kind, else on the nearest size of its architecture within a factor
     of 4, else as expected."""
-    if (run.arch, run.size) in measured:
-        own = measured[run.arch, run.size].factors
+    if run.kind in measured:
+        own = measured[run.kind].factors
         return Speed(median(own), f"measured on {len(own)} finished run{'s' if len(own) > 1 else ''} of its kind")
     n_params = count_params(run.config).non_embedding
-    near = [
-        (abs(math.log(one.n_params / n_params)), size) for (arch, size), one in measured.items() if arch == run.arch
-    ]
+    near = [(abs(math.log(one.n_params / n_params)), kind) for kind, one in measured.items() if kind[0] == run.arch]
     if near and min(near)[0] <= math.log(4):
-        size = min(near)[1]
-        return Speed(median(measured[run.arch, size].factors), f"measured on {run.arch}/{size}")
+        kind = min(near)[1]
+        return Speed(
+            median(measured[kind].factors),
+            f"measured on {', '.join(filter(None, (f'{kind[0]}/{kind[1]}', *kind[2:])))}",
+        )
     return Speed(1.0, ASSUMED)

@@ -20,6 +20,7 @@ from flops.pace import MFU, START_S, makespan
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
+from ..study.axes import label_of
 from ..study.cost import memory_bytes, pace_of, processes_on, states_kept
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "arch": run.arch,
         "size": run.size,
         "seed": run.seed,
+        "point": label_of(run.point),
         "n_params_non_embedding": count_params(cfg).non_embedding,
         "n_tokens": run.trained_tokens,
         "n_steps": run.trained_steps,
@@ -181,6 +183,7 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("arch", csv_only=True),
         Column("size", csv_only=True),
         Column("seed", csv_only=True),
+        Column("point", csv_only=True),
         Column("n_params_non_embedding", "N\nnon-emb.", short),
         Column("n_tokens", "tokens", short),
         Column("n_steps", "steps", csv_only=True),

@@ -26,10 +26,10 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
     """One line: pairs of neighbouring sizes of each architecture, how many must cross, and whether seeds give
     intervals."""
     sizes: dict[str, set[str]] = {}
-    seeds: dict[tuple[str, str], set[int]] = {}
+    seeds: dict[tuple[str, ...], set[int]] = {}
     for run in runs:
         sizes.setdefault(run.arch, set()).add(run.size)
-        seeds.setdefault((run.arch, run.size), set()).add(run.seed)
+        seeds.setdefault(run.kind, set()).add(run.seed)
     pairs: dict[int, list[str]] = {}
     for arch, found in sizes.items():
         pairs.setdefault(len(found) - 1, []).append(arch)
@@ -39,7 +39,7 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
         f"fits: pairs of neighbouring sizes: {told}; the curves of {MIN_CROSSINGS} pairs must cross for a law of N_opt"
     )
     line += f", so {', '.join(few)} can have none" if few else ""
-    twice = sum(len(found) > 1 for found in seeds.values())
+    twice = len({kind[:2] for kind, found in seeds.items() if len(found) > 1})
     return line + (f"; {twice} size(s) with two seeds or more" if twice else "; no size has two seeds: no intervals")
 
 

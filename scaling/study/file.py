@@ -19,6 +19,7 @@ from arch.errors import InputError, nearest, shown
 from arch.registry import KNOWN, load_plugins
 
 from . import earlier
+from .axes import SECTIONS
 from .jobs_schema import KINDS
 from .model_section import ModelSection, model_changes
 from .schema import StudyFile
@@ -286,10 +287,18 @@ def _parse_set(change: str) -> tuple[list[str], Any]:
         if told:
             raise InputError(f"--set {change}: {'.'.join(keys)} {told}")
         raise InputError(f"--set {change}: unknown key {path.strip()!r}{nearest(name, _keys_of(section))}")
+    if keys[:2] in (["grid", "axes"], ["grid", "nuisance"]):  # their keys have dots: training.lr
+        return _with_field(keys), _parse(text, f"--set {change}")
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
     return keys, _parse(text, f"--set {change}")
+
+
+def _with_field(keys: list[str]) -> list[str]:
+    """grid.axes.training.lr as three keys, grid.axes.depth.model.n_layers as four."""
+    field = next((i for i, key in enumerate(keys) if i > 1 and key in SECTIONS), len(keys))
+    return [*keys[:field], *([".".join(keys[field:])] if field < len(keys) else [])]
 
 
 def _assign(raw: dict[str, Any], keys: list[str], value: Any, change: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import model_validator
+
+from .axes import Axes, By, Point, check_nuisance, points_of
 from .sizes import SizesOfStudy
 from .types import Arch, Distinct, Section, Seed, Size
 
@@ -15,6 +18,7 @@ class Cell(NamedTuple):
     arch: str
     size: str
     seed: int
+    point: Point = ()
 
 
 class Grid(Section):
@@ -28,9 +32,24 @@ class Grid(Section):
     extra_seeds: dict[Size, list[Seed]] = {}
     """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
 
-    def cells(self) -> Iterator[Cell]:
-        """What every run is of, in file order."""
+    axes: Axes = {}
+    """Fields of `training` and `model` with several values each, such as `training.lr: [1e-3, 2e-3]`: every run is
+    trained at all of them, crossed. Fields that vary together stand below a name of their own:
+    `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`. Values win over `overrides`."""
+    nuisance: dict[str, By] = {}
+    """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size;
+    `mean` averages over the values. The others make groups of fits."""
+
+    @model_validator(mode="after")
+    def _nuisance_is_of_axes(self) -> Grid:
+        check_nuisance(self.axes, self.nuisance)
+        return self
+
+    def cells(self, fixed: Mapping[str, Any] | None = None) -> Iterator[Cell]:
+        """What every run is of, in file order. fixed: values by field that win over the axes."""
         for arch in self.archs:
+            points = list(points_of(self.axes, arch, fixed or {}))
             for size in self.sizes:
                 for seed in dict.fromkeys([*self.seeds, *self.extra_seeds.get(size, [])]):
-                    yield Cell(arch, size, seed)
+                    for point in points:
+                        yield Cell(arch, size, seed, point)

@@ -10,6 +10,7 @@ from arch.registry import warnings_of
 from arch.tables import text_table, wrapped
 from flops import cost_table
 
+from .axes import unread
 from .run import RunSpec
 from .spec import StudySpec
 
@@ -46,9 +47,15 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
         "sets": list(study.sets),
         "runs": rows,
         "totals": totals | {"n_runs": len(rows)},
-        "notes": [note for run in runs for note in run.notes],
+        "notes": [*_fewer_points(study), *(note for run in runs for note in run.notes)],
         "warnings": confounded(runs),
     }
+
+
+def _fewer_points(study: StudySpec) -> list[str]:
+    """A line for each axis that means nothing to some of the architectures."""
+    without = unread(study.grid.axes, study.grid.archs)
+    return [f"axis {field} means nothing to {', '.join(archs)}: one run there" for field, archs in without.items()]
 
 
 def confounded(runs: Sequence[RunSpec]) -> list[str]:
@@ -60,6 +67,7 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     cost = cost_table(run.config)
     checkpoints = len(run.checkpoint_steps)
     row: dict[str, Any] = {"run_id": run.run_id, "arch": run.arch, "size": run.size, "seed": run.seed}
+    row["point"] = run.point
     row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
     row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
     row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}

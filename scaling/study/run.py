@@ -16,6 +16,7 @@ from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
 
+from .axes import label_of
 from .batch import BatchSplit, split_batch
 from .earlier import training_as_hashed, training_of_today
 from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
@@ -38,6 +39,7 @@ class RunSpec(Section):
     arch: Arch
     size: Size
     seed: Seed
+    point: dict[str, Any] = {}  # of the grid's axes, by field: where it has values of training and model from
     model: dict[str, Any]  # ModelConfig.to_dict()
     corpus: Corpus
     training: Training
@@ -98,6 +100,11 @@ class RunSpec(Section):
     @property
     def config(self) -> ModelConfig:
         return ModelConfig.from_dict(self.model)
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """(architecture, size, point, branch): what runs share that differ by their seed alone."""
+        return self.arch, self.size, label_of(self.point), self.branch or ""
 
     @property
     def context_length(self) -> int:

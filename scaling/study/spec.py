@@ -6,26 +6,25 @@ Every key is checked: an unknown one, a wrong type or an impossible size is an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from arch.config import ModelConfig, reads
-from arch.errors import InputError, nearest
+from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
 from flops import count_params
 
+from .axes import Point, label_of, points_of, section_of, short
 from .branches import branched
 from .file import find_study, read_study, suffix_of
-from .grid import Cell
 from .model_section import ModelChanges, ModelSection
+from .only import chosen, of_branches
 from .run import RunSpec, resolved_training, with_branches
 from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
 from .types import Section
-
-ONLY = ("arch", "size", "seed", "branch")  # what --only chooses by
 
 
 class StudySpec(StudyFile):
@@ -74,15 +73,10 @@ class StudySpec(StudyFile):
         Raises InputError where nothing matches, where the settings of a run that is kept do not go together, or where a
         change of the model means nothing to any of the architectures that it is for.
         """
-        cells = list(self.grid.cells())
+        cells = list(self.grid.cells(self._fixed))
         branches: list[str] | None = None
         if only is not None:
-            wanted = parse_only(only, cells)
-            branches = wanted.pop("branch", None)
-            for key, names in wanted.items():
-                cells = [cell for cell in cells if str(getattr(cell, key)) in names]
-            if not cells:
-                raise InputError(f"--only {only}: no run of {self.path} has all of these")
+            cells, branches = chosen(cells, only, self.path)
         for where, archs, fields in self._model_changes(list(dict.fromkeys(cell.arch for cell in cells))):
             for field in fields:
                 if not any(reads(arch, field) for arch in archs):
@@ -91,7 +85,32 @@ class StudySpec(StudyFile):
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
         found = [run for cell in cells for run in self._runs(*cell)]
-        return found if branches is None else _of_branches(found, branches, f"--only {only}")
+        names = [run.run_id for run in found]
+        if len(set(names)) < len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InputError(f"{self.origin}: two runs would be called {twice}: their values are too alike to be named")
+        return found if branches is None else of_branches(found, branches, f"--only {only}")
+
+    @property
+    def _fixed(self) -> dict[str, Any]:
+        """Values of fields of the axes that --set gave, which win over the axes."""
+        fields = {field for axis in self.grid.axes.values() for field in axis}
+        given = {f"training.{field}": value for field, value in _given(self.set_training).items()}
+        given |= {f"model.{field}": value for field, value in _given(self.set_model).items()}
+        return {field: value for field, value in given.items() if field in fields}
+
+    def _point_of_file(self, arch: str, point: Point) -> dict[str, Any]:
+        """The point itself where the file's grid has it, else one that --set made this of."""
+        fixed = self._fixed
+        if not fixed:
+            return dict(point)
+        of_file = list(points_of(self.grid.axes, arch, {}))
+        alike = (
+            one
+            for one in of_file
+            if all(at == value for at, value in zip(one, point, strict=True) if at[0] not in fixed)
+        )
+        return dict(point if point in of_file else next(alike))
 
     def _model_changes(self, chosen: list[str]) -> Iterator[tuple[str, list[str], Iterable[str]]]:
         """(where it stands, the architectures that it is for, the fields) of every change of a model; those of --set
@@ -99,18 +118,22 @@ class StudySpec(StudyFile):
         of_file = list(self.file_archs)
         yield "model", of_file, _given(self.model)
         yield "model", chosen, _given(self.set_model)
+        axes = [field for axis in self.grid.axes.values() for field in axis]
+        yield "grid.axes.model", of_file, [short(field) for field in axes if field.startswith("model.")]
         for by, table in self.overrides:
             for key, change in table.items():
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, _given(change.model)
 
-    def _runs(self, arch: str, size: str, seed: int) -> list[RunSpec]:
+    def _runs(self, arch: str, size: str, seed: int, point: Point) -> list[RunSpec]:
         """What is trained of one cell: a run, or a trunk and its branches."""
         training, file = _given(self.training), _given(self.model)
         for change in self.overrides.of(arch, size):
             found = _given(change)
             file |= found.pop("model", {})
             training |= found
+        training |= section_of(at := self._point_of_file(arch, point), "training")
+        file |= section_of(at, "model")
         set_training, told = _given(self.set_training), Training(**training)
         training |= set_training
         vocabulary = VOCABULARY[self.corpus.tokenizer]
@@ -118,7 +141,7 @@ class StudySpec(StudyFile):
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
         vocab_size = (file | own)["vocab_size"]
-        plugin = plugin_of(arch)
+        plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
         try:
             if vocab_size < vocabulary:
                 raise InputError(
@@ -127,7 +150,7 @@ class StudySpec(StudyFile):
                 )
             config = self.grid.sizes.config(arch, size, file, own)
         except InputError as error:
-            raise InputError(f"{self.origin}: {arch}/{size}: {error}") from None
+            raise InputError(f"{self.origin}: {where}: {error}") from None
 
         def n_params() -> int:
             return count_params(config).non_embedding
@@ -135,9 +158,8 @@ class StudySpec(StudyFile):
         def resolve(given: dict[str, Any]) -> Training:
             return resolved_training(Training(**given), config.context_length, self.jobs.processes, where, n_params)
 
-        where = f"{arch}/{size}"
         try:
-            _check_read(training, set_training, where)
+            _check_read(training, section_of(at, "training") | set_training, where)
             split = branched(training, resolve, n_params, where) if training.get("branches") else None
             resolved = split.trunk if split else resolve(training)
         except InputError as error:
@@ -146,13 +168,15 @@ class StudySpec(StudyFile):
         own = _differing(own, config, self._of_file(arch, size, file)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
+        named = {short(field): value for field, value in point}
         run = RunSpec(
             plugins=[plugin] if plugin else [],
             study=self.name,
-            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(set_training | own)}",
+            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(named | set_training | own)}",
             arch=arch,
             size=size,
             seed=seed,
+            point=dict(point),
             model=config.to_dict(),
             corpus=self.corpus,
             training=resolved,
@@ -175,17 +199,9 @@ def _given(section: Section) -> dict[str, Any]:
     return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
 
 
-def _of_branches(runs: list[RunSpec], names: list[str], where: str) -> list[RunSpec]:
-    """Trunks (`trunk`) and branches by the endings of their ids. Raises InputError naming what exists."""
-    existing = list(dict.fromkeys(run.branch for run in runs if run.branch))
-    for name in names:
-        if name not in existing:
-            raise InputError(f"{where}: no run with branch={name} (this study has {', '.join(existing) or 'none'})")
-    return [run for run in runs if run.branch in names]
-
-
 def _check_read(training: dict[str, Any], changes: dict[str, Any], where: str) -> None:
-    """Raises InputError for what shapes another schedule than the run's, but where the command line chose it."""
+    """Raises InputError for what shapes another schedule than the run's, but where the command line or an axis
+    chose it."""
     schedule = training.get("schedule", CONSTANT)
     for field in FIELDS[1:]:
         chosen = "schedule" in changes and field not in changes
@@ -202,34 +218,6 @@ def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
         return changes
     first, second = (each.to_dict() if isinstance(each, ModelConfig) else each.model_dump() for each in (one, other))
     return {field: value for field, value in changes.items() if first[field] != second[field]}
-
-
-def parse_only(text: str, runs: Sequence[Cell | RunSpec]) -> dict[str, list[str]]:
-    """{"arch": ["hgrn2", "tnl"], ...} of "arch=hgrn2|tnl,...". Raises InputError naming what exists."""
-    wanted: dict[str, list[str]] = {}
-    for part in text.split(","):
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
-        if key not in ONLY:
-            raise InputError(f"--only {text}: unknown key {key!r}{nearest(key, list(ONLY))}")
-        if key in wanted:
-            raise InputError(f"--only {text}: names {key} twice; write {key}=one|another")
-        if key == "branch":  # judged by the runs that it is asked of
-            wanted[key] = [name.strip() for name in value.split("|")]
-            continue
-        existing = list(dict.fromkeys(str(getattr(run, key)) for run in runs))
-        wanted[key] = [name.strip() for name in value.split("|")]
-        for name in wanted[key]:
-            if name not in existing:
-                raise InputError(f"--only {text}: no run with {key}={name} (this study has {', '.join(existing)})")
-    return wanted
-
-
-def without_branch(only: str | None) -> str | None:
-    """What --only says beside `branch`."""
-    kept = [part for part in (only or "").split(",") if part.partition("=")[0].strip() != "branch"]
-    return ",".join(kept) or None
 
 
 def load_study(

@@ -1,0 +1,179 @@
+"""The axes of a study's grid: fields of a run that are varied, crossed with sizes and seeds; and which of them are a
+nuisance, resolved before anything is fitted. Imports no torch.
+
+A point is one value of every axis, by field: (("training.lr", 0.001), ("model.context_length", 2048)).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainValidator, ValidationError
+
+from arch.config import reads
+from arch.earlier import instead_of
+from arch.errors import nearest, shown
+
+from . import earlier
+from .model_section import model_changes
+from .training import Training
+
+Point = tuple[tuple[str, Any], ...]
+By = Literal["best", "mean"]
+LENGTHS = ("training.n_tokens",)  # how far a run goes: the D of the laws, no group of its own
+NEVER = {  # fields that are no axis, and why
+    **dict.fromkeys(
+        ("training.log_every", "training.keep_states", "training.state_every_tokens"), "it decides no number of a run"
+    ),
+    **dict.fromkeys(
+        ("training.n_checkpoints", "training.checkpoint_tokens", "training.checkpoint_dtype"),
+        "it decides what a run leaves behind, not what it learns",
+    ),
+    **dict.fromkeys(
+        ("training.threads", "training.micro_batch_tokens", "training.zero_stage"),
+        "it decides how a run is carried out; of its numbers only the rounding",
+    ),
+    "training.max_steps": "it ends a trial early: vary training.n_tokens",
+    "training.max_tokens": "it caps what other fields ask for: vary training.n_tokens",
+    "training.branches": "it makes runs of several lengths itself",
+    "model.arch": "the architectures are grid.archs",
+    "model.vocab_size": "it follows from corpus.tokenizer",
+}
+SECTIONS = ("training", "model")
+HOW = "write training.FIELD: [..] or model.FIELD: [..], or a name with fields that vary together"
+
+
+def short(field: str) -> str:
+    """A field's name without its section, as runs and tables have it: the sections share no name."""
+    return field.partition(".")[2]
+
+
+def label_of(point: Mapping[str, Any]) -> str:
+    """`lr=0.001, context_length=2048`: a point for people, and a key of tables; "" of a grid without axes."""
+    return ", ".join(f"{short(field)}={value_text(value)}" for field, value in point.items())
+
+
+def value_text(value: Any) -> str:
+    """A value in a label, between characters that it cannot hold."""
+    text = "/".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text.replace(", ", "/").replace("=", ":")
+
+
+def points_of(axes: Mapping[str, Mapping[str, list[Any]]], arch: str, fixed: Mapping[str, Any]) -> Iterator[Point]:
+    """The points of an architecture, each once: fields that mean nothing to it are left out. fixed: values by field
+    that --set gave, which win."""
+    steps = [
+        [tuple(zip(axis, values, strict=True)) for values in zip(*axis.values(), strict=True)] for axis in axes.values()
+    ]
+    seen = []
+    for chosen in itertools.product(*steps):
+        point = tuple(
+            (field, fixed.get(field, value))
+            for field, value in itertools.chain.from_iterable(chosen)
+            if not field.startswith("model.") or reads(arch, short(field))
+        )
+        if point not in seen:  # values may be lists
+            seen.append(point)
+            yield point
+
+
+def unread(axes: Mapping[str, Mapping[str, list[Any]]], archs: Iterable[str]) -> dict[str, list[str]]:
+    """{field of the axes: the architectures to which it means nothing}, where there are any."""
+    fields = [field for axis in axes.values() for field in axis if field.startswith("model.")]
+    found = {field: [arch for arch in archs if not reads(arch, short(field))] for field in fields}
+    return {field: without for field, without in found.items() if without}
+
+
+def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
+    """The values of a point that belong to a section, by field."""
+    return {short(field): value for field, value in point.items() if field.startswith(f"{section}.")}
+
+
+def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
+    """{name of the axis: {field: values}}; a field of its own is an axis by its own name."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"must be keys and values, not {shown(raw)}: {HOW}")
+    found: dict[str, dict[str, list[Any]]] = {}
+    owner: dict[str, str] = {}
+    for name, given in raw.items():
+        if "." in name:
+            fields = {name: given}
+        elif isinstance(given, dict) and given:
+            fields = given
+        else:
+            _told(f"{shown(name)} is no field of a section, and holds no fields: {HOW}", name)
+        axis = {}
+        for field, values in fields.items():
+            place = (field,) if "." in name else (name, field)
+            if field in owner:
+                _told(f"is an axis twice, here and in {owner[field]}: leave one of them out", *place)
+            owner[field] = "grid.axes" if "." in name else f"grid.axes.{name}"
+            axis[field] = _values(field, values, place)
+        lengths = {field: len(values) for field, values in axis.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{field} has {length}" for field, length in lengths.items())
+            _told(f"its fields vary together and must have as many values each ({told})", name)
+        together = list(zip(*axis.values(), strict=True))
+        if len({repr(one) for one in together}) < len(together):
+            twice = next(one for i, one in enumerate(together) if one in together[:i])
+            _told(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
+        found[name] = axis
+    return found
+
+
+def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
+    """The values of an axis as its field's own type reads them."""
+    section, _, name = field.partition(".")
+    if section == "corpus":
+        _told(
+            "a study has one corpus: write a study file for each, and fit them together by scaling fit ONE TWO", *place
+        )
+    if section not in SECTIONS or not name:
+        _told(f"{shown(field)} is no field of {' or '.join(SECTIONS)}: {HOW}", *place)
+    if field in NEVER:
+        _told(f"is no axis: {NEVER[field]}", *place)
+    schema = Training if section == "training" else model_changes()
+    if name not in schema.model_fields:
+        told = (instead_of if section == "model" else earlier.instead_of)(name)
+        _told(told or f"unknown field {shown(name)} of {section}{nearest(name, list(schema.model_fields))}", *place)
+    if not isinstance(values, list) or not values:
+        _told(f"must be a list of at least one value, not {shown(values)}", *place)
+    read = []
+    for value in values:
+        try:
+            read.append(getattr(schema.model_validate({name: value}), name))
+        except ValidationError as error:
+            lines: Any = [one | {"loc": (*place, *one["loc"][1:])} for one in error.errors(include_url=False)]
+            raise ValidationError.from_exception_data(error.title, lines) from None
+        if value is None:
+            _told("null leaves the field out: give values", *place)
+    return read
+
+
+def _told(message: str, *place: str) -> Any:
+    """Raises what is wrong at a place below grid.axes."""
+    line: Any = {"type": "value_error", "loc": place, "input": None, "ctx": {"error": ValueError(message)}}
+    raise ValidationError.from_exception_data("axes", [line])
+
+
+def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mapping[str, str]) -> None:
+    """Raises ValidationError for a nuisance that is no axis, or that cannot be resolved so."""
+    for name, by in nuisance.items():
+        if name not in axes:
+            inside = next((axis for axis, fields in axes.items() if name in fields), None)
+            told = (
+                f"varies with others as {inside!r}: name that"
+                if inside
+                else f"is no axis of this grid{nearest(name, list(axes))}"
+            )
+            _told(told, "nuisance", name)
+        for field in axes[name]:
+            if field in LENGTHS:
+                _told("the length of a run is the D of the laws, no nuisance", "nuisance", name)
+            if by == "mean" and field.startswith("model."):
+                _told(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
+
+
+Axes = Annotated[dict[str, dict[str, list[Any]]], PlainValidator(_axes)]

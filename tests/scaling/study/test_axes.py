@@ -1,0 +1,172 @@
+"""Axes of a grid: the runs that follow from them, their names, what --only and --set do to them, and each mistake."""
+
+import json
+import time
+
+import pytest
+import yaml
+
+from arch.errors import InputError
+from scaling.study.plan import plan
+from scaling.study.spec import load_study
+from tests.scaling.study.test_spec import MINIMAL, write
+
+RATES = {"training.lr": ["1e-3", 2e-3]}
+
+
+@pytest.fixture
+def load(tmp_path):
+    def of(axes, sets=(), only=None, nuisance=None, **sections):
+        grid = {**MINIMAL["grid"], "axes": axes} | ({"nuisance": nuisance} if nuisance else {})
+        content = yaml.safe_dump({**MINIMAL, "grid": grid, **sections}, sort_keys=False)
+        return load_study(write(tmp_path, content), list(sets), None, only)
+
+    return of
+
+
+def names(study, only=None):
+    return [run.run_id for run in study.runs(only)]
+
+
+def test_axes_are_crossed_with_sizes_and_seeds_and_named(load):
+    runs = load(RATES | {"model.context_length": [32, 64]}).runs()
+    assert len(runs) == 2 * 2 * 4
+    assert [run.run_id for run in runs[:4]] == [
+        f"llama-14k-c{context}-s0-lr{lr}" for lr in (0.001, 0.002) for context in (32, 64)
+    ]
+    for run in runs:
+        assert run.point == {"training.lr": run.training.lr, "model.context_length": run.context_length}
+    assert len({run.spec_hash for run in runs}) == len(runs)
+
+
+def test_a_point_has_the_numbers_of_a_study_that_says_them(load, tmp_path):
+    (run,) = load(RATES | {"model.norm": ["rms"]}).runs("arch=tnl,size=14k,lr=2e-3")
+    training, model = {**MINIMAL["training"], "lr": 2e-3}, {**MINIMAL["model"], "norm": "rms"}
+    plain = load_study(write(tmp_path, {**MINIMAL, "training": training, "model": model}))
+    (same,) = plain.runs("arch=tnl,size=14k")
+    assert run.spec_hash == same.spec_hash and run.run_id == f"{same.run_id}-lr0.002-normrms"
+
+
+def test_zipped_fields_vary_together_and_win_over_overrides(load):
+    axes = {"depth": {"model.n_layers": [1, 3], "model.d_model": [32, 16]}}
+    study = load(axes, overrides={"by_arch": {"tnl": {"model": {"n_layers": 5}}}})
+    assert {(run.model["n_layers"], run.model["d_model"]) for run in study.runs()} == {(1, 32), (3, 16)}
+    assert names(study, "arch=tnl,size=14k") == [
+        "tnl-14k-c64-s0-d_model32-n_layers1",
+        "tnl-14k-c64-s0-d_model16-n_layers3",
+    ]
+
+
+def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
+    study = load(RATES | {"model.decay_slopes": ["paper", "fixed"]})
+    runs = {arch: [run for run in study.runs() if run.arch == arch] for arch in ("llama", "tnl")}
+    assert len(runs["llama"]) == 4 and len(runs["tnl"]) == 8
+    assert all("model.decay_slopes" not in run.point for run in runs["llama"])
+    told = plan(study, study.runs())
+    assert told["notes"] == ["axis model.decay_slopes means nothing to llama: one run there"]
+    assert told["runs"][0]["point"] == {"training.lr": 1e-3}
+
+
+def test_only_takes_the_axes(load):
+    study = load(RATES | {"model.context_length": [32, 64]})
+    some = ["llama-14k-c32-s0-lr0.001", "llama-14k-c64-s0-lr0.001"]
+    for only in ("arch=llama,size=14k,lr=1e-3", "training.lr=0.001,arch=llama,size=14k"):
+        assert names(study, only) == some
+    assert names(study, "arch=llama,size=14k,lr=1e-3|2e-3,context_length=64") == [
+        "llama-14k-c64-s0-lr0.001",
+        "llama-14k-c64-s0-lr0.002",
+    ]
+    with pytest.raises(InputError, match=r"no run with lr=3 \(this study has 0.001, 0.002\)"):
+        study.runs("lr=3")
+    with pytest.raises(InputError, match=r"unknown key 'll' .*'lr'"):
+        study.runs("ll=3")
+    with pytest.raises(InputError, match=r"names training.lr twice"):
+        study.runs("lr=1e-3,training.lr=2e-3")
+
+
+def test_set_wins_over_axes(load):
+    plain = load(RATES)
+    inside = load(RATES, ["training.lr=2e-3"])  # a value of the axis: the file's own runs
+    assert names(inside) == [name for name in names(plain) if name.endswith("lr0.002")] and not inside.is_variant
+    outside = load(RATES, ["training.lr=5e-3"])
+    assert names(outside, "arch=tnl") == ["tnl-14k-c64-s0-lr0.005", "tnl-25k-c64-s0-lr0.005"]
+    assert all(run.sets and run.point == {"training.lr": 5e-3} for run in outside.runs())
+    zipped = {"both": {"model.n_layers": [1, 3], "training.lr": [1e-3, 2e-3]}}
+    runs = load(zipped, ["model.n_layers=1"]).runs("arch=llama,size=14k")
+    assert [(run.run_id, bool(run.sets)) for run in runs] == [
+        ("llama-14k-c64-s0-lr0.001-n_layers1", False),
+        ("llama-14k-c64-s0-lr0.002-n_layers1", True),
+    ]
+    more = load(RATES, ["grid.axes.training.lr=[1e-3, 5e-3]", "grid.nuisance.training.lr=best"])
+    assert names(more, "arch=tnl,size=14k") == ["tnl-14k-c64-s0-lr0.001", "tnl-14k-c64-s0-lr0.005"]
+    assert not more.is_variant and more.results != plain.results and more.grid.nuisance == {"training.lr": "best"}
+    both = load(zipped, ["grid.axes.both.training.lr=[1e-2, 2e-2]"])
+    assert {run.training.lr for run in both.runs()} == {1e-2, 2e-2}
+
+
+def test_runs_without_axes_are_what_they_were(tmp_path):
+    run = load_study(write(tmp_path, MINIMAL)).runs()[0]
+    assert run.point == {} and run.run_id == "llama-14k-c64-s0" and json.loads(run.model_dump_json())["point"] == {}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"training.lr": [-1]}, r"grid.axes.training.lr: must be greater than 0, not -1"),
+        ({"training.lr": ["fast"]}, "grid.axes.training.lr: "),
+        ({"training.lr": []}, r"grid.axes.training.lr: must be a list of at least one value, not \[\]"),
+        ({"training.lr": 1e-3}, "grid.axes.training.lr: must be a list of at least one value, not 0.001"),
+        ({"training.lr": [1, 1.0]}, "grid.axes.training.lr: names 1.0 twice"),
+        ({"training.lrr": [1]}, r"grid.axes.training.lrr: unknown field 'lrr' of training \(did you mean 'lr'\?\)"),
+        ({"training.threads": [1, 2]}, "grid.axes.training.threads: is no axis: it decides how a run is carried out"),
+        ({"training.max_steps": [1, 2]}, "grid.axes.training.max_steps: is no axis: .* vary training.n_tokens"),
+        ({"model.arch": ["tnl"]}, "grid.axes.model.arch: is no axis: the architectures are grid.archs"),
+        ({"model.vocab_size": [300]}, "grid.axes.model.vocab_size: is no axis: it follows from corpus.tokenizer"),
+        ({"model.hgrn1_complex": [True]}, "grid.axes.model.hgrn1_complex: is now hgrn1_state"),
+        ({"model.input_gate": ["tied", "none"]}, "model.input_gate means nothing to llama, tnl, only to hgrn2, hgrn1"),
+        ({"model.norm": ["rms", "odd"]}, "llama/14k, norm=odd: model.norm must be one of"),
+        ({"corpus.source": ["a"]}, "grid.axes.corpus.source: a study has one corpus: write a study file for each"),
+        ({"jobs.parallel": [1]}, "grid.axes.jobs.parallel: 'jobs.parallel' is no field of training or model"),
+        ({"depth": [1]}, "grid.axes.depth: 'depth' is no field of a section, and holds no fields"),
+        ({"depth": {"n_layers": [1]}}, "grid.axes.depth.n_layers: 'n_layers' is no field of training or model"),
+        (
+            {"depth": {"training.lr": [1], "model.n_layers": [1, 2]}},
+            "grid.axes.depth: its fields vary together and must have as many values each",
+        ),
+        (
+            {"a": {"training.lr": [1]}, "training.lr": [2]},
+            "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
+        ),
+        ([1], r"grid.axes: must be keys and values, not \[1\]"),
+    ],
+)
+def test_mistakes_are_one_line(load, axes, message):
+    with pytest.raises(InputError, match=message) as caught:
+        load(axes)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("nuisance", "message"),
+    [
+        ({"lr": "best"}, r"grid.nuisance.lr: is no axis of this grid \(valid: training.lr, model.norm, z"),
+        ({"training.lr": "worst"}, "grid.nuisance.training.lr: must be 'best' or 'mean'"),
+        ({"model.norm": "mean"}, "grid.nuisance.model.norm: models that differ in norm have no mean: take best"),
+        ({"training.eps": "best"}, "grid.nuisance.training.eps: varies with others as 'z': name that"),
+        ({"training.n_tokens": "best"}, "grid.nuisance.training.n_tokens: the length of a run is the D of the laws"),
+    ],
+)
+def test_a_nuisance_is_an_axis_that_can_be_resolved(load, nuisance, message):
+    zipped = {"training.eps": [1e-8, 1e-9], "training.weight_decay": [0.1, 0.2]}
+    axes = RATES | {"model.norm": ["rms", "srms"], "z": zipped, "training.n_tokens": ["20N", 10_000]}
+    with pytest.raises(InputError, match=message):
+        load(axes, nuisance=nuisance)
+
+
+def test_a_thousand_cells_are_planned_at_once(load):
+    axes = {"training.lr": [1e-4 * i for i in range(1, 51)], "training.weight_decay": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    study = load(axes)
+    begun = time.process_time()
+    runs = study.runs()
+    assert len(runs) == 1000 and len(plan(study, runs)["runs"]) == 1000
+    assert time.process_time() - begun < 2.0
