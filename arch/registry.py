@@ -12,7 +12,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class Architecture:
     constant_state: bool
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None
     hugging_face: Callable[[], Family] | None
+    ladder: tuple[tuple[str, Any], ...]
     module: str
     plugin: str | None
 
@@ -77,6 +78,7 @@ def register(
     constant_state: bool = True,
     warn: Callable[[Sequence[tuple[str, ModelConfig]]], str | None] | None = None,
     hugging_face: Callable[[], Family] | None = None,
+    ladder: Mapping[str, Any] | None = None,
     fields: Any = None,
 ) -> None:
     """Make `name` an architecture: studies, tools and plots then know it by that name.
@@ -88,7 +90,8 @@ def register(
     label, color (#rrggbb): in tables and plots. aliases: other names that a command line may say. constant_state:
     whether its decode state has the same size after any number of tokens. warn(models): a sentence on what confounds a
     study of these (name of the size, configuration), all of this architecture, or None. hugging_face: a function that
-    imports and returns the Family of transformers whose weights it can read and write.
+    imports and returns the Family of transformers whose weights it can read and write. ladder: options of its own that
+    all sizes of a ladder have alike (flops/ladder.py), where `preset` would give them by size.
 
     The same module may register a name again (a reload), another may not. Raises InputError for that, for arguments
     that cannot be, and for those of earlier versions (`fields`, and any but the name by position); nothing is
@@ -124,6 +127,11 @@ def register(
             if other.name != name and own.lower() in (other.name, other.label.lower(), *other.aliases):
                 raise InputError(f"architecture {name!r}: {own!r} is also {other.name}: choose another label or alias")
     _check_options(name, options)
+    for key in ladder or {}:
+        if key not in options.names():
+            raise InputError(
+                f"architecture {name!r}: ladder: unknown option {key!r}{nearest(key, list(options.names()))}"
+            )
     ARCHITECTURES[name] = Architecture(
         name=name,
         mixer=mixer,
@@ -136,6 +144,7 @@ def register(
         constant_state=constant_state,
         warn=warn,
         hugging_face=hugging_face,
+        ladder=tuple(sorted((ladder or {}).items())),
         module=module,
         plugin=None if of_this_package else module,
     )

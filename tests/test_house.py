@@ -247,6 +247,7 @@ NAMED = {
     "arch/presets.py": "sizes of models that others published",
     "arch/earlier.py": "the option hgrn1_state and its earlier name, in stored files",
     "arch/bench": "a case is a sequence operation as one architecture uses it, and is called by its name",
+    "flops/ladder.py": "whose FLOP a ladder of equal FLOP has",
     "flops/table7.py": "the paper's table 7, row by row",
     "analysis/recall/recipe.py": "what HGRN2's figure 3 tried",
 }

@@ -25,8 +25,9 @@ class Grid(Section):
     archs: Annotated[list[Arch], Distinct]
     """The architectures; every architecture is trained at every size."""
     sizes: SizesOfStudy
-    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`, and shapes of your own,
-    `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`: see Sizes."""
+    """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`; shapes,
+    `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`, read as presets are, changed below an architecture's
+    name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect` and `head_dim`. See Sizes."""
     seeds: Annotated[list[Seed], Distinct] = [0]
     """Seeds of every cell; a seed decides the initial weights and the order of the training text."""
     extra_seeds: dict[Size, list[Seed]] = {}

@@ -1,32 +1,43 @@
-"""The sizes of a study, `grid.sizes`: names of presets, and shapes. Imports no torch.
+"""The sizes of a study, `grid.sizes`: names of presets, shapes, and ladders. Imports no torch.
 
 What a size is belongs to the study, whose other keys (overrides, extra_seeds, resources, --only) say its name alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from pydantic import PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
 
 from arch.config import ModelConfig, field_names
 from arch.earlier import instead_of
 from arch.errors import InputError, nearest, shown
 from arch.presets import ALL_SIZES, preset, shaped
 from arch.registry import KNOWN
+from flops.ladder import Ladder, rung
+from flops.quantity import MOST_PARAMS, quantity
 from flops.shapes import common_shape
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
-from .types import Count, Section, distinct, word_of_size
+from .types import Count, Positive, Section, distinct, word_of_size
 
 SHAPE = ("n_layers", "d_model", "n_heads", "d_ffn")
 FORMS = (
     "write a preset's name, a shape as {12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}}, or a ladder as "
     "{from: 1M, to: 60M, count: 6}"
 )
+
+
+def _amount(value: Any) -> Any:
+    """1M, 2.5e6, or a number."""
+    return quantity(value, "parameters", MOST_PARAMS) if isinstance(value, str) else value
+
+
+Amount = Annotated[Positive, BeforeValidator(_amount)]
 
 
 class Common(Section):
@@ -45,23 +56,52 @@ class Shape:
     common: Mapping[str, int]
     own: Mapping[str, Mapping[str, Any]]
 
-    def config(self, arch: str, name: str, changes: Mapping[str, Any]) -> ModelConfig:
+    def config(self, arch: str, name: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
         """As a preset: the common fields, as the architecture's own rule changes them; then its changes; then
-        `changes`. Raises InputError where they do not go together."""
+        those of the `file` and `changes`. Raises InputError where they do not go together."""
+        changes = {**file, **changes}
         own = dict(self.own.get(arch, {}))
         given = {**self.common, **{key: own[key] for key in ("d_model",) if key in own}}
         for key in ("n_layers", "d_model"):
             given.setdefault(key, own.get(key, changes.get(key)))
             if given[key] is None:
                 raise InputError(f"grid.sizes.{name} has no {key}: add it")
-        return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **own | dict(changes))
+        return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **own | changes)
+
+
+class LadderKeys(Section):
+    start: Amount = Field(alias="from")
+    end: Amount = Field(alias="to")
+    count: Count
+    match: Literal["params", "flops"] = "params"
+    aspect: Positive | None = None
+    head_dim: Count | None = None
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A size of a ladder."""
+
+    ladder: Ladder
+    target: float
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # a rung has nothing by architecture
+
+    def config(self, arch: str, name: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
+        """Matched with all that the `file` gives the model but its shape; a shape that it gives, and `changes`, change
+        what was matched. Raises InputError where there is no size close to the target, naming the nearest."""
+        cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
+        after = {key: file[key] for key in file if key in SHAPE} | dict(changes)
+        return cfg.replace(**after) if after else cfg
+
+
+Size = Shape | Rung | None  # None: a preset
 
 
 @dataclass(frozen=True)
 class Sizes(Sequence[str]):
     """The names, in the file's order; `shapes`: what each is, None for a preset."""
 
-    shapes: Mapping[str, Shape | None]
+    shapes: Mapping[str, Size]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
@@ -78,7 +118,7 @@ class Sizes(Sequence[str]):
         found = self.shapes[size]
         if found is None:
             return preset(arch, size, **{**file, **changes})
-        return found.config(arch, size, {**file, **changes})
+        return found.config(arch, size, file, changes)
 
     def strangers(self, archs: Sequence[str]) -> Iterator[list[str]]:
         """(name of the size, architecture) of what shapes say of architectures that are none of `archs`."""
@@ -90,7 +130,8 @@ def names_in(raw: Any) -> list[str]:
     """The names of a file's sizes, as far as they can be read."""
     found: list[str] = []
     for item in raw if isinstance(raw, list) else [raw]:
-        found += [item] if isinstance(item, str) else [str(name) for name in item] if isinstance(item, dict) else []
+        with contextlib.suppress(ValueError, TypeError):
+            found += [name for name, _ in _entries(item)]
     return found
 
 
@@ -110,20 +151,30 @@ def _read(value: Any) -> Sizes:
         return value
     if not isinstance(value, (list, dict)):
         raise ValueError(f"must be a list, not {shown(value)}: {FORMS}")
-    found: list[tuple[str, Shape | None]] = []
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, Sizes):
-            found += item.shapes.items()
-        elif isinstance(item, str):
-            if item not in ALL_SIZES:
-                raise ValueError(f"unknown size {shown(item)}{nearest(item, list(ALL_SIZES))}: {FORMS}")
-            found.append((item, None))
-        elif isinstance(item, dict) and item:
-            found += [(_name(name), _shape(name, fields)) for name, fields in item.items()]
-        else:
-            raise ValueError(f"{shown(item)} is no size: {FORMS}")
+    found = [entry for item in (value if isinstance(value, list) else [value]) for entry in _entries(item)]
     distinct([name for name, _ in found])
     return Sizes(dict(found))
+
+
+def _entries(item: Any) -> list[tuple[str, Size]]:
+    """(name, size) of what one item of a file's list stands for."""
+    if isinstance(item, Sizes):
+        return list(item.shapes.items())
+    if isinstance(item, str):
+        if item not in ALL_SIZES:
+            raise ValueError(f"unknown size {shown(item)}{nearest(item, list(ALL_SIZES))}: {FORMS}")
+        return [(item, None)]
+    if not isinstance(item, dict) or not item:
+        raise ValueError(f"{shown(item)} is no size: {FORMS}")
+    keys = [field.alias or name for name, field in LadderKeys.model_fields.items()]
+    if not any(key in keys for key in item):
+        return [(_name(name), _shape(name, fields)) for name, fields in item.items()]
+    for key in item:
+        if key not in keys:
+            raise ValueError(f"unknown key {shown(key)} of a ladder{nearest(str(key), keys)}")
+    given = _within(LadderKeys, item)
+    ladder = Ladder(**given)
+    return [(name, Rung(ladder, target)) for name, target in zip(ladder.names, ladder.targets, strict=True)]
 
 
 def _name(name: Any) -> str:

@@ -30,12 +30,12 @@ def inner_width(config: ModelConfig) -> int:
 def mamba_preset(size: str, shape: dict[str, Any], state: int, share: int) -> dict[str, Any]:
     """No MLP, so more layers: 3 where others have 2 (tiny), twice as many elsewhere.
 
-    Heads are d (tiny) or 64 of the inner stream's 2 d channels, more where 64 do not divide it. `state` is the width
-    that was published; a tiny model's is d / `share`, that of another model at most that.
+    Heads are d (tiny) or 64 of the inner stream's 2 d channels; 32, or one head, where that does not divide it. `state`
+    is the width that was published; a tiny model's is d / `share`, that of another model at most that.
     """
     d_model = shape["d_model"]
     if size in TINY:
         return {"norm_eps": 1e-5, "n_layers": 3, "ssm_state": d_model // share}
-    heads = next((heads for heads in range(d_model // 32, 1, -1) if d_model % heads == 0), 1)
+    heads = next((d_model // half for half in (32, 16) if d_model % half == 0), 1)
     own = {"norm_eps": 1e-5, "n_layers": 2 * shape["n_layers"], "n_heads": heads}
     return own | ({"ssm_state": max(1, d_model // share)} if d_model < share * state else {})

@@ -56,4 +56,5 @@ register(
     label="Mamba1",
     color="#56b4e9",
     hugging_face=family,
+    ladder={"ssm_state": STATE},
 )

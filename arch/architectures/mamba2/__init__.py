@@ -54,4 +54,5 @@ register(
     label="Mamba2",
     color="#7f6d00",
     hugging_face=family,
+    ladder={"ssm_state": STATE},
 )

@@ -46,4 +46,13 @@ def mixer() -> type[Mixer]:
     return TNLMixer
 
 
-register("tnl", mixer=mixer, options=TNLOptions, preset=preset, label="TNL", color="#d55e00", warn=drift)
+register(
+    "tnl",
+    mixer=mixer,
+    options=TNLOptions,
+    preset=preset,
+    label="TNL",
+    color="#d55e00",
+    warn=drift,
+    ladder={"decay_slopes": "fixed"},
+)

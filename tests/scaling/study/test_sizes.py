@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from arch.errors import InputError
 from arch.presets import preset
+from flops import count_params, train_flops_per_token
 from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app
 from scaling.study.run import RunSpec
@@ -116,6 +117,72 @@ def test_names_are_what_everything_else_reads(study, load):
         assert result.exit_code == 0 and shown in result.output, result.output
 
 
+LADDER = {"from": "1M", "to": "60M", "count": 3}
+TRAINING = {"training": {"n_tokens": 10_000_000, "batch_tokens": 65_536}}
+
+
+def test_a_ladder(load):
+    """Rungs are named by their targets, which all architectures meet with what the file says of the model; a shape
+    that the file gives, and --set, change what was matched."""
+    study = load(LADDER)
+    assert list(study.grid.sizes) == ["n1m", "n7.75m", "n60m"] == list(load([LADDER]).grid.sizes)
+    assert list(load(["14k", {"from": 1e6, "to": "6e7", "count": 3}, {"mine": SHAPE}]).grid.sizes)[::4] == [
+        "14k",
+        "mine",
+    ]
+    targets = dict(zip(study.grid.sizes, (1e6, 60e6**0.5 * 1e3, 60e6), strict=True))
+    for run in study.runs():
+        limit = 0.03 if run.arch.startswith("mamba") and run.size != "n60m" else 0.01
+        assert count_params(run.config).non_embedding == pytest.approx(targets[run.size], rel=limit)
+        assert run.context_length == 64 and run.model["vocab_size"] == 257
+        assert run.run_id == f"{run.arch}-{run.size}-c64-s0" and run.model.get("decay_slopes", "fixed") == "fixed"
+    assert len({(run.model["n_layers"], run.model["d_model"]) for run in study.runs() if "mamba" not in run.arch}) == 3
+
+    overrides = {
+        "by_size": {"n1m": {"lr": 2e-3, "model": {"norm": "layer"}}},
+        "by_arch": {"tnl": {"model": {"decay_slopes": "paper"}}, "hgrn1": {"model": {"hgrn1_state": "narrow"}}},
+        "by_run": {"llama/n60m": {"model": {"n_layers": 3}}},
+    }
+    file, by_set = load(LADDER, overrides=overrides), load(LADDER, sets=["model.norm=layer"], overrides={})
+    plain, runs = ({(run.arch, run.size): run for run in found.runs()} for found in (study, file))
+    for key, run in runs.items():
+        if key != ("llama", "n60m"):
+            assert count_params(run.config).non_embedding == pytest.approx(targets[run.size], rel=0.03)
+    assert runs["llama", "n1m"].model["norm"] == "layer" and runs["llama", "n1m"].training.lr == 2e-3
+    assert runs["tnl", "n60m"].model["decay_slopes"] == "paper"
+    assert runs["hgrn1", "n60m"].model["d_ffn"] > plain["hgrn1", "n60m"].model["d_ffn"] + 100
+    shape = {key: plain["llama", "n60m"].model[key] for key in ("d_model", "d_ffn", "n_heads")}
+    assert runs["llama", "n60m"].model.items() >= ({"n_layers": 3} | shape).items()
+    for run in by_set.runs():
+        assert run.model["d_ffn"] == plain[run.arch, run.size].model["d_ffn"] and run.run_id.endswith("-normlayer")
+
+
+def test_a_ladder_of_equal_flops(load):
+    model = {"context_length": 1024}
+    runs = load(LADDER | {"match": "flops", "head_dim": 32}, model=model, **TRAINING).runs()
+    for size in ("n1m", "n60m"):
+        flops = {run.arch: train_flops_per_token(run.config, "exact") for run in runs if run.size == size}
+        assert all(
+            value == pytest.approx(flops["llama"], rel=0.03 if size == "n1m" else 0.01) for value in flops.values()
+        )
+    llama = next(run for run in runs if run.arch == "llama" and run.size == "n60m")
+    assert count_params(llama.config).non_embedding == pytest.approx(60e6, rel=0.01)
+
+
+def test_rungs_are_sizes_like_others(study):
+    overrides = {"by_size": {"n1m": {"lr": 1e-3}}}
+    grid = {"archs": ["llama", "tnl"], "sizes": LADDER, "extra_seeds": {"n1m": [1, 2]}}
+    path = study(grid=grid, overrides=overrides, **TRAINING)
+    full = load_study(path)
+    assert len(full.runs()) == 10 and len(full.runs("size=n1m,arch=tnl")) == 3
+    kept = load_study(path, ["grid.sizes=[n1m, n60m]"])  # two of the file's rungs
+    assert kept.runs("size=n60m") == full.runs("size=n60m") and len(kept.runs()) == 8
+    fewer = load_study(path, ["grid.sizes={from: 1M, to: 2M, count: 2}"])
+    assert list(fewer.grid.sizes) == ["n1m", "n2m"]
+    result = CliRunner().invoke(app, ["plan", str(path), "--only", "size=n7.75m"])
+    assert result.exit_code == 0 and "llama-n7.75m-c64-s0" in result.output, result.output
+
+
 @pytest.mark.skipif(not BOOKS.exists(), reason="reference data are not beside this checkout")
 def test_the_trial_study(tmp_path):
     with pytest.raises(InputError, match=r"training\.artifact_dtype is now checkpoint_dtype$"):
@@ -158,6 +225,14 @@ FORMS = "a ladder as {from: 1M, to: 60M, count: 6}"
         ([{"a": SHAPE | {"tnl": {"n_heads": "x"}}}], ["grid.sizes.a.tnl.n_heads: must be a valid integer, not 'x'"]),
         ([{"a": SHAPE | {"hgrn1": {"hgrn1_complex": True}}}], ["a.hgrn1.hgrn1_complex is now hgrn1_state"]),
         ([{"a": SHAPE | {"tnl": {"ssm_state": 2}}}], ["tnl/a: model.ssm_state means nothing to tnl, only to mamba"]),
+        ([{"from": "1M", "to": "60M"}], ["key 'grid.sizes.count' is missing: add it"]),
+        ({"from": "1M", "to": "60M", "cuont": 3}, ["unknown key 'cuont' of a ladder (did you mean 'count'?)"]),
+        ([LADDER, LADDER], ["names 'n1m' twice"]),
+        (LADDER | {"from": "1X"}, ["grid.sizes.from: parameters: '1X' ends in 'x'"]),
+        (LADDER | {"from": "70M"}, ["grid.sizes: from: 70M is not below to: 60M"]),
+        (LADDER | {"match": "flop"}, ["grid.sizes.match: must be 'params' or 'flops', not 'flop'"]),
+        (LADDER | {"head_dim": 24}, ["grid.sizes: head_dim: 24 is no multiple of 16 up to 128"]),
+        (LADDER | {"from": "2k"}, ["llama/n2k: no size within 3% of 2,000 parameters", "the nearest has 9,888"]),
     ],
 )  # fmt: skip
 def test_every_mistake_is_one_line(load, sizes, told):

@@ -1,0 +1,230 @@
+"""A ladder of sizes: non-embedding parameters evenly spaced in the logarithm, the same for all architectures.
+
+At each size the architectures share depth, width and heads, and each has the FFN width that meets the target. Without
+an FFN (Mamba) an architecture has a depth and a width of its own. Imports no torch.
+
+The rule of the common shape, for a target of N parameters:
+
+- width over layers is 64 (N / 10^8)^0.15, between 32 at 10^6 and 128 at 10^10, as the published ladders have it (GPT-3,
+  Brown et al. 2020, table 2.1: 64 at 125M, 85 at 1.3B, 128 from 6.7B on); half of it without an FFN, which leaves room
+  for twice the layers;
+- one head dimension for all sizes: the largest of 128, 64, 32, 16 of which the smallest size has four heads, as the
+  smallest model of Shen et al. 2024 has, or two of 16;
+- widths are multiples of it, of 16 below 256, of 64 from there on; at least two layers and two heads;
+- of all such, the one whose 12 l d^2, the parameters with an FFN of 8/3 of the width, and whose width over layers come
+  closest to N and to the rule;
+- FFN widths are multiples of 8 below a width of 256, of 16 below 1,024, of 64 from there on;
+- without an FFN: widths are multiples of 16, where the ideal one is 512 or more of 64; of the shapes that are close
+  enough to N, one that is close to N and to the rule, and whose width is a multiple of 32 (Mamba2's heads are then 64
+  wide, else 32).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from arch import amounts
+from arch.errors import InputError
+from arch.presets import shaped
+from arch.registry import Architecture, architecture
+
+from .entry import Entry
+from .registry import entry_of
+from .shapes import common_shape as basic_shape
+from .sizing import Found, Measure, flops_under, parameters
+
+MATCHES = ("params", "flops")
+HEADS = (128, 64, 32, 16)
+ENOUGH_HEADS, LEAST_HEADS, LEAST_LAYERS = 4, 2, 2
+FFN = (0.25, 8.0)  # narrowest and widest, over the width of the model
+LEAST, MOST, MOST_SIZES = 1e3, 1e13, 1000
+OF_ALL = ("vocab_size", "context_length", "tie_embeddings")  # of a study's changes, what its LLaMA has too
+REFERENCE = "llama"  # whose FLOP per token are the target where these are matched
+# How far a size may be off its target; CLOSE_SMALL: below 10^6 parameters, without an FFN, where depth and width are
+# coarse, below 10^7.
+CLOSE, CLOSE_SMALL = 0.01, 0.03
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """`count` targets from `start` to `end` non-embedding parameters, evenly spaced in the logarithm.
+
+    match: params, or flops: the training FLOP per token (`exact`) of the LLaMA that has the target's parameters.
+    aspect: width over layers of all sizes; None: by the rule. head_dim: None: by the rule. Raises InputError.
+    """
+
+    start: float
+    end: float
+    count: int
+    match: str = "params"
+    aspect: float | None = None
+    head_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, value in (("from", self.start), ("to", self.end)):
+            if not LEAST <= value <= MOST:
+                raise InputError(f"{what}: {value:g} parameters: write {LEAST:g} to {MOST:g}")
+        if not self.start < self.end:
+            raise InputError(f"from: {amounts.count(self.start)} is not below to: {amounts.count(self.end)}")
+        if not 2 <= self.count <= MOST_SIZES:
+            raise InputError(f"count: {self.count} sizes: write 2 to {MOST_SIZES}")
+        if self.match not in MATCHES:
+            raise InputError(f"match: must be {' or '.join(MATCHES)}, not {self.match!r}")
+        if self.aspect is not None and not 1 <= self.aspect <= 10_000:
+            raise InputError(f"aspect: {self.aspect:g} is no width over layers: write 1 to 10000")
+        if self.head_dim is not None and (self.head_dim % 16 or not 16 <= self.head_dim <= HEADS[0]):
+            raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}")
+        if len(set(self.names)) < self.count:
+            raise InputError(
+                f"count: {self.count} sizes lie so close that names of three digits are the same: write fewer"
+            )
+
+    @property
+    def targets(self) -> tuple[float, ...]:
+        """Non-embedding parameters."""
+        step = math.log(self.end / self.start) / (self.count - 1)
+        return (*(self.start * math.exp(step * i) for i in range(self.count - 1)), self.end)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """n1m, n2.27m, ..: the targets to three digits."""
+        return tuple(f"n{amounts.count(target).lower()}" for target in self.targets)
+
+    @property
+    def heads(self) -> int:
+        """The head dimension of all sizes."""
+        if self.head_dim is not None:
+            return self.head_dim
+        width = (self.start * aspect_at(self, self.start) / 12) ** (1 / 3)
+        return next((dim for dim in HEADS if ENOUGH_HEADS * dim <= width), HEADS[-1])
+
+
+def aspect_at(ladder: Ladder, target: float) -> float:
+    """Width over layers, where there is an FFN."""
+    return 64 * (target / 1e8) ** 0.15 if ladder.aspect is None else ladder.aspect
+
+
+def common_shape(ladder: Ladder, target: float) -> dict[str, int]:
+    """n_layers, d_model and n_heads of the architectures that have an FFN."""
+    aspect = aspect_at(ladder, target)
+    ideal = (target * aspect / 12) ** (1 / 3)
+
+    def distance(shape: tuple[int, int]) -> float:
+        width, layers = shape
+        return 3 * abs(math.log(12 * layers * width**2 / target)) + abs(math.log(width / layers / aspect))
+
+    found = []
+    for width in _widths(ladder.heads, 64, ideal):
+        layers = max(LEAST_LAYERS, target / (12 * width**2))
+        found += [(width, math.floor(layers)), (width, math.ceil(layers))]
+    width, layers = min(found, key=distance)
+    return {"n_layers": layers, "d_model": width, "n_heads": width // ladder.heads}
+
+
+def _widths(unit: int, wide: int, ideal: float) -> list[int]:
+    """Multiples of `unit`, at least two, from 256 on of `wide` too, within a factor of 2 of the ideal; else the
+    smallest."""
+    larger = math.lcm(unit, wide)
+    found = [*range(2 * unit, 256, unit), *range(-(-256 // larger) * larger, int(2 * ideal) + 1, larger)]
+    return [width for width in found if ideal / 2 <= width <= 2 * ideal] or [found[0]]
+
+
+def ffn_step(width: int) -> int:
+    """FFN widths are multiples of this."""
+    return 8 if width < 256 else 16 if width < 1024 else 64
+
+
+def rung(arch: str, ladder: Ladder, target: float, changes: Mapping[str, Any]) -> Found:
+    """The model of `arch` for one of the ladder's targets, with `changes` to fields that are no part of its shape
+    (vocab_size, context_length, norm, ..). Raises InputError, which names the nearest there are, where none comes as
+    close as it must."""
+    return _rung(entry_of(arch), architecture(arch), ladder, target, tuple(sorted(changes.items())))
+
+
+@lru_cache(maxsize=65_536)
+def _rung(
+    entry: Entry, known: Architecture, ladder: Ladder, target: float, given: tuple[tuple[str, Any], ...]
+) -> Found:
+    """`entry` and `known` are those of the architecture now: a plugin may register others."""
+    arch, changes = known.name, dict(given)
+    goal = target
+    measure: Measure = parameters
+    if ladder.match == "flops":
+        measure = flops_under("exact")
+        same = {name: value for name, value in changes.items() if name in OF_ALL}
+        by_params = Ladder(ladder.start, ladder.end, ladder.count, "params", ladder.aspect, ladder.head_dim)
+        goal = measure(rung(REFERENCE, by_params, target, same).cfg)
+    options = dict(known.ladder) | changes
+    limit = CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
+    if entry.has_mlp:
+        found = _by_ffn(arch, ladder, target, goal, measure, options)
+    else:
+        found = _by_depth(arch, ladder, target, goal, measure, options, limit)
+    best = found[0]
+    if abs(best.deviation) > limit:
+        raise InputError(_unreachable(arch, ladder, goal, limit, found))
+    return best
+
+
+def _by_ffn(
+    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any]
+) -> list[Found]:
+    """With the common shape, the FFN widths around the one that meets the goal, closest first: counts are affine in
+    it."""
+    shape = common_shape(ladder, target)
+    step = ffn_step(shape["d_model"])
+
+    def at(steps: int) -> Found:
+        fields = shape | {"d_ffn": step * steps}
+        cfg = shaped(arch, "", fields, **{"n_layers": fields["n_layers"], "d_ffn": fields["d_ffn"]} | options)
+        value = measure(cfg)
+        return Found(cfg, value, value / goal - 1)
+
+    least, most = (max(1, int(bound * shape["d_model"] / step)) for bound in FFN)
+    one, two = at(least), at(least + 1)
+    wanted = least + (goal - one.value) / (two.value - one.value)
+    found = [at(min(max(rounded(wanted), least), most)) for rounded in (math.floor, math.ceil)]
+    return sorted(found, key=lambda one: abs(one.deviation))
+
+
+def _by_depth(
+    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], limit: float
+) -> list[Found]:
+    """Widths with the numbers of layers around the one that meets the goal, best first: counts are affine in it. The
+    best is close to the goal, and to half of the common width over layers."""
+    aspect = aspect_at(ladder, target) / 2
+    ideal = (target * aspect / 6) ** (1 / 3)
+
+    def at(width: int, layers: int) -> Found:
+        fields = basic_shape(width, layers)
+        cfg = shaped(arch, "", fields, **{"n_layers": layers} | options)
+        value = measure(cfg)
+        return Found(cfg, value, value / goal - 1)
+
+    def distance(one: Found) -> tuple[bool, float]:
+        off, width = abs(one.deviation) / limit, one.cfg.d_model
+        other = abs(math.log(width / one.cfg.n_layers / aspect)) + (0.5 if width % 32 else 0.0)
+        return off > 1, off + 2 * other if off <= 1 else off
+
+    found: list[Found] = []
+    for width in _widths(16, 16 if ideal < 512 else 64, ideal):
+        one, two = (at(width, layers).value for layers in (1, 2))
+        wanted = 1 + (goal - one) / (two - one)
+        found += [at(width, max(LEAST_LAYERS, rounded(wanted))) for rounded in (math.floor, math.ceil)]
+    return sorted(found, key=distance)
+
+
+def _unreachable(arch: str, ladder: Ladder, goal: float, limit: float, found: list[Found]) -> str:
+    what = "parameters" if ladder.match == "params" else "FLOP per token (exact)"
+    below = [one.value for one in found if one.value < goal]
+    above = [one.value for one in found if one.value >= goal]
+    nearest_ones = [f"{value:,.0f}" for value in (*([max(below)] if below else []), *([min(above)] if above else []))]
+    return (
+        f"no size within {limit:.0%} of {goal:,.0f} {what} on the ladder: the nearest "
+        f"{'have' if len(nearest_ones) > 1 else 'has'} {' and '.join(nearest_ones)}: move from or to there, or give "
+        f"another aspect or head_dim"
+    )

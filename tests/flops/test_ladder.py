@@ -1,0 +1,189 @@
+"""Ladders: the same size for all architectures, in shapes that the kernels take, and no closer ones on the grid."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from arch.config import ARCHS
+from arch.errors import InputError
+from arch.kernel_config import WIDEST_HEAD
+from arch.model.lm import LanguageModel
+from arch.presets import PAPER, preset
+from arch.registry import ARCHITECTURES, register
+from flops import Entry, count_params, train_flops_per_token
+from flops import register as register_costs
+from flops.entry import square
+from flops.ladder import FFN, Ladder, aspect_at, common_shape, ffn_step, rung
+from flops.registry import ENTRIES, entry_of
+
+DENSE = Ladder(1e6, 1e10, 121)
+STUDY = {"vocab_size": 257, "context_length": 2048}
+WITH_FFN = [arch for arch in ARCHS if entry_of(arch).has_mlp]
+
+
+def test_every_architecture_meets_every_target_from_1m_to_10b():
+    """Within 1%, without an FFN 3% below 10M; depth, width and heads in common; shapes that the kernels take."""
+    for target in DENSE.targets:
+        shapes = set()
+        for arch in ARCHS:
+            found = rung(arch, DENSE, target, STUDY)
+            cfg, limit = found.cfg, 0.01 if target >= 1e7 or arch in WITH_FFN else 0.03
+            assert found.value == count_params(cfg).non_embedding and abs(found.value / target - 1) <= limit
+            assert cfg.n_layers >= 2 and cfg.n_heads >= 2 and cfg.d_model % 16 == 0
+            if arch in WITH_FFN:
+                shapes.add((cfg.n_layers, cfg.d_model, cfg.n_heads))
+                assert cfg.d_model < 256 or cfg.d_model % 64 == 0
+                assert cfg.d_ffn % ffn_step(cfg.d_model) == 0 and 0.9 < cfg.d_ffn / cfg.d_model < 4
+                assert cfg.head_dim == DENSE.heads == 32 and 2 * cfg.head_dim <= WIDEST_HEAD  # cosFormer2 doubles keys
+            else:
+                assert cfg.d_model < 1024 or cfg.d_model % 64 == 0
+            if arch == "mamba2":
+                assert (
+                    2 * cfg.d_model // cfg.n_heads == (32 if cfg.d_model % 32 else 64)
+                    and cfg.options.ssm_state == 128 <= WIDEST_HEAD
+                )
+            assert arch != "mamba1" or cfg.options.ssm_state == 16
+            assert arch != "tnl" or cfg.options.decay_slopes == "fixed"
+        assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_counts_are_those_of_the_model(arch):
+    for target in Ladder(1e5, 4e6, 3).targets[1:]:
+        cfg = rung(arch, DENSE, target, STUDY).cfg
+        with torch.device("meta"):
+            model = LanguageModel(cfg)
+        assert count_params(cfg).total == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_targets_and_names():
+    ladder = Ladder(1e6, 60e6, 6)
+    assert ladder.names == ("n1m", "n2.27m", "n5.14m", "n11.7m", "n26.5m", "n60m")
+    steps = [math.log(b / a) for a, b in pairwise(ladder.targets)]
+    assert max(steps) - min(steps) < 1e-9 and (ladder.targets[0], ladder.targets[-1]) == (1e6, 60e6)
+    assert Ladder(4e5, 1.5e9, 2).names == ("n400k", "n1.5b")
+    heads = {start: Ladder(start, 1e11, 5).heads for start in (1e5, 1e6, 1e7, 1e8, 1e9)}
+    assert heads == {1e5: 16, 1e6: 32, 1e7: 64, 1e8: 128, 1e9: 128} and Ladder(1e6, 1e7, 2, head_dim=48).heads == 48
+
+
+def test_the_common_shape_is_the_best_on_the_grid():
+    """By a search of all widths and depths, of what the rule states; near the shapes that were published."""
+    for target in (1e5, 1e6, 2.27e6, 7e6, 3e7, 4e8, 3e9):
+        aspect = 64 * (target / 1e8) ** 0.15
+        assert aspect_at(DENSE, target) == pytest.approx(aspect)
+        widths = [width for width in range(32, 6000, 32) if width >= 64 and (width < 256 or width % 64 == 0)]
+        cost, shape = min(
+            (3 * abs(math.log(12 * n * width**2 / target)) + abs(math.log(width / n / aspect)), (n, width))
+            for width in widths
+            for n in range(2, 100)
+        )
+        found = common_shape(DENSE, target)
+        assert (found["n_layers"], found["d_model"], found["n_heads"]) == (*shape, shape[1] // 32), cost
+    # GPT-3, table 2.1, and Chinchilla, table A9: layers, width, parameters without embeddings as 12 l d^2
+    for layers, width in ((12, 768), (24, 2048), (32, 4096), (40, 5120), (8, 512), (14, 896)):
+        assert 0.6 < aspect_at(DENSE, 12 * layers * width**2) / (width / layers) < 1.7
+    assert common_shape(Ladder(1e6, 1e9, 5, aspect=16.0), 1e8)["n_layers"] > 2 * common_shape(DENSE, 1e8)["n_layers"]
+
+
+@pytest.mark.parametrize("arch", WITH_FFN)
+def test_no_other_ffn_is_closer(arch):
+    for target in (1.3e6, 2e7, 3e8):
+        found = rung(arch, DENSE, target, STUDY)
+        step, width = ffn_step(found.cfg.d_model), found.cfg.d_model
+        others = range(step * math.ceil(FFN[0] * width / step), int(FFN[1] * width), step)
+        off = [abs(count_params(found.cfg.replace(d_ffn=g)).non_embedding / target - 1) for g in others]
+        assert abs(found.deviation) == pytest.approx(min(off), abs=1e-12)
+
+
+def test_without_an_ffn_width_over_layers_stays_near_half_the_rule():
+    for target in DENSE.targets:
+        for arch in ("mamba1", "mamba2"):
+            cfg = rung(arch, DENSE, target, STUDY).cfg
+            assert 1 / 4 < cfg.d_model / cfg.n_layers / (aspect_at(DENSE, target) / 2) < 4
+
+
+def test_flops_are_matched_to_llamas():
+    for context in (256, 2048):
+        study = STUDY | {"context_length": context}
+        ladder = Ladder(3e6, 3e8, 4, match="flops")
+        for target in ladder.targets:
+            same = rung("llama", DENSE, target, study | {}).cfg
+            goal = train_flops_per_token(rung("llama", ladder, target, study).cfg, "exact")
+            assert goal == pytest.approx(train_flops_per_token(same, "exact"), rel=0.05)  # another head dimension
+            for arch in ARCHS:
+                cfg = rung(arch, ladder, target, study).cfg
+                limit = 0.01 if target >= 1e7 or arch in WITH_FFN else 0.03
+                assert train_flops_per_token(cfg, "exact") == pytest.approx(goal, rel=limit)
+                assert cfg.context_length == context
+
+
+def test_what_the_study_says_of_the_model_is_matched_with_it():
+    plain, target = Ladder(1e6, 1e8, 5), 1e7
+    for arch, changes in (
+        ("llama", {"norm": "layer"}),
+        ("hgrn1", {"hgrn1_state": "narrow"}),
+        ("hgrn2", {"output_gate": False}),
+        ("tnl", {"decay_slopes": "paper", "gate_rank": 4}),
+        ("mamba2", {"ssm_state": 16}),
+    ):
+        found = rung(arch, plain, target, STUDY | changes)
+        assert abs(found.deviation) <= 0.01 and changes.items() <= found.cfg.to_dict().items()
+        assert found.cfg.d_ffn != rung(arch, plain, target, STUDY).cfg.d_ffn or arch in ("llama", "mamba2")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ((1e6, 1e6, 3), "from: 1M is not below to: 1M"),
+        ((1.0, 1e6, 3), "from: 1 parameters: write 1000 to 1e+13"),
+        ((1e6, 1e7, 1), "count: 1 sizes: write 2 to 1000"),
+        ((1e6, 1.001e6, 20), "count: 20 sizes lie so close"),
+        ((1e6, 1e7, 3, "loss"), "match: must be params or flops, not 'loss'"),
+        ((1e6, 1e7, 3, "params", 0.5), "aspect: 0.5 is no width over layers"),
+        ((1e6, 1e7, 3, "params", None, 24), "head_dim: 24 is no multiple of 16 up to 128"),
+        ((1e6, 1e7, 3, "params", None, 256), "head_dim: 256 is no multiple"),
+    ],
+)
+def test_ladders_that_cannot_be(fields, told):
+    with pytest.raises(InputError) as error:
+        Ladder(*fields)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_unreachable_targets_name_the_nearest():
+    with pytest.raises(
+        InputError, match=r"^no size within 3% of 20,000 parameters .* the nearest have 19,104 and 20,640"
+    ):
+        rung("llama", Ladder(2e4, 1e6, 5), 2e4, STUDY)
+    with pytest.raises(
+        InputError, match=r"no size within 3% of 2,000 parameters on the ladder: the nearest has 9,888: "
+    ):
+        rung("llama", Ladder(2e3, 1e6, 5), 2e3, STUDY)
+
+
+def test_architectures_of_plugins():
+    """One of 5 d^2 a mixer is matched as the others; one whose mixer alone is larger than the target tells the
+    nearest."""
+    before = dict(ARCHITECTURES), dict(ENTRIES)
+    try:
+        for name, letters in (("fifth", "abcde"), ("heavy", "abcdefghijklmnop")):
+            register(name, mixer=lambda: None)
+            register_costs(name, Entry(lambda cfg, letters=letters: square(cfg, *letters), lambda cfg, n: {}))
+        for target in (1e6, 1e8):
+            assert abs(rung("fifth", DENSE, target, STUDY).deviation) <= 0.01
+        with pytest.raises(InputError, match=r"no size within 1% of 10,000,000 parameters .* the nearest has 1\d,"):
+            rung("heavy", DENSE, 1e7, STUDY)
+    finally:
+        for table, kept in zip((ARCHITECTURES, ENTRIES), before, strict=True):
+            table.clear()
+            table.update(kept)
+
+
+def test_the_papers_sizes_are_near_the_rule():
+    """A width over layers within 1.7 of the 24 models' (but 70m, 6 layers)."""
+    for size in list(PAPER)[1:]:
+        cfg = preset("llama", size)
+        ratio = aspect_at(DENSE, count_params(cfg).non_embedding) / (cfg.d_model / cfg.n_layers)
+        assert 0.6 < ratio < 2.1
