@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from arch.errors import InputError
 from flops.hardware import DEVICES
 from scaling.rundir.directory import RunDir
+from scaling.rundir.held_states import without_trunk
 from scaling.rundir.worklist import reason_of, thread_environment
 from scaling.study.jobs_schema import Asked, Cluster
 from scaling.study.spec import StudySpec
@@ -73,11 +75,14 @@ def run(
         if not tasks:
             continue
         say(f"{what}: {len(tasks)} task(s)")
-        with closing(run_tasks(tasks, min(parallel, len(tasks)))) as events:
+        ends = partial(_ended_well, kind, context)
+        with closing(run_tasks(tasks, min(parallel, len(tasks)), ended_well=ends)) as events:
             for event in events:
-                if event.kind != "finished" or event.task is None:
+                if event.kind not in ("finished", "skipped") or event.task is None:
                     continue
                 reason = _reason(kind, event.task, event.exit_code or 0, context)
+                if event.kind == "skipped":
+                    reason = without_trunk(event.task.after)
                 say(f"{event.task.name}: {reason or 'done'}")
                 if reason and kind == "train":
                     failed[event.task.name] = reason
@@ -99,7 +104,10 @@ def _tasks(
     if job.kind == "train":
         runs = [run for element in job.elements for run in element]
         dirs = [RunDir(paths.runs / run) for run in runs]
-        return [Task(run, train(one, context.retry), one.log, environment) for run, one in zip(runs, dirs, strict=True)]
+        return [
+            Task(run, train(one, context.retry), one.log, environment, after=one.spec().trunk)
+            for run, one in zip(runs, dirs, strict=True)
+        ]
     command = [sys.executable, "-m", "scaling"]
     log = paths.submission / "logs"
     if job.kind == "eval":
@@ -116,6 +124,10 @@ def _tasks(
     more = {"corpus": ["train", *context.study_arguments, *context.only, "--prepare"]}
     words = more.get(job.kind, ["finish", *context.study_arguments])
     return [Task(job.name, [*command, *words], log / f"{job.name}.log", environment)]
+
+
+def _ended_well(kind: str, context: ScriptContext, task: Task, exit_code: int) -> bool:
+    return _reason(kind, task, exit_code, context) is None
 
 
 def _reason(kind: str, task: Task, exit_code: int, context: ScriptContext) -> str | None:

@@ -1,7 +1,8 @@
 """A study as array jobs: one array for each shape of resources, short runs packed, evaluations after their runs.
 
 corpus -> train (afterok) -> eval (aftercorr: element k after element k) -> finish (afterany, and looks itself what is
-complete). Only what is missing is planned. Pure: knows neither SLURM nor what is on disk.
+complete). The branches of element k's trunks are element k of arrays of their own (aftercorr), with as many processes.
+Only what is missing is planned. Pure: knows neither SLURM nor what is on disk.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ Evaluation = Callable[[tuple[str, ...]], ResourceEstimate]  # of one checkpoint 
 
 @dataclass(frozen=True)
 class Need:
-    """What is missing of one run: its training (and so its evaluations), or the evaluations of some checkpoints."""
+    """What is missing of one run: its training (and so its evaluations), or the evaluations of some checkpoints.
+    world_size: of a branch whose trunk is trained, the processes that saved the trunk's state."""
 
     run: RunSpec
     train: bool
     steps: tuple[int, ...] = ()
+    world_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,9 @@ def make_plan(
     profile, asked = estimator.profile, study.jobs.of_kind
     if corpus:
         jobs.append(ArrayJob("corpus", "corpus", estimator.single("corpus", asked("corpus")), ((),)))
-    trains = train_arrays([need.run for need in needs if need.train], study, estimator, max_array_size)
+    trains = _trainings([need for need in needs if need.train], study, estimator, max_array_size)
     if corpus:
-        trains = [replace(job, after=(("corpus", "afterok"),)) for job in trains]
+        trains = [job if job.after else replace(job, after=(("corpus", "afterok"),)) for job in trains]
     jobs += trains
     runs = {need.run.run_id: need.run for need in needs}
     one_of = {run.kind: run for run in runs.values()}
@@ -98,18 +101,75 @@ def make_plan(
     return JobPlan(study.name, str(study.directory.absolute()), tuple(jobs))
 
 
-def train_arrays(
-    runs: Sequence[RunSpec], study: StudySpec, estimator: ResourceEstimator, max_array_size: int
+def _trainings(
+    needs: Sequence[Need], study: StudySpec, estimator: ResourceEstimator, max_array_size: int
 ) -> list[ArrayJob]:
-    """Arrays of training elements, the longest first; runs of expected minutes share an element."""
+    """All arrays of training: runs alike in the number of their branches share arrays, so that element k of an array
+    of branches is of element k of the trunks'."""
+    here = {need.run.run_id for need in needs}
+    branches: dict[str, list[RunSpec]] = {}
+    alone: dict[int, list[Need]] = {}
+    for need in needs:
+        if need.run.trunk in here:
+            branches.setdefault(str(need.run.trunk), []).append(need.run)
+    for need in needs:
+        if need.run.trunk not in here:
+            alone.setdefault(len(branches.get(need.run.run_id, ())), []).append(need)
+    jobs: list[ArrayJob] = []
+    for number, group in sorted(alone.items()):
+        sizes = {need.run.run_id: need.world_size for need in group if need.world_size}
+        found = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes)
+        trunks = [replace(job, name=f"train-{i}") for i, job in enumerate(found, sum(not job.after for job in jobs))]
+        jobs += trunks
+        for trunk in trunks if number else ():
+            first = sum(bool(job.after) for job in jobs)
+            for i, job in enumerate(_branch_arrays(trunk, branches, study, estimator), first):
+                jobs.append(replace(job, name=f"branch-{i}", after=((trunk.name, "aftercorr"),)))
+    return jobs
+
+
+def _branch_arrays(
+    trunks: ArrayJob, branches: Mapping[str, Sequence[RunSpec]], study: StudySpec, estimator: ResourceEstimator
+) -> Iterator[ArrayJob]:
+    """One array of all branches where those of an element take minutes, else one for each branch of a trunk: these
+    run at once."""
+    world, start = trunks.resources.world_size, START_S[device_of(estimator.profile).unit]
+
+    def pieces(element: Sequence[RunSpec]) -> list[Piece]:
+        found = [estimator.train(run, study.jobs.asked(run.arch, run.size), world) for run in element]
+        return [Piece(run.run_id, estimate, start) for run, estimate in zip(element, found, strict=True)]
+
+    number = len(branches[trunks.elements[0][0]])  # of every trunk of the array
+    ranks = [[[branches[trunk][k] for trunk in element] for element in trunks.elements] for k in range(number)]
+    packed = [[run for rank in ranks for run in rank[i]] for i in range(len(trunks.elements))]
+    elements = [pieces(element) for element in packed]
+    if max(sum(piece.seconds for piece in element) for element in elements) > estimator.profile.pack_minutes * 60.0:
+        arrays = [[pieces(element) for element in rank] for rank in ranks]
+    else:
+        arrays = [elements]
+    for held in arrays:
+        longest = max(held, key=lambda element: sum(piece.seconds for piece in element))
+        yield _array("", "train", _resources(longest, estimator), held)
+
+
+def train_arrays(
+    runs: Sequence[RunSpec],
+    study: StudySpec,
+    estimator: ResourceEstimator,
+    max_array_size: int,
+    world_sizes: Mapping[str, int | None] | None = None,
+) -> list[ArrayJob]:
+    """Arrays of training elements, the longest first; runs of expected minutes share an element. world_sizes: the
+    processes of runs that continue states of so many."""
     shapes: dict[object, list[Piece]] = {}
-    estimates: dict[tuple[str, ...], ResourceEstimate] = {}  # the same of every seed
+    estimates: dict[object, ResourceEstimate] = {}  # the same of every seed
+    start = START_S[device_of(estimator.profile).unit]
     for run in runs:
-        kind = run.kind
+        world = (world_sizes or {}).get(run.run_id)
+        kind = run.kind, run.trained_steps, world
         if kind not in estimates:
-            estimates[kind] = estimator.train(run, study.jobs.asked(run.arch, run.size))
+            estimates[kind] = estimator.train(run, study.jobs.asked(run.arch, run.size), world)
         estimate = estimates[kind]
-        start = START_S[device_of(estimator.profile).unit]
         shapes.setdefault(_shape(estimate), []).append(Piece(run.run_id, estimate, start))
     elements: list[list[Piece]] = []
     for pieces in shapes.values():

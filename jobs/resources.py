@@ -51,10 +51,12 @@ class ResourceEstimator:
     profile: Cluster
     factors: Mapping[Kind, Measured] = field(default_factory=dict)
 
-    def train(self, run: RunSpec, asked: Asked) -> ResourceEstimate:
-        """Raises InputError where no node, or no number of processes, can do it."""
+    def train(self, run: RunSpec, asked: Asked, world_size: int | None = None) -> ResourceEstimate:
+        """world_size: the number of processes that a branch needs. Raises InputError where no node, or no number of
+        processes, can do it."""
         profile, speed = self.profile, speed_of(run, self.factors)
-        nodes, tasks, why = self._world(run, asked, speed)
+        found = self._of_size(run, world_size) if world_size is not None else None
+        nodes, tasks, why = found or self._world(run, asked, speed)
         world, cpus = nodes * tasks, self._cpus(run, tasks, asked)
         seconds = self._seconds(run, world, speed)
         memory, why_memory = self._memory(run, nodes, tasks, asked)
@@ -133,6 +135,12 @@ class ResourceEstimator:
 
     def _most_tasks(self, run: RunSpec) -> int:
         return self.profile.gpus_per_node or max(1, self.profile.cpus_per_node // run.training.threads)
+
+    def _of_size(self, run: RunSpec, world_size: int) -> tuple[int, int, str] | None:
+        """(nodes, tasks per node, why) of so many processes; None where the cluster's nodes do not make them."""
+        split = worlds(run, self.profile.nodes, self._most_tasks(run))
+        made = next((pair for pair in split if pair[0] * pair[1] == world_size), None)
+        return made and (*made, "its trunk's: a state is continued by as many processes")
 
     def _world(self, run: RunSpec, asked: Asked, speed: Speed) -> tuple[int, int, str]:
         """(nodes, tasks per node, why)."""

@@ -169,6 +169,7 @@ def cancel(study: Study, only: Only = None, out: Out = None, as_json: AsJson = F
 
 def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
     """The last job of a submission: tell what is missing, then laws and report of what is there."""
+    from ..rundir.held_states import release_states
     from ..stages import pipeline as commands
     from ..stages.evaluation import show_results
     from ..stages.submission import incomplete
@@ -178,6 +179,7 @@ def finish(study: Study, sets: Sets = None, out: Out = None, as_json: AsJson = F
     for run_id, what in missing.items():
         print(f"missing: {run_id}: {what}", file=sys.stderr)
     with request.writing():
+        release_states(request.study.directory / "runs", request.runs)
         show_results(request)
         commands.fit_stage(request)
         report = commands.report_stage(request)

@@ -121,13 +121,14 @@ def train(
 
     from ..stages import pipeline as commands
     from ..stages.corpus import data_stage
+    from ..stages.trunks import check_trunks
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
     _check_tasks(request.study, only)
     if not prepare:
-        commands.check_trunks(request)
+        check_trunks(request)
     result: dict[str, Any]
     with request.writing():
         corpus = data_stage(request)

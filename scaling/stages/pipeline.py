@@ -30,6 +30,7 @@ from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .corpus import data_stage
 from .progress import Progress, Watched
+from .trunks import check_trunks
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -199,22 +200,6 @@ def train_stage(request: Request, corpus: Corpus) -> tuple[list[str], dict[str, 
     if refused:
         raise InputError(refused[0] + (f" (and {len(refused) - 1} more runs)" if len(refused) > 1 else ""))
     return [item.run.run_id for item in todo if item.run.run_id not in failed], failed
-
-
-def check_trunks(request: Request) -> None:
-    """Raise InputError where a chosen branch is to be trained and its trunk is neither trained nor chosen."""
-    chosen = {run.run_id for run in request.runs}
-    whole: list[RunSpec] = []
-    for run in request.runs:
-        if run.trunk is None or run.trunk in chosen or is_trained(run, request.rundir(run)):
-            continue
-        whole = whole or request.study.runs(without_branch(request.only))
-        trunk = next(one for one in whole if one.run_id == run.trunk)
-        if not is_trained(trunk, request.rundir(trunk)):
-            raise InputError(
-                f"--only {request.only}: {run.run_id} begins from its trunk {trunk.run_id}, which is not trained: "
-                f"train its trunk first, or leave --only out"
-            )
 
 
 def _refuse_queued(request: Request) -> None:

@@ -15,11 +15,12 @@ from jobs.plan import MAX_ARRAY_SIZE, Need, make_plan
 from jobs.resources import ResourceEstimator
 from jobs.speed import measured
 
-from ..rundir.directory import check_run
+from ..rundir.directory import RunDir, check_run
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
 from .evaluation import EvalOptions, eval_tasks, planned_tokens, steps_to_evaluate
+from .trunks import check_trunks
 
 if TYPE_CHECKING:
     from jobs.model import JobPlan
@@ -69,6 +70,7 @@ def draft(request: Request, *, profile: Cluster | None, new: bool, retry: bool, 
     if profile is None:
         study, profile = this_machine(study)
     request.check_runs()
+    check_trunks(request)
     found = records.submissions(study.directory)
     elements = slurm.queue(records.job_ids(found)) if slurm_asked and records.job_ids(found) else []
     active = {entry.submission.number for entry in records.queue_entries(found, elements) if entry.element.active}
@@ -98,7 +100,7 @@ def look(request: Request, found: list[records.Submission], elements: list[Eleme
     progress = StudyProgress(found, elements)
     training = status.active_items(found, elements, "train")
     evaluating = status.active_items(found, elements, "eval")
-    missing = _steps_to_evaluate(request)
+    missing, failed = _steps_to_evaluate(request), set[str]()
     for run in request.runs:
         rundir = request.rundir(run)
         if run.run_id in training:
@@ -113,10 +115,23 @@ def look(request: Request, found: list[records.Submission], elements: list[Eleme
                 progress.skip("evaluations in the queue" if run.run_id in evaluating else "done")
         elif rundir.status()["state"] == "failed" and not retry:
             progress.skip("failed before (--retry-failed submits them again)")
+            failed.add(run.run_id)
+        elif run.trunk in failed:
+            progress.skip("branches of a trunk that failed before")
+        elif run.trunk in training:
+            progress.skip("branches of a trunk in the queue: submit them once it is trained")
         else:
-            progress.needs.append(Need(run, True))
+            progress.needs.append(Need(run, True, world_size=_of_trunk(request, run)))
             progress.unprepared = progress.unprepared or not check_run(rundir, run)
     return progress
+
+
+def _of_trunk(request: Request, run: RunSpec) -> int | None:
+    """The processes that saved the states of a branch's trunk; None without one, or before it has any."""
+    if run.trunk is None:
+        return None
+    states = RunDir(request.study.directory / "runs" / run.trunk).states(verify=False)
+    return int(states[-1].manifest["world_size"]) if states else None
 
 
 def incomplete(request: Request) -> dict[str, str]:

@@ -57,6 +57,44 @@ def test_one_array_for_each_shape_of_resources(tmp_path):
     assert [job.elements for job in trains if job.resources.minutes == 33] == [(("hgrn2-14k-c64-s0",),)]
 
 
+def branched(folder, **more):
+    training = {"schedule": "wsd", "branches": [51_200, 102_400], "batch_tokens": 512, "lr": 3e-3, "zero_stage": 1}
+    return study(folder, ["6k", "14k"], training=training | more)
+
+
+@pytest.mark.parametrize("pack_minutes", [30, 0])
+def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes):
+    """Each with its trunk's number of processes; where they take minutes one array has all, else each has its own."""
+    spec = branched(tmp_path)
+    plan = planned(spec, to_train(spec), cluster(pack_minutes=pack_minutes))
+    trunks = [job for job in by_kind(plan, "train") if job.name.startswith("train")]
+    branches = [job for job in by_kind(plan, "train") if job.name.startswith("branch")]
+    assert Counter(plan.run_ids("train")) == Counter(run.run_id for run in spec.runs())
+    assert len(branches) == len(trunks) * (1 if pack_minutes else 2)
+    runs = {run.run_id: run for run in spec.runs()}
+    for job in branches:
+        ((name, kind),) = job.after
+        trunk = plan.job(name)
+        assert kind == "aftercorr" and trunk.after == (("corpus", "afterok"),)
+        for own, element in zip(job.elements, trunk.elements, strict=True):
+            assert {runs[one].trunk for one in own} == set(element), "element k is of the trunks of element k"
+        assert job.resources.world_size == trunk.resources.world_size
+    for job in by_kind(plan, "train"):
+        after = [one for one in by_kind(plan, "eval") if one.after == ((job.name, "aftercorr"),)]
+        assert [one.elements for one in after] == [job.elements]
+    assert plan.job("finish").after == tuple((job.name, "afterany") for job in plan.jobs[:-1])
+    assert JobPlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+
+
+def test_branches_whose_trunk_is_trained_wait_for_nobody(tmp_path):
+    spec = branched(tmp_path)
+    needs = [Need(run, True, world_size=2) for run in spec.runs() if run.trunk]
+    plan = planned(spec, needs, corpus=False)
+    (job,) = by_kind(plan, "train")
+    assert job.after == () and job.resources.world_size == 2, "as many processes as saved the state"
+    assert "its trunk's" in job.resources.reasons["nodes"]
+
+
 def test_short_runs_share_an_element_and_pack_minutes_0_keeps_them_apart(tmp_path):
     spec = study(tmp_path, ["6k"], seeds=20)
     together = by_kind(planned(spec, to_train(spec)), "train")
