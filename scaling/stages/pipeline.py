@@ -24,7 +24,6 @@ from ..rundir.held_states import release_states, without_trunk
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
-from ..study.only import without_branch
 from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from arch.errors import InputError
 
 from ..rundir.worklist import is_trained
-from ..study.spec import without_branch
+from ..study.only import without_branch
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
