@@ -39,8 +39,8 @@ class Fitted:
     """ln loss = level of the seed + curvature (ln rate - log_rate)^2 + cubic (ln rate - log_rate)^3.
 
     unit_se: standard error of log_rate for noise of standard deviation 1 in ln loss, by the delta method, the cubic
-    term taken as known; per_cubic: what log_rate moves by where that term is larger by 1; curvature_unit_se: as
-    unit_se; rss, dof: of the residuals around all this.
+    term taken as known; per_cubic: what log_rate moves by where that term is larger by 1; curvature_unit_se and
+    curvature_per_cubic: the same of the curvature; rss, dof: of the residuals around all this.
     """
 
     log_rate: float
@@ -49,6 +49,7 @@ class Fitted:
     unit_se: float
     per_cubic: float
     curvature_unit_se: float
+    curvature_per_cubic: float
     rss: float
     dof: int
 
@@ -172,13 +173,15 @@ def _parabola(points: Sequence[RatePoint], huber: bool, cubic: float) -> Fitted 
     gradient = -np.array([1.0, 2 * at]) / (2 * second)
     of_third = np.linalg.lstsq(design, third, rcond=None)[0][:2]  # slope and bend fall by so much as the cubic rises
     of_bend = np.array([0.0, 1.0]) + 3 * cubic * gradient
+    per_cubic = float(-3 * at**2 / (2 * second) - gradient @ of_third)
     return Fitted(
         log_rate=centre + at,
         curvature=second,
         cubic=cubic,
         unit_se=math.sqrt(float(gradient @ covariance @ gradient)),
-        per_cubic=float(-3 * at**2 / (2 * second) - gradient @ of_third),
+        per_cubic=per_cubic,
         curvature_unit_se=math.sqrt(float(of_bend @ covariance @ of_bend)),
+        curvature_per_cubic=float(3 * at + 3 * cubic * per_cubic - of_third[1]),
         rss=float(residual @ residual),
         dof=dof,
     )

@@ -211,6 +211,7 @@ def curvature_of(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature
         exponent=slope / mean if drifts else 0.0,
         cubic=cubic.value,
         cubic_se=noise.sd * cubic.unit_se,
+        per_cubic=float(weight @ np.array([one.curvature_per_cubic for one in fitted]) / weight.sum()),
         se=inflated / math.sqrt(float(weight.sum())),
     )
 

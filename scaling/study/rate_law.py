@@ -43,9 +43,11 @@ class Curvature(Section):
     n_params: Positive
     exponent: Number
     se: Annotated[Number, Field(ge=0)]
-    """Standard error of `at`."""
+    """Standard error of `at`, the cubic term taken as known."""
     cubic: Number
     cubic_se: Annotated[Number, Field(ge=0)]
+    per_cubic: Number
+    """What `at` moves by where the cubic term is larger by 1."""
 
 
 class ArchLaw(Section):
@@ -106,7 +108,8 @@ class ArchLaw(Section):
             raise ValueError(f"a factor of {factor:g} is beyond the {REACH:g} that parabolas are fitted to")
         times = (n_params / bent.n_params) ** bent.exponent
         found = bent.at * times * x**2 + bent.cubic * x**3
-        half = self.quantile * math.hypot(bent.se * times * x**2, bent.cubic_se * x**3)
+        of_cubic = bent.cubic_se * (bent.per_cubic * times * x**2 + x**3)
+        half = self.quantile * math.hypot(bent.se * times * x**2, of_cubic)
         excess, low, high = (math.expm1(max(value, 0.0)) for value in (found, found - half, found + half))
         return excess, low, high
 

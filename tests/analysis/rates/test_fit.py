@@ -92,22 +92,23 @@ def test_the_error_of_an_optimum_is_the_one_of_redrawn_noise():
     random, x = np.random.default_rng(5), np.log(2.0) * np.arange(-2, 3)
     lrs = list(4e-3 * np.exp(x))
 
-    def at(noise: np.ndarray, cubic: float = 0.0) -> float:
+    def at(noise: np.ndarray, cubic: float = 0.0) -> np.ndarray:
         losses = [
             curve(list(np.exp(0.7 + 0.01 * seed + 0.03 * (x - 0.2) ** 2 + noise[seed])), lrs, seed) for seed in (0, 1)
         ]
         found = fit_cell([*losses[0], *losses[1]], cubic=cubic).fitted
         assert found is not None
-        return found.log_rate
+        return np.array([found.log_rate, found.curvature])
 
     clean = fit_cell(
         curve(list(np.exp(0.03 * (x - 0.2) ** 2)), lrs) + curve(list(np.exp(0.03 * (x - 0.2) ** 2)), lrs, 1)
     )
     assert clean.fitted is not None
-    drawn = np.std([at(0.002 * random.standard_normal((2, 5))) for _ in range(800)])
-    assert drawn == pytest.approx(0.002 * clean.fitted.unit_se, rel=0.08)
+    drawn = np.std([at(0.002 * random.standard_normal((2, 5))) for _ in range(800)], 0)
+    assert drawn == pytest.approx([0.002 * clean.fitted.unit_se, 0.002 * clean.fitted.curvature_unit_se], rel=0.08)
     none = np.zeros((2, 5))
-    assert (at(none, 1e-5) - at(none, -1e-5)) / 2e-5 == pytest.approx(clean.fitted.per_cubic, rel=1e-3)
+    moved = (at(none, 1e-5) - at(none, -1e-5)) / 2e-5
+    assert moved == pytest.approx([clean.fitted.per_cubic, clean.fitted.curvature_per_cubic], rel=1e-3)
 
 
 def test_cells_without_an_optimum_say_why():
