@@ -56,6 +56,7 @@ NAMED = (
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
     (values.Tokens, "integer, or a multiple of N: `20N`"),
+    (values.Rate, "number, or `law`"),
     (values.BranchPoints, "list of integers, or of multiples of N"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),
     (jobs_schema.NamedCluster, "text, or a profile"),

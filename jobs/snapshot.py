@@ -26,8 +26,25 @@ def copy_code(target: Path, plugins: Sequence[str]) -> None:
     (target / "COMMIT").write_text(git_commit() or "")
 
 
-def copy_study(file: Path, target: Path) -> None:
-    """Copy the study file byte by byte."""
+def copy_study(file: Path, target: Path, law_files: Sequence[str]) -> None:
+    """Copy the study file byte by byte, and the law files that it names by relative paths to the same places beside it.
+
+    Raises InputError for one that lies elsewhere than below the study file's folder.
+    """
+    _copy(file, target)
+    for name in law_files:
+        if Path(name).expanduser().is_absolute():
+            continue
+        if ".." in Path(name).parts:
+            raise InputError(
+                f"training.lr_law: {name}: lies outside of the study file's folder, of which jobs have a copy: give "
+                f"its absolute path"
+            )
+        (target.parent / name).parent.mkdir(parents=True, exist_ok=True)
+        _copy(file.parent / name, target.parent / name)
+
+
+def _copy(file: Path, target: Path) -> None:
     try:
         target.write_bytes(file.read_bytes())
     except OSError as error:

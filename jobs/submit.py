@@ -50,7 +50,7 @@ def prepare(
     shutil.rmtree(paths.submission, ignore_errors=True)  # what a refused submission left
     try:
         (paths.submission / "logs").mkdir(parents=True)
-        copy_study(Path(study.path), paths.study_file)
+        copy_study(Path(study.path), paths.study_file, study.law_files)
         copy_code(paths.code, study.plugins)
         for job in plan.jobs:
             write_bytes(paths.script(job), scripts[job.name].encode())

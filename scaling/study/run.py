@@ -19,6 +19,7 @@ from arch.errors import InputError
 from .axes import label_of
 from .batch import BatchSplit, split_batch
 from .earlier import training_as_hashed, training_of_today
+from .law_file import OWN_KEYS
 from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
 from .schema import Corpus
 from .training import Training
@@ -27,6 +28,7 @@ from .types import Arch, Plugins, Section, Seed, Size, tokens_of
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype", "artifact_dtype"}
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
+GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS)  # fields of training: into n_tokens, lr and betas
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 
 
@@ -48,7 +50,8 @@ class RunSpec(Section):
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
-    notes: list[str] = []  # of a trunk, for the reader: branches that are one
+    notes: list[str] = []  # for the reader: branches that are one, a law's limits
+    rate: dict[str, Any] = {}  # of a run with lr: law: the file's hash and the interval of the rate
 
     @field_validator("training", mode="before")
     @classmethod
@@ -193,7 +196,7 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
 def decisive(training: dict[str, Any]) -> dict[str, Any]:
     """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
     identifies a run. Runs from before these fields are told by the same."""
-    return {key: value for key, value in read_of(training).items() if key not in ("max_tokens", "branches")}
+    return {key: value for key, value in read_of(training).items() if key not in GONE_INTO_OTHERS}
 
 
 def resolved_training(

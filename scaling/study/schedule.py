@@ -62,13 +62,13 @@ def learning_rate(step: int, training: Training) -> float:
     """
     warm = warmup_steps(training)
     if step < warm:
-        return training.lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
+        return training.peak_lr * min(1.0, step * training.batch_tokens / training.warmup_tokens)
     if training.schedule == INVERSE_SQRT:
-        return training.lr * math.sqrt(warm / step)
+        return training.peak_lr * math.sqrt(warm / step)
     if training.schedule == CONSTANT or step <= (start := decay_start(training)):
-        return training.lr
+        return training.peak_lr
     final, share = training.final_lr_fraction, (step - start) / (planned_steps(training) - start)
-    return training.lr * (final + (1.0 - final) * _left(share, training))
+    return training.peak_lr * (final + (1.0 - final) * _left(share, training))
 
 
 def _left(share: float, training: Training) -> float:

@@ -6,7 +6,7 @@ Every key is checked: an unknown one, a wrong type or an impossible size is an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from flops import count_params
 from .axes import Point, label_of, points_of, section_of, short
 from .branches import branched
 from .file import find_study, read_study, suffix_of
+from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law, with_betas
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .run import RunSpec, resolved_training, with_branches
@@ -25,6 +26,8 @@ from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
 from .types import Section
+
+NO_LAW = Followed(0.0, {}, [])
 
 
 class StudySpec(StudyFile):
@@ -50,6 +53,13 @@ class StudySpec(StudyFile):
     def report(self) -> Path:
         """Where the report goes, as `results`."""
         return self.directory / f"report{suffix_of(self.set_results)}"
+
+    @property
+    def law_files(self) -> list[str]:
+        """The law files that runs may follow, as the file and --set name them."""
+        sections = [self.training, self.set_training, *(one for _, table in self.overrides for one in table.values())]
+        varied = [value for axis in self.grid.axes.values() for value in axis.get("training.lr_law", [])]
+        return list(dict.fromkeys([one.lr_law for one in sections if one.lr_law is not None] + varied))
 
     @property
     def origin(self) -> str:
@@ -160,8 +170,9 @@ class StudySpec(StudyFile):
 
         try:
             _check_read(training, section_of(at, "training") | set_training, where)
-            split = branched(training, resolve, n_params, where) if training.get("branches") else None
-            resolved = split.trunk if split else resolve(training)
+            rated, law = self._rated(arch, with_betas(training), config, n_params, where)
+            split = branched(rated, resolve, n_params, where) if training.get("branches") else None
+            resolved = split.trunk if split else resolve(rated)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         # what the file says already makes no other run
@@ -183,8 +194,26 @@ class StudySpec(StudyFile):
             recompute=self.jobs.recompute,
             cuda_graphs=self.jobs.cuda_graphs,
             sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
+            rate=law.told,
+            notes=law.notes,
         )
-        return with_branches(run, split.branches, split.notes) if split else [run]
+        return with_branches(run, split.branches, [*split.notes, *law.notes]) if split else [run]
+
+    def _rated(
+        self, arch: str, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str
+    ) -> tuple[dict[str, Any], Followed]:
+        """`given` with the number that its law gives for `lr`, and what there is to tell of it."""
+        own = {key: value for key, value in given.items() if key not in OWN_KEYS}
+        if given.get("lr_law") is not None and "lr" not in given:
+            raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
+        if given.get("lr") != LAW or horizon_of(given, n_params) is None:
+            return {key: value for key, value in own.items() if value != LAW}, NO_LAW
+        if given.get("lr_law") is None:
+            raise InputError(f"training.lr: law of {where} needs the law's file: add training.lr_law")
+        file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
+        sizes = (config.vocab_size, config.context_length)
+        found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
+        return own | {"lr": found.lr}, found
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""

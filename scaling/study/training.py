@@ -16,10 +16,12 @@ from .types import (
     Betas,
     BranchPoints,
     Count,
+    FilePath,
     Index,
     Number,
     Parallel,
     Positive,
+    Rate,
     RunKey,
     Section,
     Size,
@@ -40,8 +42,13 @@ class Training(Section):
     """Tokens of one optimizer step: a whole number of sequences of `model.context_length`."""
     micro_batch_tokens: Count | None = None
     """Tokens of one forward pass of one process; null takes the process's whole share of the batch."""
-    lr: Positive = 3e-4
-    """Learning rate at the end of a linear warm-up; `schedule` says what follows."""
+    lr: Rate = 3e-4
+    """Learning rate at the end of a linear warm-up; `schedule` says what follows. `law`: as the file of `lr_law` has it
+    for the run's architecture, size, tokens and batch."""
+    lr_law: FilePath | None = None
+    """With `lr: law`: the law file of a sweep (docs/rates.md); a relative path counts from the study file's folder."""
+    lr_law_beyond: Annotated[Number, Field(ge=1)] = 10.0
+    """With `lr: law`: how many times the size, tokens or batch of a run may lie outside of what was swept."""
     warmup_tokens: Index = 0
     """Tokens over which the learning rate rises from zero."""
     schedule: Literal["constant", "cosine", "wsd", "inverse_sqrt"] = "constant"
@@ -57,6 +64,9 @@ class Training(Section):
     """Weight decay of AdamW; biases, norms and other vectors have none."""
     betas: Betas = [0.9, 0.95]
     """The two decay rates of AdamW's averages."""
+    beta2_batch_tokens: Count | None = None
+    """The batch that the second of `betas` is stated for; a run of another batch takes
+    clip(beta2^(batch / this), 0.9, 0.9999), which averages over the same number of tokens."""
     eps: Positive = 1e-8
     """The term that AdamW adds to the root of the second average."""
     grad_clip: Annotated[Number, Field(ge=0)] = 1.0
@@ -84,6 +94,12 @@ class Training(Section):
     """Save the training state this often; null saves it at every checkpoint."""
     keep_states: Count = 2
     """How many of the newest training states are kept; two, because the newest may turn out damaged."""
+
+    @property
+    def peak_lr(self) -> float:
+        """`lr` of a resolved section, where a law has given it."""
+        assert not isinstance(self.lr, str), "a law is followed before a run is resolved"
+        return self.lr
 
 
 class Override(Training):

@@ -86,6 +86,18 @@ def _tokens(value: Any) -> int | str:
     return count
 
 
+def _rate(value: Any) -> float | str:
+    """A number, or the word that says that a law gives it."""
+    if value == "law":
+        return "law"
+    number = _number(value)
+    if type(number) not in (int, float):
+        raise ValueError(f"must be a valid number, or the word law, not {shown(value)}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"must be {'greater than 0' if number <= 0 else 'a finite number'}, not {shown(value)}")
+    return float(number)
+
+
 def tokens_of(value: int | str, n_params: int) -> int:
     """The tokens of a count, or of a multiple of `n_params` parameters without embeddings, rounded up."""
     return value if isinstance(value, int) else math.ceil(round(float(value[:-1]) * n_params, 3))
@@ -181,6 +193,7 @@ Count = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=10**18)]
 Tokens = Annotated[int | str, PlainValidator(_tokens)]  # "20N": times the parameters without embeddings
 Distinct = AfterValidator(distinct)
 BranchPoints = Annotated[list[Tokens], Distinct]
+Rate = Annotated[float | str, PlainValidator(_rate)]  # "law": as training.lr_law has it
 Parallel = Annotated[int, BeforeValidator(as_integer), Field(gt=0, le=4096)]  # of processes on one machine
 Index = Annotated[int, BeforeValidator(as_integer), Field(ge=0, le=10**18)]
 Seed = Annotated[int, BeforeValidator(as_integer), Field(ge=0, lt=2**63)]  # PyTorch takes no more

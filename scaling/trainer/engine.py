@@ -153,7 +153,7 @@ class Engine:
         model.to(device).train()
         self.optimizer = AdamW(
             parameter_groups(model, training.weight_decay),
-            lr=training.lr,
+            lr=training.peak_lr,
             betas=(training.betas[0], training.betas[1]),
             eps=training.eps,
             fused=True,  # the fastest on both devices, and deterministic

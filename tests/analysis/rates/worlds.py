@@ -36,14 +36,14 @@ class World:
         return self.k * x**2 + self.cubic * x**3
 
     def sweep(self, random: np.random.Generator) -> list[RatePoint]:
-        """Rates of a cell are centred on the best of its size at 20 tokens a parameter, rounded to a rung, as a user's
-        guess would be."""
+        """Rates of a cell are centred on the best of its size and batch at 20 tokens a parameter, rounded to a rung, as
+        a user's guess would be."""
         found = []
         for arch in self.archs:
             for n in self.sizes:
-                guess = math.exp(round(self.ln_best(n, 20 * n, 65_536) / math.log(self.factor)) * math.log(self.factor))
                 for times in self.horizons:
                     for b in self.batches:
+                        guess = self.factor ** round(self.ln_best(n, 20 * n, b) / math.log(self.factor))
                         d, offset = int(times * n), self.scatter * random.standard_normal()
                         for seed in self.seeds:
                             level = 1.0 + 0.01 * random.standard_normal()

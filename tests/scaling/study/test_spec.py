@@ -304,7 +304,7 @@ BAD = [
     ({**MINIMAL, "out": "a\0b"}, "out: 'a\\x00b' holds a control character"),
     ({**MINIMAL, "name": "x" * 101}, "to name a directory"),
     (changed(training={"precision": 3}), "training.precision: must be 'fp32' or 'bf16', not 3"),
-    (changed(training={"lr": "x" * 5000}), "training.lr: must be a valid number, not 'xxxxxxxxxx"),
+    (changed(training={"lr": "x" * 5000}), "training.lr: must be a valid number, or the word law, not 'xxxxxxxxxx"),
     (changed(training={"n_checkpoints": 1e18}), "training.n_checkpoints: must be less than or equal to 100000"),
     (changed(corpus={"validation_tokens": 5, "validation_fraction": 0.1}), "corpus: give validation_fraction or"),
     (changed(corpus={"validation_fraction": None}), "corpus: give validation_fraction or validation_tokens, and null"),

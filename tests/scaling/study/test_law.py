@@ -1,0 +1,177 @@
+"""Law files: reading them, and the runs that follow one."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from analysis.rates.fit import fit_rates, law_file
+from arch.errors import InputError
+from flops import count_params
+from jobs.snapshot import copy_study
+from scaling.study.law_file import beta2_at, read_law
+from scaling.study.rate_law import RateLaw, Recipe
+from scaling.study.spec import load_study
+from tests.analysis.rates.worlds import World
+
+WORLD = World(sizes=(6_000, 25_000, 60_000), batches=(1_024, 4_096), c=(-6.0, -0.4, -0.1, 0.4), archs=("llama", "tnl"))
+OPTIMIZER = {"weight_decay": 0.1, "betas": [0.9, 0.95], "eps": 1e-8, "grad_clip": 1.0}
+
+
+@pytest.fixture(scope="module")
+def law() -> RateLaw:
+    recipe = Recipe(
+        **{"tokenizer": "bytes", "vocab_size": 257, "context_length": 256, "schedule": {"schedule": "constant"}},
+        **{"optimizer": OPTIMIZER, "beta2_batch_tokens": None, "warmup_tokens": [0, 0], "corpus_fingerprint": "f"},
+        loss="validation",
+    )
+    return law_file(fit_rates(WORLD.sweep(np.random.default_rng(0))), recipe)
+
+
+def study(tmp_path: Path, law: RateLaw | None, training: dict[str, Any], **more: Any) -> Path:
+    if law is not None:
+        (tmp_path / "rates.json").write_text(law.model_dump_json(by_alias=True))
+    raw = {
+        "name": "s",
+        "out": str(tmp_path / "out"),
+        "corpus": {"source": "synthetic:0:200000"},
+        "grid": {"archs": ["llama", "tnl"], "sizes": ["6k", "25k"]},
+        "model": {"context_length": 256},
+        "training": {"batch_tokens": 1_024, "lr": "law", "lr_law": "rates.json", "n_tokens": "20N", **training},
+        **more,
+    }
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def test_runs_take_the_laws_rate_to_three_digits_and_record_where_it_is_from(tmp_path, law):
+    runs = load_study(study(tmp_path, law, {}, overrides={"by_run": {"tnl/25k": {"lr": 1e-3}}})).runs()
+    for run in runs[:3]:
+        n = count_params(run.config).non_embedding
+        rate = law.laws[run.arch].at(n, 20 * n, 1_024)
+        assert run.training.lr == float(f"{rate.rate:.3g}") and run.training.lr_law is None
+        assert run.rate["law_sha256"] == read_law(tmp_path / "rates.json").sha256
+        assert run.rate["low"] < run.training.lr < run.rate["high"]
+    assert runs[3].training.lr == 1e-3 and runs[3].rate == {}
+    # the number is what a run is known by, not where it is from
+    told = load_study(study(tmp_path, law, {"lr": runs[0].training.lr, "lr_law": None})).runs()[0]
+    assert (told.spec_hash, told.run_id) == (runs[0].spec_hash, runs[0].run_id)
+
+
+def test_branches_share_the_rate_of_the_mean_of_their_lengths(tmp_path, law):
+    """The geometric mean of the shortest and the longest; the law is one of their schedule."""
+    recipe = law.recipe.model_copy(
+        update={
+            "schedule": {"schedule": "wsd", "decay_fraction": 0.2, "decay_shape": "linear", "final_lr_fraction": 0.1}
+        }
+    )
+    of_wsd = law.model_copy(update={"recipe": recipe})
+    path = study(tmp_path, of_wsd, {"n_tokens": None, "branches": ["10N", "20N", "40N"], "schedule": "wsd"})
+    runs = [run for run in load_study(path).runs() if run.arch == "llama" and run.size == "25k"]
+    n = count_params(runs[0].config).non_embedding
+    assert {run.training.lr for run in runs} == {float(f"{law.laws['llama'].at(n, 20 * n, 1_024).rate:.3g}")}
+    with pytest.raises(InputError, match="its sweep had schedule schedule constant, the run has schedule wsd"):
+        load_study(study(tmp_path, law, {"schedule": "wsd"})).runs()
+
+
+@pytest.mark.parametrize(
+    ("training", "more", "told"),
+    [
+        ({"lr_law": "none.json"}, {}, "none.json: no such law file"),
+        ({"lr_law": None}, {}, "needs the law's file: add training.lr_law"),
+        ({"weight_decay": 0.0}, {}, "its sweep had weight_decay 0.1, the run has 0.0"),
+        ({"betas": [0.9, 0.99]}, {}, "its sweep had betas"),
+        ({}, {"model": {"context_length": 256, "vocab_size": 300}}, "its sweep had vocab_size 257, the run has 300"),
+        ({}, {"corpus": {"source": "synthetic:0:9", "tokenizer": "cl100k_base"}}, "its sweep had tokenizer bytes"),
+        ({}, {"grid": {"archs": ["hgrn2"], "sizes": ["6k"]}}, "no law of hgrn2 (has laws of llama, tnl)"),
+        ({"batch_tokens": 65_536, "n_tokens": "40N"}, {}, "batch of the run lies 16 times outside"),
+        ({"n_tokens": "8000N"}, {}, "D of the run lies"),
+    ],
+)
+def test_a_law_of_something_else_is_refused_in_one_line(tmp_path, law, training, more, told):
+    with pytest.raises(InputError) as error:
+        load_study(study(tmp_path, law, training, **more)).runs()
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_lies_outside_may_be_asked_for_and_is_told(tmp_path, law):
+    training = {"n_tokens": "8000N", "lr_law_beyond": 1e3}
+    run = load_study(study(tmp_path, law, training)).runs("size=25k")[0]
+    assert run.rate["outside"]["n_tokens"] > 10
+    assert any("D lies" in note and "llama/25k" in note for note in run.notes)
+    other = study(tmp_path, law, {"lr_law": "rates.json"}, model={"context_length": 128})
+    assert any(
+        "context_length 128, the law of its learning rate 256" in note for note in load_study(other).runs()[0].notes
+    )
+
+
+def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp_path):
+    world = World(sizes=(6_000, 12_000, 25_000, 60_000), batches=(1_024,), horizons=(20,), archs=("llama", "tnl"))
+    fit = fit_rates(world.sweep(np.random.default_rng(0)), without=["n_tokens"])
+    recipe = Recipe(
+        **{"tokenizer": "bytes", "vocab_size": 257, "context_length": 256, "schedule": {"schedule": "constant"}},
+        **{"optimizer": OPTIMIZER, "beta2_batch_tokens": None, "warmup_tokens": [0, 0], "corpus_fingerprint": None},
+        loss="validation",
+    )
+    path = study(tmp_path, law_file(fit, recipe), {"n_tokens": "60N", "lr_law_beyond": 100})
+    with pytest.raises(InputError, match="it has no term in D, and the run lies"):
+        load_study(path).runs("size=25k")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"schema": "x"}, "is no law file of learning rates"),
+        ({"version": 2}, "is a law file of version 2, this program reads 1"),
+        ({"n_params": "total"}, "counts n_params by another convention, 'total', not 'non_embedding'"),
+        ({"laws": {"llama": {}}}, "is damaged: laws.llama"),
+    ],
+)
+def test_a_file_that_is_no_law_is_refused(tmp_path, law, change, told):
+    path = tmp_path / "law.json"
+    path.write_text(json.dumps(json.loads(law.model_dump_json(by_alias=True)) | change))
+    with pytest.raises(InputError, match=told.replace("'", ".")):
+        read_law(path)
+
+
+def test_a_law_file_holds_every_digit(tmp_path, law):
+    (tmp_path / "law.json").write_text(law.model_dump_json(by_alias=True))
+    assert read_law(tmp_path / "law.json").law == law
+
+
+def test_beta2_halves_within_the_same_tokens_at_every_batch(tmp_path):
+    for batch in (8_192, 32_768, 131_072):
+        tokens = batch * math.log(0.5) / math.log(beta2_at(0.95, 65_536, batch))
+        assert tokens == pytest.approx(65_536 * math.log(0.5) / math.log(0.95), rel=1e-4)
+    assert beta2_at(0.95, 65_536, 65_536) == 0.95
+    assert beta2_at(0.95, 65_536, 10**7) == 0.9 and beta2_at(0.95, 10**7, 1_024) == 0.9999
+    assert beta2_at(0.5, 1_024, 1_024) == 0.5  # stated, not clipped
+    path = study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "beta2_batch_tokens": 4_096, "n_tokens": 100_000})
+    run = load_study(path).runs()[0]
+    assert run.training.betas == [0.9, round(0.95**0.25, 6)] and run.training.beta2_batch_tokens is None
+
+
+def test_jobs_get_a_copy_of_the_law_beside_that_of_the_study(tmp_path, law):
+    spec = load_study(study(tmp_path, law, {}, overrides={"by_size": {"25k": {"lr_law": "../x.json", "lr": 1e-3}}}))
+    assert spec.law_files == ["rates.json", "../x.json"]
+    target = tmp_path / "submission" / "study.yaml"
+    target.parent.mkdir()
+    copy_study(Path(spec.path), target, spec.law_files[:1])
+    assert load_study(target).runs()[0].spec_hash == spec.runs()[0].spec_hash
+    with pytest.raises(InputError, match="give its absolute path"):
+        copy_study(Path(spec.path), target, spec.law_files)
+
+
+def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
+    raw = yaml.safe_load(study(tmp_path, law, {}).read_text())
+    del raw["training"]["lr"]
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(raw))
+    with pytest.raises(InputError, match="is read by lr: law alone"):
+        load_study(tmp_path / "s.yaml").runs()
