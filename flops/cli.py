@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from arch.amounts import count as count_of
+from arch.config import ModelConfig
 from arch.errors import InputError, choice
 from arch.presets import preset
 from arch.registry import load_plugins
@@ -19,10 +21,12 @@ from .budget import refuse_far, warnings
 from .budget_view import budgets
 from .console import HELP_BY, add_version, run_app
 from .conventions import CONVENTIONS, RECOMPUTE
+from .ladder_view import ladder_of, ladder_table, models_of, rungs_of
 from .laws import load_laws
 from .quantity import MOST_GPUS, MOST_PARAMS, MOST_TOKENS, compute, context_length, flop, quantity, whole
 from .shapes import MOST_VOCAB, arch_of, configuration, every_arch, model_of, without_alias
 from .sizing import Measure, aspect_of, best, flops_under, matches, missed, parameters, total_parameters
+from .study_sizes import study_yaml
 from .tables import FORMATS, emit, format_of, warn
 
 app = typer.Typer(
@@ -176,13 +180,20 @@ def size(
     budget: Annotated[Text, typer.Option(help="Target, with --tokens: this compute over them.")] = None,
     tokens: Annotated[Text, typer.Option(help="Training tokens for --budget.")] = None,
     match: Annotated[Text, typer.Option(help="Target: a preset, as llama-410m.")] = None,
+    ladder: Annotated[Text, typer.Option(help="Targets: from, to and how many parameters, as 1M:60M:6.")] = None,
+    by: Annotated[Text, typer.Option(help="What --ladder matches: params or flops; default: params.")] = None,
+    head_dim: Annotated[Text, typer.Option(help="Channels of a head on --ladder; default: by its rule.")] = None,
     unit: Annotated[Text, typer.Option(help="Unit of --budget: flop or pfday.")] = None,
     total: Annotated[bool, typer.Option("--total", help="Count embedding and head in --params too.")] = False,
     convention: Convention = "exact",
     context: Context = None,
     vocab: Vocab = None,
     aspect: Annotated[
-        Text, typer.Option(help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half).")
+        Text,
+        typer.Option(
+            help="Range of width over layers; default: 32:160, from 4 on at small widths (Mamba: half). --ladder: one "
+            "number."
+        ),
     ] = None,
     top: Annotated[
         int | None,
@@ -192,6 +203,9 @@ def size(
             max=100,
         ),
     ] = None,
+    as_yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print it as a study file takes it: each architecture's closest shape.")
+    ] = False,
     plugins: Plugins = None,
     form: Form = "table",
     as_json: AsJson = False,
@@ -200,33 +214,51 @@ def size(
 
     The grid: d in multiples of 128 (below 1,024 of 64, below 256 of 16, below 64 of 4), heads of 128 or 64 channels
     (below 256: two), g as in the presets. --match prints, for every architecture, the shape that is closest in
-    parameters and the one that is closest in FLOP per token.
+    parameters and the one that is closest in FLOP per token. --ladder prints sizes at which the architectures share
+    depth, width and heads, as grid.sizes of a study file has them (docs/study-file.md).
     """
     load_plugins(plugins or [])
+    if as_yaml and (as_json or form != "table"):
+        raise InputError("--yaml and another format: leave one out")
     form = format_of(form, as_json)
     convention = convention_named(convention)
     given = [name for name, text in (("--params", params), ("--flops-per-token", flops_per_token)) if text is not None]
-    given += [name for name, text in (("--budget", budget), ("--match", match)) if text is not None]
+    others = (("--budget", budget), ("--match", match), ("--ladder", ladder))
+    given += [name for name, text in others if text is not None]
     if len(given) != 1:
         what = f"not {' and '.join(given)} at once" if given else "give one"
-        raise InputError(f"a target: --params, --flops-per-token, --budget with --tokens, or --match: {what}")
+        raise InputError(f"a target: --params, --flops-per-token, --budget with --tokens, --match or --ladder: {what}")
     if (budget is None) != (tokens is None):
         raise InputError("--budget and --tokens belong together: FLOP per token is one over the other")
-    for option, text, owner in (("--unit", unit, "--budget"), ("--total", total or None, "--params")):
+    for option, text, owner in (
+        ("--unit", unit, "--budget"),
+        ("--total", total or None, "--params"),
+        ("--by", by, "--ladder"),
+        ("--head-dim", head_dim, "--ladder"),
+    ):
         if text is not None and given != [owner]:
             raise InputError(f"{option} belongs to {owner}")
-    names, span = [arch_of(name) for name in archs or []], None if aspect is None else aspect_of(aspect)
-    changes: dict[str, Any] = {}
+    names, changes = [arch_of(name) for name in archs or []], dict[str, Any]()
     if context is not None:
         changes["context_length"] = context_length(context)
     if vocab is not None:
         changes["vocab_size"] = whole(vocab, "--vocab", MOST_VOCAB)
+    if ladder is not None:
+        if top is not None:
+            raise InputError("--top and --ladder: a ladder has one shape for each size: leave --top out")
+        asked = ladder_of(ladder, by, aspect, head_dim)
+        rungs = rungs_of(asked, names or every_arch(), changes)
+        view = ladder_table(asked, rungs, convention)
+        return show(as_yaml, view, form, models_of(rungs), changes)
+    span = None if aspect is None else aspect_of(aspect)
     if match is not None:
         target = preset(*model_of(match), **changes)
         pairs = matches(target, convention, span, names)
         told = missed([one for _, one in pairs], match)
-        emit(*views.matched(match, pairs, convention, target, told), form)
-        return warn(told, form)
+        kinds = {kind: [one.cfg for by, one in pairs if by == kind] for kind in ("params", "flops")}
+        view = views.matched(match, pairs, convention, target, told)
+        named = {f"{match.partition('-')[2].lower()}-{kind}": models for kind, models in kinds.items()}
+        return show(as_yaml, view, form, named, changes)
     measure: Measure
     if params is not None:
         goal, kind = quantity(params, "--params", MOST_PARAMS), "total" if total else "non-embedding"
@@ -243,10 +275,21 @@ def size(
     many = top or (5 if names else 1)
     found = [best(name, measure, goal, span, many, **changes) for name in names or every_arch()]
     told = missed([ones[0] for ones in found], what)
-    emit(
-        *views.sizes(f"Closest to {what}", [one for ones in found for one in ones], convention, target_data, told), form
-    )
-    warn(told, form)
+    every = [one for ones in found for one in ones]
+    view = views.sizes(f"Closest to {what}", every, convention, target_data, told)
+    name = f"{'f' if params is None else 'n'}{count_of(goal).lower()}"
+    show(as_yaml, view, form, {name: [ones[0].cfg for ones in found]}, changes)
+
+
+def show(
+    as_yaml: bool, view: views.View, form: str, models: dict[str, list[ModelConfig]], changes: dict[str, Any]
+) -> None:
+    """Print a view, or its `models` by the name of their size as a study file takes them; then its warnings."""
+    if as_yaml:
+        print(study_yaml(models, changes, view[0].title))
+    else:
+        emit(*view, form)
+    warn(view[1]["warnings"], form)
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from arch.config import ARCHS, ModelConfig, field_names, field_types, refuse_strangers
@@ -72,6 +72,20 @@ def common_shape(d_model: int, n_layers: int) -> dict[str, int]:
         n_heads = d_model // (HEAD if whole else HEAD // 2)
         d_ffn = ffn_width(d_model) if whole else -(-8 * d_model // (3 * 64)) * 64
     return {"n_layers": n_layers, "d_model": d_model, "n_heads": n_heads, "d_ffn": d_ffn}
+
+
+def of_shape(
+    arch: str, name: str, common: Mapping[str, int], own: Mapping[str, Any], changes: Mapping[str, Any]
+) -> ModelConfig:
+    """The model of `arch` at a size that a study file describes: the `common` fields, filled up by `common_shape`, as
+    the architecture's rule changes them; then its `own` fields, whose width the rule knows; then `changes`. Raises
+    InputError where these do not go together, or give no width or depth."""
+    given = {**common, **{key: own[key] for key in ("d_model",) if key in own}}
+    for key in ("n_layers", "d_model"):
+        given.setdefault(key, own.get(key, changes.get(key)))
+        if given[key] is None:
+            raise InputError(f"grid.sizes.{name} has no {key}: add it")
+    return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **{**own, **changes})
 
 
 def grid_widths(most: int) -> Iterator[int]:

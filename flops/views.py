@@ -185,7 +185,7 @@ def _mega(value: float | None) -> str:
 SHAPE = [Column("arch", text=True), Column("n_layers", "l"), Column("d_model", "d"), Column("n_heads", "h")]
 
 
-def _found_row(found: Found, convention: str) -> dict[str, Any]:
+def found_row(found: Found, convention: str) -> dict[str, Any]:
     cfg = found.cfg
     params = count_params(cfg)
     return {
@@ -206,7 +206,7 @@ def _has_ffn(cfg: ModelConfig) -> bool:
     return entry_of(cfg.arch).has_mlp
 
 
-def _size_columns(convention: str) -> list[Column]:
+def size_columns(convention: str) -> list[Column]:
     return [
         *SHAPE,
         Column("d_ffn", "g"),
@@ -222,8 +222,8 @@ def sizes(
     title: str, found: Sequence[Found], convention: str, target: dict[str, Any], told: Sequence[str] = ()
 ) -> View:
     """`flops size`; JSON holds the warnings `told`."""
-    rows = [_found_row(one, convention) for one in found]
-    return Table(title, _size_columns(convention), rows), {"target": target, "rows": rows, "warnings": list(told)}
+    rows = [found_row(one, convention) for one in found]
+    return Table(title, size_columns(convention), rows), {"target": target, "rows": rows, "warnings": list(told)}
 
 
 def matched(
@@ -232,9 +232,9 @@ def matched(
     """`flops size --match`."""
     rows = []
     for kind, one in found:
-        row = _found_row(one, convention)
+        row = found_row(one, convention)
         rows.append({"arch": row.pop("arch"), "by": kind} | row)
-    columns = _size_columns(convention)
+    columns = size_columns(convention)
     columns = [Column("arch", text=True), Column("by", text=True), *columns[1:]]
     n, flop = count_params(target).non_embedding, train_flops_per_token(target, convention)
     title = (

@@ -14,12 +14,12 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Va
 
 from arch.config import ModelConfig, field_names
 from arch.earlier import instead_of
-from arch.errors import InputError, nearest, shown
-from arch.presets import ALL_SIZES, preset, shaped
+from arch.errors import nearest, shown
+from arch.presets import ALL_SIZES, preset
 from arch.registry import KNOWN
 from flops.ladder import Ladder, rung
 from flops.quantity import MOST_PARAMS, quantity
-from flops.shapes import common_shape
+from flops.shapes import of_shape
 
 from .jobs_schema import KINDS
 from .model_section import model_changes
@@ -59,14 +59,7 @@ class Shape:
     def config(self, arch: str, name: str, file: Mapping[str, Any], changes: Mapping[str, Any]) -> ModelConfig:
         """As a preset: the common fields, as the architecture's own rule changes them; then its changes; then
         those of the `file` and `changes`. Raises InputError where they do not go together."""
-        changes = {**file, **changes}
-        own = dict(self.own.get(arch, {}))
-        given = {**self.common, **{key: own[key] for key in ("d_model",) if key in own}}
-        for key in ("n_layers", "d_model"):
-            given.setdefault(key, own.get(key, changes.get(key)))
-            if given[key] is None:
-                raise InputError(f"grid.sizes.{name} has no {key}: add it")
-        return shaped(arch, name, common_shape(given["d_model"], given["n_layers"]) | given, **own | changes)
+        return of_shape(arch, name, self.common, self.own.get(arch, {}), {**file, **changes})
 
 
 class LadderKeys(Section):

@@ -143,14 +143,14 @@ class StudySpec(StudyFile):
             file |= found.pop("model", {})
             training |= found
         training |= section_of(at := self._point_of_file(arch, point), "training")
-        file |= section_of(at, "model")
+        axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
         set_training, told = _given(self.set_training), Training(**training)
         training |= set_training
         vocabulary = VOCABULARY[self.corpus.tokenizer]
         # a change reaches the architectures that it means something to; the others' runs stay what they are
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}
-        vocab_size = (file | own)["vocab_size"]
+        vocab_size = (file | axes | own)["vocab_size"]
         plugin, where = plugin_of(arch), ", ".join(filter(None, (f"{arch}/{size}", label_of(dict(point)))))
         try:
             if vocab_size < vocabulary:
@@ -158,7 +158,7 @@ class StudySpec(StudyFile):
                     f"model.vocab_size={vocab_size} is smaller than the {vocabulary} tokens of "
                     f"{self.corpus.tokenizer}: leave it out"
                 )
-            config = self.grid.sizes.config(arch, size, file, own)
+            config = self.grid.sizes.config(arch, size, file, axes | own)
         except InputError as error:
             raise InputError(f"{self.origin}: {where}: {error}") from None
 
@@ -176,7 +176,7 @@ class StudySpec(StudyFile):
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         # what the file says already makes no other run
-        own = _differing(own, config, self._of_file(arch, size, file)) if own else {}
+        own = _differing(own, config, self._of_file(arch, size, file, axes)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         named = {short(field): value for field, value in point}
@@ -215,10 +215,10 @@ class StudySpec(StudyFile):
         found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
         return own | {"lr": found.lr}, found
 
-    def _of_file(self, arch: str, size: str, file: dict[str, Any]) -> ModelConfig | None:
+    def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
         """None where the file alone cannot be, and --set mends it."""
         try:
-            return self.grid.sizes.config(arch, size, file, {})
+            return self.grid.sizes.config(arch, size, file, axes)
         except InputError:
             return None
 

@@ -102,6 +102,17 @@ def test_its_option_is_one_like_the_others(studied, page):
     assert result.returncode == 2 and "did you mean 'gate_temperature'?" in result.stderr
 
 
+def test_it_stands_on_a_ladder(page):
+    """With the parameters of the others, and their depth, width and heads."""
+    ladder = "grid.sizes={from: 1M, to: 100M, count: 2}"
+    rows = json.loads(page.must(f"scaling plan gla.yaml --set '{ladder}' --set training.n_tokens=1_000_000 --json"))[
+        "runs"
+    ]
+    sizes = {"n1m": 1e6, "n100m": 1e8}
+    assert {row["arch"] for row in rows} == {"tnl", "gla"} and {row["size"] for row in rows} == set(sizes)
+    assert all(abs(row["n_params_non_embedding"] / sizes[row["size"]] - 1) <= 0.01 for row in rows)
+
+
 def test_it_trains(studied, page):
     for size in SIZES:
         rundir = RunDir(page.home / "runs" / f"gla-{size}-c128-s0")

@@ -1,0 +1,78 @@
+"""`flops size --ladder`: the sizes of a ladder by architecture, as a table or as a study file takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from arch.config import ModelConfig
+from arch.errors import InputError
+
+from .ladder import MOST, MOST_SIZES, Ladder, rung
+from .quantity import quantity, whole
+from .sizing import Found
+from .tables import Column, Table
+from .views import View, found_row, size_columns
+
+Rungs = dict[str, list[Found]]  # by the size's name, a model for each architecture
+
+
+def ladder_of(text: str, by: str | None, aspect: str | None, head_dim: str | None) -> Ladder:
+    """The ladder of "1M:60M:6" and the options beside it. Raises InputError."""
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise InputError(f"--ladder: {text!r} is no ladder: write from, to and how many sizes, as 1M:60M:6")
+    start, end = (quantity(part, "--ladder", MOST) for part in parts[:2])
+    count = whole(parts[2], "--ladder", MOST_SIZES)
+    if aspect is not None and ":" in aspect:
+        raise InputError(f"--aspect: {aspect!r}: a ladder takes one width over layers, as 64")
+    try:
+        return Ladder(
+            start,
+            end,
+            count,
+            by or "params",
+            None if aspect is None else quantity(aspect, "--aspect", 1e5),
+            None if head_dim is None else whole(head_dim, "--head-dim", 1e5),
+        )
+    except InputError as error:
+        names = {"match": "--by", "aspect": "--aspect", "head_dim": "--head-dim"}
+        option, _, told = str(error).partition(": ")
+        raise InputError(f"{names.get(option, f'--ladder: {option}')}: {told}") from None
+
+
+def rungs_of(ladder: Ladder, archs: Sequence[str], changes: dict[str, Any]) -> Rungs:
+    """Raises InputError where an architecture has no size that is close enough."""
+    found: Rungs = {}
+    for name, target in zip(ladder.names, ladder.targets, strict=True):
+        found[name] = []
+        for arch in archs:
+            try:
+                found[name].append(rung(arch, ladder, target, changes))
+            except InputError as error:
+                raise InputError(f"{arch}/{name}: {error}") from None
+    return found
+
+
+def ladder_table(ladder: Ladder, found: Rungs, convention: str) -> View:
+    """A row for each size and architecture; `deviation` is of what is matched."""
+    rows = [{"size": name} | found_row(one, convention) for name, models in found.items() for one in models]
+    what = "non-embedding parameters"
+    if ladder.match == "flops":
+        what = "training FLOP per token (exact)"
+    columns = [Column("size", text=True), *size_columns(convention)]
+    title = f"A ladder of {ladder.count} sizes, matched in {what}; heads of {ladder.heads} channels"
+    target = {
+        "from": ladder.start,
+        "to": ladder.end,
+        "count": ladder.count,
+        "match": ladder.match,
+        "aspect": ladder.aspect,
+        "head_dim": ladder.heads,
+        "n_params_non_embedding": dict(zip(ladder.names, ladder.targets, strict=True)),
+    }
+    return Table(title, columns, rows), {"target": target, "rows": rows, "warnings": []}
+
+
+def models_of(found: Rungs) -> dict[str, list[ModelConfig]]:
+    return {name: [one.cfg for one in models] for name, models in found.items()}
