@@ -80,7 +80,7 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     from ..stages import pipeline as commands
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
-    from ..study.plan import show_plan
+    from ..study.plan_view import show_plan
 
     request = request_of(study, only, sets, out, as_json)
     later = _check_tasks(request.study, only, data_later=True)
@@ -266,7 +266,7 @@ def _dry_run(request: Request, as_json: bool) -> None:
     from ..stages import pipeline as commands
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
-    from ..study.plan import show_plan
+    from ..study.plan_view import show_plan
 
     _check_tasks(request.study, request.only)
     table = commands.timed_plan(request) | notes_of(request) | {"todo": commands.outstanding(request)}

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from arch.amounts import byte_size, count, flop
 from arch.registry import warnings_of
-from arch.tables import text_table, wrapped
 from flops import cost_table
 
 from .axes import unread
@@ -78,45 +76,3 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
         row[f"spent_{convention}"] = float(per_token) * run.trained_tokens
     row["checkpoint_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.checkpoint_dtype == "bf16" else 4)
     return row
-
-
-def show_plan(table: dict[str, Any]) -> str:
-    """The plan as a table for reading; what branches train beside their trunks only where there are any."""
-    branches = any(row["trunk"] for row in table["runs"])
-    heads = ["run", "N non-emb.", "N total", "tokens", *["trained"] * branches, "steps", "lr", "C exact", "C paper"]
-    lines = []
-    for row in table["runs"]:
-        lines.append(
-            [
-                row["run_id"],
-                count(row["n_params_non_embedding"]),
-                count(row["n_params"]),
-                count(row["n_tokens"]),
-                *[count(row["trained_tokens"])] * branches,
-                f"{row['n_steps']:,}",
-                f"{row['lr']:g}",
-                flop(row["flops_exact"]),
-                flop(row["flops_paper"]) if "flops_paper" in row else "-",
-                f"{row['share']:.1%}",
-            ]
-        )
-    totals = table["totals"]
-    n_branches = sum(bool(row["trunk"]) for row in table["runs"])
-    told = f"{totals['n_runs']} runs" + (f" ({n_branches} of them branches)" if branches else "")
-    closing = (
-        f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']} checkpoints "
-        f"({byte_size(totals['checkpoint_bytes'])})\n"
-        f"{'spent' if branches else 'C'} = {flop(totals['flops_exact'], 4)} FLOP exact "
-        f"({flop(totals['pf_days_exact'])} PF-days), "
-        + (f"{flop(totals['flops_paper'], 4)} paper, " if "flops_paper" in totals else "")
-        + f"{flop(totals['flops_6nd'], 4)} 6nd\n"
-    )
-    if totals["h200_days_at_40_percent"] >= 0.01:
-        closing += f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak\n"
-    closing += f"{table['expected']['text']}\n" if "expected" in table else ""
-    closing += f"{table['evaluations']['text']}\n" if "evaluations" in table else ""
-    closing += f"{table['fits']}\n" if "fits" in table else ""
-    closing += "".join(f"{line}\n" for line in table["notes"])
-    closing += "".join(f"warning: {line}\n" for line in table["warnings"])
-    closing += f"everything goes to {table['directory']}/"
-    return "\n".join([text_table([*heads, "share"], lines), *wrapped(closing.split("\n"))])

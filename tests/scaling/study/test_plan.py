@@ -9,7 +9,8 @@ from arch.presets import preset
 from flops import count_params, train_flops_per_token
 from scaling.stages.pipeline import Request, headline
 from scaling.stages.plan_notes import evaluation_time, fit_notes
-from scaling.study.plan import PF_DAY, plan, show_plan
+from scaling.study.plan import PF_DAY, plan
+from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study
 
 
@@ -133,3 +134,31 @@ def test_the_time_of_the_evaluations_is_told_where_it_can_be_reckoned(tmp_path):
     done = [sys.executable, "-m", "scaling", "plan", str(tmp_path / "s.yaml")]
     shown = subprocess.run(done, capture_output=True, text=True, check=True).stdout
     assert "all evaluations are expected to take about " in shown and "\nfits: pairs of " in shown
+
+
+MANY = """
+name: many
+corpus: {source: "stdlib:"}
+grid:
+  archs: [llama, tnl, mamba2]
+  sizes: {from: 400k, to: 6M, count: 4}
+  seeds: [0, 1, 10]
+model: {context_length: 1024}
+training: {schedule: wsd, branches: [5N, 20N, 80N], max_tokens: 50e6, batch_tokens: 65_536, lr: 2e-3}
+"""
+
+
+def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
+    (tmp_path / "many.yaml").write_text(MANY)
+    study = load_study(tmp_path / "many.yaml")
+    table = plan(study, study.runs())
+    lines = show_plan(table).splitlines()
+    assert len(table["runs"]) == 3 * 3 * (4 + 4 + 4 + 3)  # at 6 M parameters two branches end at the cap
+    assert len(lines) < 40
+    one = next(line for line in lines if line.startswith("llama-n400k-c1024-s* "))
+    assert one.split()[1] == "12" and "2.03M to 31.8M" in one  # three trunks with three branches each
+    shares = [float(line.split()[-1].rstrip("%")) for line in lines if line.startswith(("llama", "tnl", "mamba2"))]
+    assert len(shares) == 12 and sum(shares) == pytest.approx(100, abs=0.7)
+    assert "n6m (llama, tnl, mamba2): d20n and d80n end as one run, d50m" in lines
+    few = study.runs("size=n400k,arch=llama|tnl")
+    assert [len(line.split()) for line in show_plan(plan(study, few)).splitlines()[2:26]] == [11] * 24
