@@ -71,9 +71,7 @@ def _points(
         else:
             points[label] = tokens
     points = dict(sorted(points.items(), key=lambda point: point[1]))
-    notes = [
-        f"{where}: {' and '.join(dict.fromkeys(others))} end as one run, {label}" for label, others in same.items()
-    ]
+    notes = [f"{where}: {', '.join(dict.fromkeys(others))} cut to one run, {label}" for label, others in same.items()]
     return points, notes
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from arch.amounts import byte_size, count, flop
 from arch.tables import text_table, wrapped
 
-MOST_LINES = 60
+MOST_LINES = 40
 
 Row = dict[str, Any]
 
@@ -85,7 +85,9 @@ def _together(notes: Sequence[str]) -> list[str]:
         arch, slash, size = where.partition("/")
         key = (size, text) if slash and colon else ("", note)
         found.setdefault(key, []).append(arch)
-    return [f"{size} ({', '.join(archs)}): {text}" if size else text for (size, text), archs in found.items()]
+    return [
+        f"{size} ({', '.join(dict.fromkeys(archs))}): {text}" if size else text for (size, text), archs in found.items()
+    ]
 
 
 def _closing(table: dict[str, Any], n_lines: int) -> str:

@@ -159,6 +159,6 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
     assert one.split()[1] == "12" and "2.03M to 31.8M" in one  # three trunks with three branches each
     shares = [float(line.split()[-1].rstrip("%")) for line in lines if line.startswith(("llama", "tnl", "mamba2"))]
     assert len(shares) == 12 and sum(shares) == pytest.approx(100, abs=0.7)
-    assert "n6m (llama, tnl, mamba2): d20n and d80n end as one run, d50m" in lines
+    assert "n6m (llama, tnl, mamba2): d20n, d80n cut to one run, d50m" in lines
     few = study.runs("size=n400k,arch=llama|tnl")
-    assert [len(line.split()) for line in show_plan(plan(study, few)).splitlines()[2:26]] == [11] * 24
+    assert [len(line.split()) for line in show_plan(plan(study, few)).splitlines()[2:26]] == [10] * 24
