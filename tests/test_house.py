@@ -98,7 +98,6 @@ ALLOWED = {
         "analysis.fits.groups",
         "analysis.fits",
     ),
-    "analysis.design": ("analysis.fits", "analysis.runs", "arch", "flops", "scaling.study"),
     "analysis.figures": LIGHT,
     "analysis.pages": (),
     "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs", "arch.amounts"),
