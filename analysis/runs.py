@@ -1,8 +1,9 @@
 """A study's directory as tidy tables: one row a logged step, a run, an evaluated checkpoint.
 
-Rows that a run cannot have written are left out and counted by reason (`skipped_rows` and `skipped_why` of the table of
-runs); scaling.rundir.metrics defines them. Tokens stay integers and FLOP are float64 from the start: 6 N D of
-a large run overflows int64.
+`point` is where a run stands on the grid's axes ("" without axes), each axis a column of its own; `variant` what --set
+changed of it, "" of the study's own runs: fits take these alone. Rows that a run cannot have written are left out and
+counted by reason (`skipped_rows` and `skipped_why` of the table of runs); scaling.rundir.metrics defines them. Tokens
+stay integers and FLOP are float64 from the start: 6 N D of a large run overflows int64.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.grid_points import SAME, named, point_of_run, with_axes
 from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir.directory import RunDir
@@ -27,29 +29,29 @@ from scaling.study.run import decisive
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
-RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding")
+RUN_KEYS = ("run_id", "arch", "size", "seed", "n_params_non_embedding", "point", "variant")
 RUN_ID = re.compile(r"([^-]+)-(.+?)-c\d+-s(\d+)")  # a published size has hyphens: llama-llama-7b-c2048-s0
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The three tables of a study, with one column `flops_<convention>` for each FLOP convention."""
+    """The three tables of a study, with one column `flops_<convention>` for each FLOP convention; `told`: what
+    analysis.fits.grouping made of the runs, None before that."""
 
     curves: pd.DataFrame
     runs: pd.DataFrame
     evals: pd.DataFrame
+    told: dict[str, Any] | None = None
 
 
 def run_ids_of(study_dir: Path) -> list[str]:
-    """The ids of the study's own runs on disk, in order; variants made with --set are left to those who name them.
-
-    Raises InputError where there are none.
-    """
+    """The ids of a study's runs on disk, in order, variants made with --set among them. Raises InputError where there
+    are none."""
     paths = sorted((study_dir / "runs").glob("*/run.json"))
     if not paths:
         what = "holds no runs/*/run.json" if study_dir.is_dir() else "does not exist"
         raise InputError(f"{study_dir}: {what}: give the directory of a study, <out>/<name>, that has begun to train")
-    return [path.parent.name for path in paths if not RunDir(path.parent).record()["spec"].get("sets")]
+    return [path.parent.name for path in paths]
 
 
 def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
@@ -72,7 +74,7 @@ def load_tables(
     control: str | None = None,
     validation_tokens: int | None = None,
 ) -> Tables:
-    """All three tables of the runs named, or of all of the study's own runs; `curves`: one row a logged step, its loss
+    """All three tables of the runs named, or of all on disk; `curves`: one row a logged step, its loss
     in nats a token, `n_tokens` so far, cumulative training FLOP by convention.
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
@@ -103,7 +105,7 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer", "recipe"),
+    *("corpus_fingerprint", "tokenizer", "recipe", "point", "variant"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -181,6 +183,8 @@ def _header(run: Path) -> dict[str, Any] | None:
         return {
             "run_id": record["run_id"],
             **{key: spec[key] for key in ("arch", "size", "seed")},
+            **named(point := point_of_run(spec), spec.get("sets") or ()),
+            "fields": point,
             "n_params_non_embedding": int(cost["n_params_non_embedding"]),
             "per_token": per_token,
             "record": record,
@@ -194,7 +198,12 @@ def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
     runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
     corpus = read_manifest(study_dir / "corpus", verify=False)
     runs["epochs"] = runs["n_tokens"] / corpus["splits"]["train"]["tokens"] if corpus else float("nan")
-    return runs
+    return with_axes(runs, _points(found), SAME)
+
+
+def _points(found: Sequence[_Run]) -> dict[str, dict[str, Any]]:
+    """By run that has begun, its point by field."""
+    return {run.path.name: run.header["fields"] for run in found if run.header is not None}
 
 
 def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
@@ -203,7 +212,7 @@ def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
         for run in found
         if run.header is not None and run.rows
     ]
-    return _concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup"))
+    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup")), _points(found))
 
 
 def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
@@ -212,14 +221,15 @@ def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
         for run in found
         if run.header is not None and run.evals
     ]
-    return _concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup"))
+    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup")), _points(found))
 
 
 def _run_row(run: _Run) -> dict[str, Any]:
     header, rows = run.header, run.rows
     if header is None:
-        named = RUN_ID.match(run.path.name)
-        known = {"arch": named[1], "size": named[2], "seed": int(named[3])} if named else {}
+        told = RUN_ID.match(run.path.name)
+        known = {"arch": told[1], "size": told[2], "seed": int(told[3])} if told else {}
+        known |= named({}, ())
         return {"run_id": run.path.name, **known, "state": "waiting", "step": 0, "n_tokens": 0, "skipped_rows": 0}
     record = header["record"]
     training, cost = record["spec"]["training"], record["cost"]

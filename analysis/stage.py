@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 17  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 12  # of the page
+FIT_VERSION = 18  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 13  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
@@ -54,18 +54,21 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     if not force and stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
         return Fitted(stored, False)
 
+    from analysis.fits.grouping import grouped
     from analysis.fits.study import fit_study
     from analysis.fits.study_approaches import approaches_of_study
     from analysis.fits.study_points import StudyRuns
     from analysis.runs import load_tables
     from arch.registry import warnings_of
 
-    tables = load_tables(study.directory, [run.run_id for run in runs], settings.control, held_out)
+    ids = [*(run.run_id for run in runs), *_variants(study, runs)]
+    tables = load_tables(study.directory, ids, settings.control, held_out)
+    whole = grouped(tables, settings)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
-    fits = fit_study(tables, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
-    fits["approaches"] = approaches_of_study(StudyRuns(study.name, tables, settings), fits)
-    fits["downstream"] = _downstream(fits, tables, study.directory / SCORES)
+    fits = fit_study(whole, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
+    fits["downstream"] = _downstream(fits, whole, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
@@ -149,7 +152,7 @@ def read_tables(results: Path) -> Tables:
 
     from analysis.runs import Tables
 
-    found = {}
+    found: dict[str, Any] = {}
     for name, file in TABLES.items():
         path = results / f"{file}.parquet"
         try:
@@ -160,9 +163,19 @@ def read_tables(results: Path) -> Tables:
 
 
 def _fit_settings(study: StudySpec) -> FitSettings:
-    from analysis.fits.settings import FitSettings
+    from analysis.fits.settings import settings_of
 
-    return FitSettings(**study.fit.model_dump())
+    return settings_of(study.fit, study.grid)
+
+
+def _variants(study: StudySpec, runs: Sequence[RunSpec]) -> list[str]:
+    """Runs on disk that --set made of the study's own: in the tables, and in no fit."""
+    own = {run.run_id for run in runs}
+    found = []
+    for path in sorted((study.directory / "runs").glob("*/run.json")):
+        if path.parent.name not in own and ((_read(path) or {}).get("spec") or {}).get("sets"):
+            found.append(path.parent.name)
+    return found
 
 
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
@@ -171,8 +184,8 @@ def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | N
     scores = study.directory / SCORES
     found: dict[str, str | None] = {"corpus/manifest.json": sha256(corpus) if corpus.exists() else None}
     found[SCORES] = sha256(scores) if scores.exists() else None
-    for run in runs:
-        directory = study.directory / "runs" / run.run_id
+    for run_id in (*(run.run_id for run in runs), *_variants(study, runs)):
+        directory = study.directory / "runs" / run_id
         files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
         for path in [*files, *sorted(directory.glob("evals/*/validation.json"))]:
             found[str(path.relative_to(study.directory))] = sha256(path) if path.exists() else None

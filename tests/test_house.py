@@ -51,11 +51,14 @@ ALLOWED = {
     ),
     "analysis.claims": (),
     "analysis.bigram": ("scaling.study", "data"),
-    "analysis.fits.settings": ("scaling.study.schema", "data.files"),
+    "analysis.fits.settings": ("scaling.study", "data.files"),
     "analysis.scales": ("arch.errors",),
+    "analysis.labels": (),
+    "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
     "analysis.runs": (
-        *("analysis.bigram", "analysis.fits.settings", "scaling.rundir", "scaling.study", "arch.errors", "data"),
+        *("analysis.bigram", "analysis.fits.settings", "analysis.grid_points", "scaling.rundir", "scaling.study"),
+        *("arch.errors", "data"),
     ),
     "analysis.fits.points": ("arch.errors",),
     "analysis.fits.result": (),
@@ -74,12 +77,12 @@ ALLOWED = {
     "analysis.fits.comparison": (*FITTED, "analysis.fits.parametric"),
     "analysis.fits.downstream": (*FITTED, "analysis.scales"),
     "analysis.fits.tasks": (
-        *("analysis.fits.downstream", "analysis.fits.settings", "analysis.fits.study_curves", "analysis.runs"),
-        *("analysis.scales", "arch.errors"),
+        *("analysis.fits.downstream", "analysis.fits.grouping", "analysis.fits.settings"),
+        *("analysis.fits.study_curves", "analysis.runs", "analysis.scales", "arch.errors"),
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
-        *("analysis.fits.recipes", "analysis.runs", "flops.laws", "flops.quantity", "data"),
+        *("analysis.fits.recipes", "analysis.labels", "analysis.runs", "flops.laws", "flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
     "analysis.fits.groups": (
@@ -98,9 +101,11 @@ ALLOWED = {
         "analysis.fits.groups",
         "analysis.fits",
     ),
-    "analysis.figures": LIGHT,
+    "analysis.figures": (*LIGHT, "analysis.labels"),
     "analysis.pages": (),
-    "analysis.report": ("analysis.fits", "analysis.figures", "analysis.pages", "analysis.runs", "arch.amounts"),
+    "analysis.report": (
+        *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
+    ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs", "analysis.scales"),
         *("scaling.study", "scaling.rundir", "arch", "data", "flops"),

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from data.files import read_json
+from scaling.study.axes import short
+from scaling.study.grid import Grid
 from scaling.study.schema import Fit
 
 MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one
@@ -15,6 +17,7 @@ class FitSettings(Fit, strict=False):
     """The study file's section `fit`, and what its intervals are made with."""
 
     range: dict[str, list[float]] = {}  # noqa: RUF012 (of any architecture, also where its plugin is not loaded)
+    nuisance: dict[str, str] = {}  # noqa: RUF012 (of the grid: fields of an axis, joined by +: best or mean)
     n_replicates: int = 1000
     level: float = 0.95
     seed: int = 0
@@ -40,6 +43,12 @@ class FitSettings(Fit, strict=False):
         if self.loss == "validation":
             return float(warmup_tokens)
         return max(warmup_tokens + self.smoothing_tokens / 2, warmup_tokens / (1 - self.smoothing_fraction / 2))
+
+
+def settings_of(fit: Fit, grid: Grid) -> FitSettings:
+    """Of a study: its section `fit`, and how its grid says that nuisance axes are resolved."""
+    axes: dict[str, str] = {"+".join(map(short, grid.axes[axis])): by for axis, by in grid.nuisance.items()}
+    return FitSettings(**fit.model_dump(), nuisance=axes)
 
 
 def stored_settings(study_dir: Path) -> FitSettings:

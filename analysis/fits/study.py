@@ -15,10 +15,12 @@ import pandas as pd
 from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
+from analysis.fits.grouping import grouped
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noise, size_curves
 from analysis.fits.verdict import judge
+from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
 from flops.laws import FITS_SCHEMA
 
@@ -26,13 +28,16 @@ LAWS = ("loss", "n_opt", "d_opt")
 
 
 def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Fit every architecture of `tables`; `inputs` is {run_id: sha256 of its metrics.jsonl}, recorded as it is.
+    """Fit every architecture of `tables`, at every point of the axes that are no nuisance; `inputs` is {run_id: sha256
+    of its metrics.jsonl}, recorded as it is.
 
     Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
     reason.
     """
+    tables = grouped(tables, settings)
+    runs = tables.runs[tables.runs["arch"].notna()]
     groups = run_curves(tables, settings)
-    archs = [arch for arch in dict.fromkeys(tables.runs["arch"]) if isinstance(arch, str)]
+    archs = list(dict.fromkeys(runs.loc[runs["left_out"] == "", "group"]))
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
     noise = seed_noise(groups, settings)
@@ -41,7 +46,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     for arch in archs:
         used = groups.get(arch, {})
         curves = {name: size_curves(used, name, settings) for name in CONVENTIONS}
-        result = _describe(tables.runs, arch, used, curves[settings.flops], settings)
+        result = _describe(runs, arch, used, curves[settings.flops], settings)
         reason = _unusable(used, curves[settings.flops], settings)
         if reason is None:
             usable[arch] = curves[settings.flops]
@@ -56,7 +61,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
                 }
                 if name == settings.flops:
                     result |= one
-        fitted[arch] = {"fitted": reason is None, "reason": reason, **result}
+        named = {"arch": arch_of(arch), "point": point_of(arch)}
+        fitted[arch] = named | {"fitted": reason is None, "reason": reason, **result}
     return {
         "schema": FITS_SCHEMA,
         "conventions": {
@@ -67,12 +73,41 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         },
         "settings": settings.to_dict(),
         "interval": _interval(noise, settings) | {"not_paired": not_paired(groups)},
-        "verdict": judge(usable, fitted, noise, settings.level),
+        "verdicts": _verdicts(usable, fitted, noise, settings.level, runs),
         "archs": fitted,
         "by_convention": by_convention,
-        "skipped": _skipped(tables.runs),
+        "nuisance": {"axes": settings.nuisance, **(tables.told or {})},
+        "left_out": _left_out(runs),
+        "skipped": _skipped(runs),
         "inputs": dict(inputs or {}),
     }
+
+
+def _verdicts(
+    usable: Mapping[str, list[SizeCurve]],
+    fitted: Mapping[str, Any],
+    noise: SeedNoise | None,
+    level: float,
+    runs: pd.DataFrame,
+) -> list[dict[str, Any]]:
+    """What `judge` says of each family that is compared, with its name in `at` ("" without axes)."""
+    alike = contexts(runs)
+    return [
+        {"at": name} | judge({group: usable[group] for group in mine}, fitted, noise, level)
+        for name, mine in families(list(usable), alike) or [("", [])]
+    ]
+
+
+def contexts(runs: pd.DataFrame) -> dict[str, str]:
+    """By group, the context lengths of its runs: losses over different ones are not compared within an architecture."""
+    known = runs[runs["left_out"] == ""].groupby("group")["context_length"]
+    return {str(group): str(sorted(map(str, values.dropna().unique()))) for group, values in known}
+
+
+def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
+    """Runs that no group is fitted to, and why."""
+    found = runs[runs["left_out"] != ""]
+    return [{"run_id": str(run), "why": str(why)} for run, why in zip(found["run_id"], found["left_out"], strict=True)]
 
 
 def _needed(settings: FitSettings) -> str:
@@ -100,8 +135,8 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> s
 def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSettings) -> dict[str, tuple[float, float]]:
     """The range of C by convention: as stated under its own, the same points of the same runs elsewhere."""
     own = curves[settings.range_convention]
-    if arch in settings.range:
-        low, high = settings.range[arch]
+    if arch_of(arch) in settings.range:
+        low, high = settings.range[arch_of(arch)]
     else:
         low = float(np.exp(min(c.settled_from for c in own)))
         high = float(np.exp(max(c.log_c[-1] for c in own)))
@@ -119,7 +154,7 @@ def _stretches(curves: dict[str, list[SizeCurve]], arch: str, settings: FitSetti
 def _describe(
     runs: pd.DataFrame, arch: str, used: Sizes, curves: list[SizeCurve], settings: FitSettings
 ) -> dict[str, Any]:
-    mine = runs[runs["arch"] == arch]
+    mine = runs[(runs["group"] == arch) & (runs["left_out"] == "")]
     ids = {run.name for size in used.values() for run in size.runs}
     known = {run: why for size in used.values() for run, why in size.left_out.items()}
     left = []
@@ -132,7 +167,7 @@ def _describe(
         "n_runs": len(ids),
         "sizes": [{"size": c.size, "n_params": c.n_params, "n_seeds": c.n_seeds} for c in curves],
         "left_out": left,
-        "range_stated": arch in settings.range,
+        "range_stated": arch_of(arch) in settings.range,
     }
 
 

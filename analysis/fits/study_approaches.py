@@ -60,15 +60,15 @@ def fit_study_groups(
 def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, Any]:
     """{"laws": [FitResult as plain data, one a group and approach], "not_fitted": [group, approach, reason],
     "side_by_side": {group: analysis.fits.diagnose.side_by_side}, "waste": {group: rows of `waste_rows`},
-    "wrong_choices": {group: `wrong_choices`}, "comparison": of analysis.fits.study_comparison}. fits: what `fit_study`
+    "wrong_choices": {group: `wrong_choices`}, "comparisons": of analysis.fits.study_comparison}. fits: what `fit_study`
     found."""
     settings = study.settings
     try:
         curves = study_points(study, CURVES).groups
     except InputError as error:
-        none = {"reason": str(error), "views": {}, "pairs": []}
+        none = [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
         empty: dict[str, Any] = {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "wrong_choices": {}}
-        return empty | {"comparison": none}
+        return empty | {"comparisons": none}
     found = fit_study_groups(study, curves, curves, APPROACHES, options_of(study), fits)
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
     return {
@@ -77,20 +77,20 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
         "not_fitted": [dict(one) for one in found.failed if one["approach"] != ENVELOPE],
         "side_by_side": plain(found.compared),
         "waste": {
-            arch: waste_rows(fit, curves[arch], study.tables.runs, settings.level) for arch, fit in surfaces.items()
+            arch: waste_rows(fit, curves[arch], study.grouped.runs, settings.level) for arch, fit in surfaces.items()
         },
         "wrong_choices": {arch: wrong_choices(fit, settings.level) for arch, fit in surfaces.items()},
-        "comparison": architectures_of_study(study, options_of(study), fits),
+        "comparisons": architectures_of_study(study, options_of(study), fits),
     }
 
 
 def laws_of_study(study: StudyRuns, options: Options) -> dict[str, Any]:
     """What the study's fit stage finds (`fit_study`), with intervals by these options."""
     changed = {"n_replicates": options.n_replicates, "level": options.level, "seed": options.seed}
-    return fit_study(study.tables, study.settings.model_copy(update=changed))
+    return fit_study(study.grouped, study.settings.model_copy(update=changed))
 
 
-def architectures_of_study(study: StudyRuns, options: Options, fits: Mapping[str, Any]) -> dict[str, Any]:
+def architectures_of_study(study: StudyRuns, options: Options, fits: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The architectures compared (analysis.fits.study_comparison), with the noise between the study's seeds."""
     spread = fits["interval"]["seed_noise"]
     return compare_study(study, options.seed, options.level, 0.0 if spread is None else float(spread["s"]))

@@ -16,29 +16,43 @@ import pandas as pd
 from analysis.fits.comparison.views import across
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import Points
+from analysis.fits.study import contexts
 from analysis.fits.study_points import StudyRuns, study_points, under
 from analysis.fits.tables.points import CURVES
+from analysis.labels import families
 from arch.errors import InputError
 
 POINTS_A_RUN = 5
 N_REPLICATES = 299
 
 
-def compare_study(study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0) -> dict[str, Any]:
-    """The comparison as plain data: `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between
-    the study's seeds, in log loss (0: not measured)."""
+def compare_study(
+    study: StudyRuns, seed: int = 0, level: float = 0.95, seed_noise: float = 0.0
+) -> list[dict[str, Any]]:
+    """A comparison as plain data for each family of the study's groups (analysis.labels; `at`: its name, "" without
+    axes): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between the study's seeds, in log
+    loss (0: not measured)."""
     try:
         views = views_of(study)
     except InputError as error:
-        return {"reason": str(error), "views": {}, "pairs": []}
-    return _compared(views, seed, level, seed_noise)
+        return [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
+    groups = list(dict.fromkeys(one.group for found in views.values() if not isinstance(found, str) for one in found))
+    found = []
+    for name, mine in families(groups, contexts(study.grouped.runs)):
+        own = {
+            view: told if isinstance(told, str) else [one for one in told if one.group in mine]
+            for view, told in views.items()
+        }
+        found.append({"at": name} | _compared(own, seed, level, seed_noise))
+    return found
 
 
-def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> dict[str, Any]:
+def compare_points(groups: Sequence[Points], seed: int = 0, level: float = 0.95) -> list[dict[str, Any]]:
     """The same for points of any source, counted as they are; of curves a few points a run."""
     several = any(len(one) > one.n_runs for one in groups)
     view = f"C {groups[0].convention}" if groups else ""
-    return _compared({view: [thinned(one, POINTS_A_RUN) if several else one for one in groups]}, seed, level)
+    views = {view: [thinned(one, POINTS_A_RUN) if several else one for one in groups]}
+    return [{"at": ""} | _compared(views, seed, level)]
 
 
 def _compared(
@@ -64,7 +78,7 @@ def views_of(study: StudyRuns) -> dict[str, list[Points] | str]:
         groups = [thinned(points, POINTS_A_RUN) for points in read.groups.values()]
         found[f"C {convention}, N without embeddings"] = groups
         if convention == study.settings.flops:
-            runs = study.tables.runs.set_index("run_id")
+            runs = study.grouped.runs.set_index("run_id")
             found[f"C {convention}, N with embeddings"] = [_all_params(points, runs) for points in groups]
             found["C measured seconds, N without embeddings"] = _seconds(groups, runs)
     return found

@@ -13,6 +13,7 @@ from analysis.fits.points import COPIED
 from analysis.fits.replicates import alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at, smooth
+from analysis.labels import arch_of
 from analysis.runs import Tables
 from arch.errors import InputError
 
@@ -23,7 +24,11 @@ SAME_SEED = "a run of the same recipe has the same seed"
 
 
 def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.ndarray, np.ndarray]:
-    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token."""
+    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token; of a mean over runs
+    (analysis.fits.grouping) the mean of their log loss at equal tokens."""
+    if members := (tables.told or {}).get("means", {}).get(run_id):
+        log_tokens, log_loss = average_seeds([logs(*smoothed(tables, settings, one)) for one in members])
+        return np.exp(log_tokens), np.exp(log_loss)
     source = tables.evals if settings.loss == "validation" else tables.curves
     rows = source[source["run_id"] == run_id].sort_values("n_tokens")
     tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
@@ -34,6 +39,11 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
             raise InputError('these tables have no column `difficulty`: load_tables(.., control="bigram") adds it')
         loss = loss - rows["difficulty"].to_numpy(dtype=float)
     return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
+
+
+def logs(tokens: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log tokens and log loss of a curve."""
+    return np.log(tokens), np.log(loss)
 
 
 @dataclass(frozen=True)
@@ -86,17 +96,17 @@ Sizes = dict[str, Size]  # by name
 
 
 def run_curves(tables: Tables, settings: FitSettings) -> dict[str, Sizes]:
-    """By architecture, the runs of its sizes. A run that another one repeats, to the last bit or by its recipe and
-    seed, is left out."""
+    """By group (of tables that are grouped), the runs of its sizes. A run that another one repeats, to the last bit or
+    by its recipe and seed, is left out."""
     found: dict[str, dict[str, list[Run]]] = {}
     for row in tables.runs.itertuples():
-        if row.state != "done":
+        if row.state != "done" or row.left_out:
             continue
         tokens, loss = smoothed(tables, settings, str(row.run_id))
         if len(tokens) > 1:
-            run = Run(row, np.log(tokens), np.log(loss))
-            found.setdefault(str(row.arch), {}).setdefault(str(row.size), []).append(run)
-    return {arch: {size: size_of(runs) for size, runs in sizes.items()} for arch, sizes in found.items()}
+            run = Run(row, *logs(tokens, loss))
+            found.setdefault(str(row.group), {}).setdefault(str(row.size), []).append(run)
+    return {group: {size: size_of(runs) for size, runs in sizes.items()} for group, sizes in found.items()}
 
 
 def size_of(runs: list[Run]) -> Size:
@@ -156,7 +166,7 @@ def seed_noise(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoise | N
             for trunks in size.sets:
                 row = trunks[0][0].row
                 own = np.log(float(getattr(row, f"flops_per_token_{settings.range_convention}")))
-                low, high = (np.log(v) for v in settings.range.get(arch, (1e-300, 1e300)))
+                low, high = (np.log(v) for v in settings.range.get(arch_of(arch), (1e-300, 1e300)))
                 warm = np.log(max(settings.settled_after(int(row.warmup_tokens)), 1))
                 curves = [_curve(trunk) for trunk in trunks]
                 start = max(low - own, warm, *(tokens[0] for tokens, _ in curves))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.fits.diagnose.influence import Reread, Variant
+from analysis.fits.grouping import grouped
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.points import COPIED, Points
 from analysis.fits.recipes import HIGHER, of_lowest
@@ -23,6 +25,11 @@ from arch.errors import InputError, choice
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
 EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
+VARIANT, NUISANCE, AVERAGED = (
+    "changed by --set",
+    "at another value of a nuisance axis than the best",
+    "averaged with others over a nuisance axis",
+)
 NOT_DONE, TWICE, SHORT = (
     "not done",
     "with recipe and seed of a run of another study",
@@ -37,6 +44,11 @@ class StudyRuns:
     name: str
     tables: Tables
     settings: FitSettings
+
+    @cached_property
+    def grouped(self) -> Tables:
+        """The tables with the groups of the fits, nuisance axes resolved."""
+        return grouped(self.tables, self.settings)
 
 
 def under(study: StudyRuns, convention: str | None, **settings: Any) -> StudyRuns:
@@ -68,7 +80,8 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
     for other in studies[1:]:
         mine, theirs = first.settings.to_dict(), other.settings.to_dict()
         if differ := [key for key in mine if mine[key] != theirs[key] and key != "range"]:
-            told = ", ".join(f"fit.{key} ({mine[key]} and {theirs[key]})" for key in differ)
+            keys = {key: "grid.nuisance" if key == "nuisance" else f"fit.{key}" for key in differ}
+            told = ", ".join(f"{keys[key]} ({mine[key]} and {theirs[key]})" for key in differ)
             raise InputError(f"studies {first.name} and {other.name} differ in {told}: give both the same by --set")
     ranges = _ranges(studies)
     frames = {}
@@ -80,8 +93,9 @@ def pool(studies: Sequence[StudyRuns]) -> tuple[StudyRuns, dict[str, int]]:
             frames[table] = frames[table].fillna({"trunk": ""})
     gone = _in_another(studies)
     kept = {name: frame[~frame["run_id"].isin(gone)].reset_index(drop=True) for name, frame in frames.items()}
-    settings = first.settings.model_copy(update={"range": ranges})
-    return StudyRuns(" + ".join(names), Tables(**kept), settings), {TWICE: len(gone)} if gone else {}
+    tables = Tables(kept["curves"], kept["runs"], kept["evals"])
+    whole = StudyRuns(" + ".join(names), tables, first.settings.model_copy(update={"range": ranges}))
+    return whole, {TWICE: len(gone)} if gone else {}
 
 
 def _named(part: pd.DataFrame, study: str) -> pd.DataFrame:
@@ -123,25 +137,30 @@ def _ranges(studies: Sequence[StudyRuns]) -> dict[str, list[float]]:
 def study_points(
     study: StudyRuns, points: str = ENDS, twice: dict[str, int] | None = None, first_share: float = FIRST_SHARE
 ) -> Reading:
-    """The points of every architecture: of each run that is done its last loss, or its settled curve (`curves`): at
-    most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on. A recipe and seed counts once, and of
-    several recipes at one N and D the lowest stays.
+    """The points of every group (an architecture, at a point of the axes): of each run that is done its last loss, or
+    its settled curve (`curves`): at most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on. A
+    recipe and seed counts once, and of several recipes at one N and D the lowest stays.
 
     The loss is the study's: smoothed training loss, or held-out loss. N without embeddings; C under the study's
     convention. Runs share a `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
 
     Raises InputError where no run is done, and for training loss of text that was seen before.
     """
-    runs, settings = study.tables.runs, study.settings
+    tables, settings = study.grouped, study.settings
+    averaged = {run for mean in tables.told["means"].values() for run in mean} if tables.told else set()
     dropped = dict(twice or {})
     made: dict[str, list[dict[str, Any]]] = {}
     seeds: set[tuple[str, ...]] = set()
-    for record in runs.to_dict("records"):
+    for record in tables.runs.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
+        if row["left_out"]:
+            why = AVERAGED if str(row["run_id"]) in averaged else VARIANT if row["variant"] else NUISANCE
+            dropped[why] = dropped.get(why, 0) + 1
+            continue
         if row["state"] != "done":
             dropped[NOT_DONE] = dropped.get(NOT_DONE, 0) + 1
             continue
-        tokens, loss = smoothed(study.tables, settings, str(row["run_id"]))
+        tokens, loss = smoothed(tables, settings, str(row["run_id"]))
         settled = tokens >= settings.settled_after(int(row["warmup_tokens"]))
         tokens, loss = tokens[settled], loss[settled]
         if len(tokens) < (1 if points == ENDS else 2):
@@ -154,7 +173,7 @@ def study_points(
                 continue
             seeds.add(own)
         taken = slice(-1, None) if points == ENDS else slice(None)
-        made.setdefault(str(row["arch"]), []).append(row | {"tokens": tokens[taken], "loss": loss[taken]})
+        made.setdefault(str(row["group"]), []).append(row | {"tokens": tokens[taken], "loss": loss[taken]})
     if not made:
         told = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
@@ -169,7 +188,7 @@ def study_points(
         groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
     ratio = (float(six.min()), float(np.median(six)), float(six.max()))
-    source, n_read = f"study {study.name}", len(runs) + sum((twice or {}).values())
+    source, n_read = f"study {study.name}", len(tables.runs) + sum((twice or {}).values())
     notes: tuple[str, ...] = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
     if points == CURVES:
         notes += (
@@ -181,7 +200,7 @@ def study_points(
 def other_readings(study: StudyRuns) -> dict[str, Reread]:
     """Other ways to read the runs of a study: C by its other conventions (6 N D is among the checks of any points), and
     curves from an earlier point on."""
-    runs = study.tables.runs.set_index("run_id")
+    runs = study.grouped.runs.set_index("run_id")
 
     def counted(convention: str) -> Reread:
         def read(points: Points) -> Variant | None:
@@ -246,12 +265,16 @@ def _cell(row: dict[str, Any]) -> str:
 def _agree(studies: Sequence[StudyRuns]) -> None:
     done = pd.concat([_done(one).assign(study=one.name) for one in studies], ignore_index=True)
     for key, word in AGREEING.items():
-        values = done[["study", key]].dropna().drop_duplicates(key)
-        if len(values) > 1:
+        # a grid that varies the context has one for each of its points
+        points = done["point"] if key == "context_length" else pd.Series("", index=done.index)
+        for _, mine in done.groupby(points):
+            values = mine[["study", key]].dropna().drop_duplicates(key)
+            if len(values) < 2:
+                continue
             told = " and ".join(f"{str(value)[:12]} in {name}" for name, value in values.itertuples(index=False))
             raise InputError(f"the runs do not share one {word} ({told}): losses of one fit must be comparable")
 
 
 def _done(study: StudyRuns) -> pd.DataFrame:
     runs = study.tables.runs
-    return runs.loc[runs["state"] == "done", list(AGREEING)].astype(object)
+    return runs.loc[(runs["state"] == "done") & (runs["variant"] == ""), [*AGREEING, "point"]].astype(object)

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis, power_of_ten
-from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
 from analysis.report.figures import WIDTH
 
@@ -28,7 +28,7 @@ def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -
     view = main_view(comparison)
     if view is None:
         return None
-    best, colors = view["archs"][0], arch_colors(view["archs"])
+    best, colors, dash = view["archs"][0], arch_colors(view["archs"]), dashes(view["archs"])
     figure, ends = go.Figure(), [1.0]
     for pair in view["pairs"]:
         if pair["reference"] != best:
@@ -46,7 +46,7 @@ def comparison_figure(comparison: dict[str, Any], conventions: dict[str, str]) -
         band = {"fill": "toself", "fillcolor": fade(color, 0.15), "line": {"width": 0}, "mode": "lines"}
         figure.add_trace(go.Scatter(x=c + c[::-1], y=least + most[::-1], **band, hoverinfo="skip", showlegend=False))
         hover = name_of(pair["other"]) + "<br>C %{x:.3g}<br>%{y:.3f} times<extra></extra>"
-        line = {"color": color, "width": 2.4}
+        line = {"color": color, "width": 2.4, "dash": dash[pair["other"]]}
         figure.add_trace(
             go.Scatter(x=c, y=times, mode="lines", line=line, name=name_of(pair["other"]), hovertemplate=hover)
         )

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, minus
-from analysis.figures.palette import arch_colors, name_of
+from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
     INK,
@@ -28,6 +28,7 @@ from analysis.figures.style import (
     reference_line,
     size_scale,
 )
+from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
@@ -39,6 +40,7 @@ ROW_HEIGHT, WIDTH = 330, 1320
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
+    tables = grouped(tables, FitSettings(**fits["settings"]))
     archs = list(fits["archs"])
     colors, sizes = arch_colors(archs), size_colors(tables)
     rows = 1 + len(archs)
@@ -121,13 +123,14 @@ def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
 
 
 def _master_row(figure: go.Figure, fits: dict[str, Any], colors: dict[str, str]) -> None:
+    dash = dashes(list(fits["archs"]))
     for column, (law_name, _, _) in enumerate(COLUMNS, start=1):
         missing = []
         for arch, one in fits["archs"].items():
             if not one["fitted"] or not one["laws"][law_name]["identified"]:
                 missing.append(name_of(arch))
                 continue
-            _add_law(figure, 1, column, one["laws"][law_name], colors[arch], name_of(arch))
+            _add_law(figure, 1, column, one["laws"][law_name], colors[arch], name_of(arch), dash[arch])
         if missing:
             _note(figure, 1, column, f"not identified: {', '.join(missing)}")
 
@@ -165,7 +168,8 @@ def _add_curves(
 ) -> None:
     """The training curves as the fits read them, thinned; further seeds fainter, runs left out of the fits dotted."""
     settings = FitSettings(**fits["settings"])
-    mine = tables.runs[tables.runs["arch"] == arch].dropna(subset=["n_params_non_embedding"])
+    used = (tables.runs["group"] == arch) & (tables.runs["left_out"] == "")
+    mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
     for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
         tokens, loss = smoothed(tables, settings, str(run.run_id))
         if len(tokens) == 0:
@@ -190,7 +194,9 @@ def _add_curves(
         figure.add_trace(trace, row=row, col=1)
 
 
-def _add_law(figure: go.Figure, row: int, column: int, law: dict[str, Any], color: str, name: str) -> None:
+def _add_law(
+    figure: go.Figure, row: int, column: int, law: dict[str, Any], color: str, name: str, dash: str = "solid"
+) -> None:
     if law["band"]:
         band = law["band"]
         x, y = band["c"] + band["c"][::-1], band["high"] + band["low"][::-1]
@@ -198,7 +204,7 @@ def _add_law(figure: go.Figure, row: int, column: int, law: dict[str, Any], colo
         figure.add_trace(go.Scatter(x=x, y=y, **fill, hoverinfo="skip", showlegend=False), row=row, col=column)
     x = np.geomspace(law["range"][0], law["range"][1], 50)
     y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
-    line = {"color": color, "width": 2.6}
+    line = {"color": color, "width": 2.6, "dash": dash}
     trace = go.Scatter(
         x=x, y=y, mode="lines", line=line, name=name, showlegend=row == 1 and column == 1, legend="legend"
     )

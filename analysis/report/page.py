@@ -20,6 +20,7 @@ from analysis.report.comparison import (
 from analysis.report.figures import figure_one
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
+from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
     HEADINGS,
@@ -32,7 +33,7 @@ from analysis.report.tables import (
 from analysis.report.task_tables import downstream_part
 from analysis.report.tasks import tasks_figure
 from analysis.report.validation import validation_figure
-from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_text
 from analysis.runs import Tables
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -64,8 +65,9 @@ DIAGNOSTICS = (
 
 def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """The report's figures by file name."""
-    found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(tables, baseline)}
-    found["comparison"] = comparison_figure(fits["approaches"]["comparison"], fits["conventions"])
+    found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(fits, tables, baseline)}
+    for name, one in _compared(fits):
+        found[name] = comparison_figure(one, fits["conventions"])
     if fits.get("downstream"):
         found["tasks"] = tasks_figure(fits["downstream"])
     return {name: figure for name, figure in found.items() if figure is not None}
@@ -83,7 +85,7 @@ def page(
 ) -> str:
     """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the
     address of the page of the other evaluations, None where there is none."""
-    compared = bool(fits["verdict"]["archs"])
+    compared = any(told["archs"] for told in fits["verdicts"])
     return render(
         TEMPLATE,
         figures=True,
@@ -109,8 +111,17 @@ def page(
         approach_notes=approach_notes(fits["approaches"]),
         readings=reading_rows(fits["approaches"]),
         backtest=backtest_rows(fits["approaches"]),
-        compared=comparison_rows(fits["approaches"]["comparison"]),
-        compared_notes=comparison_notes(fits["approaches"]["comparison"], fits["settings"]["level"]),
+        comparisons=[
+            {
+                "at": family_name(one["at"]) if one["at"] else "",
+                "figure": drawn.get(name),
+                "rows": comparison_rows(one),
+                "notes": comparison_notes(one, fits["settings"]["level"]),
+            }
+            for name, one in _compared(fits)
+        ],
+        nuisance=nuisance_rows(fits),
+        nuisance_notes=nuisance_notes(fits),
         waste_notes=waste_notes(fits["approaches"]),
         choices=choice_table(fits["approaches"]["wrong_choices"]),
         waste=waste_table(fits["approaches"]["waste"]),
@@ -123,6 +134,12 @@ def page(
         methods=methods(fits),
         provenance=provenance or {},
     )
+
+
+def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The comparisons by the names of their figures."""
+    found = fits["approaches"]["comparisons"]
+    return [("comparison" if i == 0 else f"comparison-{i + 1}", one) for i, one in enumerate(found)]
 
 
 def _lead(fits: dict[str, Any], tables: Tables) -> str:

@@ -14,7 +14,7 @@ from arch.amounts import count
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
     best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(tables.evals) else pd.DataFrame()
-    settings = FitSettings(**fits["settings"])
+    settings, unused = FitSettings(**fits["settings"]), {one["run_id"]: one["why"] for one in fits["left_out"]}
     rows = []
     for run in tables.runs.to_dict("records"):
         curve = smoothed(tables, settings, str(run["run_id"]))[1]
@@ -34,6 +34,7 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
                 "time (s)": _value(run["time_s"], ".1f"),
                 "tokens/s": _value(run["tokens_per_s"], ",.0f"),
                 "why": "" if pd.isna(run["reason"]) else str(run["reason"]),
+                **({"not in the fits": unused.get(str(run["run_id"]), "")} if unused else {}),
                 "rows left out": run["skipped_why"] if run["skipped_rows"] else "",
             }
         )

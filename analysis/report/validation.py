@@ -8,18 +8,25 @@ import plotly.graph_objects as go
 
 from analysis.figures.axes import log_axis
 from analysis.figures.style import arch_panels, dress, legend_line, legend_reference, reference_line
+from analysis.fits.grouping import grouped
+from analysis.fits.settings import FitSettings
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
 from analysis.runs import Tables
 
 VALIDATION_COLUMNS = 4
 
 
-def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure | None:
-    """Held-out loss at every evaluated checkpoint over compute, a panel for each architecture; None without any."""
-    evals = tables.evals
+def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure | None:
+    """Held-out loss at every evaluated checkpoint over compute, a panel for each group of the fits, of the runs that
+    these use; None without any."""
+    tables = grouped(tables, FitSettings(**fits["settings"]))
+    averaged = {run for mean in (tables.told or {"means": {}})["means"].values() for run in mean}
+    runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(averaged)].set_index("run_id")
+    evals = tables.evals[tables.evals["run_id"].isin(runs.index)]
+    evals = evals.assign(group=evals["run_id"].map(runs["group"]))
     if evals.empty:
         return None
-    archs = list(dict.fromkeys(evals["arch"]))
+    archs = list(dict.fromkeys(evals["group"]))
     sizes = size_colors(tables)
     figure, n_rows, columns = arch_panels(archs, VALIDATION_COLUMNS, 84 / ROW_HEIGHT)
     c, loss = evals["flops_exact"], evals["loss"]
@@ -31,7 +38,7 @@ def validation_figure(tables: Tables, baseline: dict[str, Any] | None = None) ->
     figure.update_yaxes(title_text="held-out loss (nats/token)", col=1)
     for index, arch in enumerate(archs):
         place = {"row": 1 + index // columns, "col": 1 + index % columns}
-        for run_id, rows in evals[evals["arch"] == arch].groupby("run_id", sort=False):
+        for run_id, rows in evals[evals["group"] == arch].groupby("run_id", sort=False):
             size, seed = str(rows["size"].iloc[0]), int(rows["seed"].iloc[0])
             trace = go.Scatter(
                 x=rows["flops_exact"],

@@ -11,6 +11,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.noise import degrees_text
 from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
+from analysis.labels import arch_of
 
 ANOTHER_SIZE = {
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -23,23 +24,32 @@ ANOTHER_SIZE = {
 
 def verdict_text(fits: dict[str, Any]) -> list[str]:
     """What the study says, a sentence a line: which architecture is best, which ones are worse by more than noise, how
-    large the best one should be, and on how many tokens it should train."""
-    told = fits["verdict"]
+    large the best one should be, and on how many tokens it should train; of each point of the axes by itself."""
+    return [line for told in fits["verdicts"] for line in _text(fits, told)]
+
+
+def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
+    head = f"{family_name(told['at'])}: " if told["at"] else ""
     if told["c"] is None:
-        return [f"No comparison: {told['reason']}."]
+        return [f"{head}No comparison: {told['reason']}."]
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
     loss = _with_interval(told["archs"][best], "loss", _loss)
     is_apart = any(told["archs"][arch]["significant"] for arch in others)
-    reached = f"{where}, the largest compute that all {len(told['archs'])} fitted architectures reached"
+    what = "points" if len({arch_of(arch) for arch in told["archs"]}) < len(told["archs"]) else "architectures"
+    reached = f"{where}, the largest compute that all {len(told['archs'])} fitted {what} reached"
     if not others:
         lines = [f"{name_of(best)} alone was fitted. At {where}, the largest compute it reached, its loss is {loss}."]
     elif is_apart:
         lines = [f"{name_of(best)} has the lowest loss at {reached}: {loss} nats/token."]
     else:
         known = fits["interval"]["seed_noise"] is not None
-        what = "No architecture is worse than the best by more than seed noise" if known else "No architecture is best"
-        lines = [f"{what} at {reached}.", f"The lowest loss measured is that of {name_of(best)}: {loss} nats/token."]
+        none = "No architecture" if what == "architectures" else "No point"
+        told_apart = f"{none} is worse than the best by more than seed noise" if known else f"{none} is best"
+        lines = [
+            f"{told_apart} at {reached}.",
+            f"The lowest loss measured is that of {name_of(best)}: {loss} nats/token.",
+        ]
     for apart, text in (
         (False, f"not distinguishable from {name_of(best)}: the difference is within seed noise"),
         (True, f"worse than {name_of(best)} by more than seed noise"),
@@ -57,7 +67,17 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
             f"At this compute the optimal {name_of(best)} has N = {n} parameters and trains on D = {d} tokens."
         )
         lines += _doubted(fits, best)
-    return lines
+    return [head + lines[0], *lines[1:]]
+
+
+def family_name(at: str) -> str:
+    """What is compared: a point of the axes, or the points of an architecture."""
+    return f"at {at}" if "=" in at else f"points of {name_of(at)}"
+
+
+def _compared_at(fits: dict[str, Any], told: dict[str, Any]) -> dict[str, str]:
+    """The first cell of a row, where there are several comparisons."""
+    return {"compared": family_name(told["at"])} if len(fits["verdicts"]) > 1 or told["at"] else {}
 
 
 def _doubted(fits: dict[str, Any], arch: str) -> list[str]:
@@ -71,11 +91,12 @@ def _doubted(fits: dict[str, Any], arch: str) -> list[str]:
 
 def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """A row an architecture, lowest loss first, at the largest compute that all of them reached."""
-    told, rows = fits["verdict"], []
-    for arch, one in told["archs"].items():
+    rows = []
+    for told, (arch, one) in ((at, found) for at in fits["verdicts"] for found in at["archs"].items()):
         apart = {True: "yes", False: "no", None: "not known"}[one["significant"]]
         rows.append(
-            {
+            _compared_at(fits, told)
+            | {
                 "architecture": name_of(arch),
                 "loss at this C": _with_interval(one, "loss", _loss),
                 "above the lowest": "" if arch == told["best"] else _difference(one),
@@ -89,21 +110,31 @@ def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
 def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """N_opt, D_opt and loss by the laws, at the common compute and at the end of each architecture's own range."""
     return [
-        {
+        _compared_at(fits, told)
+        | {
             "architecture": name_of(arch),
             "C (FLOP)": power_of_ten(at["c"]),
             "N_opt": _predicted(at["n_opt"], _count),
             "D_opt (tokens)": _predicted(at["d_opt"], _count),
             "loss by the law": _predicted(at["loss"], _loss),
         }
-        for arch, one in fits["verdict"]["archs"].items()
+        for told in fits["verdicts"]
+        for arch, one in told["archs"].items()
         for at in one["predictions"]
     ]
 
 
 def verdict_notes(fits: dict[str, Any]) -> list[str]:
-    """What belongs under the two tables, in short lines."""
-    told, noise, lines = fits["verdict"], fits["interval"]["seed_noise"], []
+    """What belongs under the two tables, in short lines, each once."""
+    lines = [line for told in fits["verdicts"] for line in _notes(fits, told)]
+    for arch, fitted in fits["archs"].items():
+        if not fitted["fitted"]:
+            lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
+    return list(dict.fromkeys(lines))
+
+
+def _notes(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
+    noise, lines = fits["interval"]["seed_noise"], []
     archs = told["archs"]
     if noise is not None and archs:
         more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
@@ -130,9 +161,6 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
         lines.append(
             "A law of L has no interval where it is extrapolated, nor where too many replicates could not be fitted."
         )
-    for arch, fitted in fits["archs"].items():
-        if not fitted["fitted"]:
-            lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
     for arch, one in archs.items():
         if one["predictions"][0]["n_opt"]["value"] is None and arch != told["best"]:
             lines.append(f"{name_of(arch)}: N_opt not identified: {one['predictions'][0]['n_opt']['reason']}.")

@@ -73,7 +73,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
     found = read | {"results": [one.to_dict() for one in fits.results], "not_fitted": [dict(f) for f in fits.failed]}
     found |= {"side_by_side": {group: one for group, one in fits.compared.items() if one["pairs"]}}
     compared = _architectures(source, wanted, options, stage)
-    found |= {"comparison": compared}
+    found |= {"comparisons": compared}
     page = None
     if output.plot is not None:
         from analysis.report.fits_page import fits_page
@@ -89,7 +89,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
 
         parts = [reading_text(source.reading), *summary_text(source.reading, fits, options.at, not output.details)]
         parts += details_text(fits) if output.details else []
-        parts.append(comparison_text(compared, options.level))
+        parts += [comparison_text(one, options.level) for one in compared or ()]
         print("\n\n".join(part for part in parts if part))
     write_found(output.save, found)
     if output.plot is not None and page is not None:
@@ -99,7 +99,7 @@ def fit_points(source: Source, wanted: Sequence[str], options: Options, output: 
 
 def _architectures(
     source: Source, wanted: Sequence[str], options: Options, stage: Mapping[str, Any]
-) -> dict[str, Any] | None:
+) -> list[dict[str, Any]] | None:
     """The groups compared by their surfaces; None where there is one, or no surface was asked for."""
     from analysis.fits.approaches import PARAMETRIC
     from analysis.fits.study_approaches import architectures_of_study

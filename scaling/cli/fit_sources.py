@@ -65,7 +65,7 @@ def of_table(path: str, options: Mapping[str, Any], points: str | None, needs_cu
 def of_studies(requests: Sequence[Request], points: str | None, convention: str | None, needs_curves: bool) -> Source:
     """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
     constant learning rate each of their points is as good as an end."""
-    from analysis.fits.settings import FitSettings
+    from analysis.fits.settings import settings_of
     from analysis.fits.study_points import StudyRuns, pool, study_points, under
     from analysis.runs import load_tables
 
@@ -74,7 +74,7 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     studies = []
     for request in requests:
         check_results(request)
-        study, settings = request.study, FitSettings(**request.study.fit.model_dump())
+        study, settings = request.study, settings_of(request.study.fit, request.study.grid)
         ids = [run.run_id for run in study.runs()]
         tables = load_tables(study.directory, ids, settings.control, study.evaluation.validation_tokens)
         studies.append(under(StudyRuns(study.name, tables, settings), convention))

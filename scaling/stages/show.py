@@ -12,6 +12,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
     from analysis.report.notes import law_notes
+    from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 
@@ -22,20 +23,23 @@ def show_laws(fits: dict[str, Any]) -> str:
     parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
     parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
     parts += ["\n".join(wrapped(law_notes(fits)))]
+    if rows := nuisance_rows(fits):
+        short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
+        parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
+    parts += ["\n".join(wrapped(nuisance_notes(fits)))]
     if told := fits.get("approaches"):  # of the fit stage; laws alone are shown without
         if judged := approach_rows(told):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
-        parts += [comparison_text(told["comparison"], fits["settings"]["level"])]
+        parts += [comparison_text(one, fits["settings"]["level"]) for one in told["comparisons"]]
     return "\n\n".join(part for part in parts if part)
 
 
-def comparison_text(comparison: Mapping[str, Any] | None, level: float) -> str:
-    """Several architectures (or other groups) against each other; "" for one."""
-    if comparison is None:
-        return ""
+def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
+    """Several architectures (or other groups) against each other."""
     from analysis.report.comparison import SHORT_COLUMNS, comparison_notes, comparison_rows
 
     rows = [{key: row[key] for key in SHORT_COLUMNS} for row in comparison_rows(dict(comparison))]
-    title = "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
+    title = f"{comparison['at']}: " if comparison["at"] else ""
+    title += "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
     told = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
     return f"{title}{rows_table(rows)}\n\n{told}" if rows else told

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
 from analysis.held_out import load_held_out
+from analysis.report.nuisance import nuisance_notes
 from analysis.runs import load_evals, load_runs, load_tables, run_ids_of
 from arch.errors import InputError
 from scaling.rundir.metrics import Rows, checked_rows
@@ -126,14 +130,45 @@ def test_time_adds_up_over_resumes(tmp_path: Path) -> None:
     assert load_runs(tmp_path, [run])["time_s"].iloc[0] == 8.5
 
 
-def test_variants_are_not_mixed_in(tmp_path: Path) -> None:
+def test_variants_are_told_from_the_study_s_own_runs(tmp_path: Path) -> None:
     own = write_run(tmp_path, "tnl", "14k", 4 * BATCH)
     variant = write_run(tmp_path, "tnl", "25k", 4 * BATCH)
     path = tmp_path / "runs" / variant / "run.json"
     record = json.loads(path.read_text())
-    record["spec"]["sets"] = ["training.lr=1e-3"]
+    record["spec"]["sets"] = ["training.betas=[0.9, 0.99]"]
+    record["spec"]["training"]["betas"] = [0.9, 0.99]
     path.write_text(json.dumps(record))
-    assert run_ids_of(tmp_path) == [own]
+    assert run_ids_of(tmp_path) == [own, variant]
+    tables = load_tables(tmp_path)
+    for frame in (tables.runs, tables.curves):
+        told = frame.drop_duplicates("run_id").set_index("run_id")
+        assert told["variant"].to_dict() == {own: "", variant: "training.betas=[0.9, 0.99]"}
+        assert told["point"].to_dict() == {own: "", variant: "betas=0.9/0.99"}
+        assert told.loc[variant, "betas"] == "0.9/0.99" and pd.isna(told.loc[own, "betas"])
+    fits = fit_study(tables, FitSettings(smoothing_tokens=4096))
+    assert fits["left_out"] == [{"run_id": variant, "why": "changed by --set training.betas=[0.9, 0.99]"}]
+    assert fits["archs"]["tnl"]["n_runs"] == 1 and nuisance_notes(fits) == [
+        f"1 run(s) left out of the fits, changed by --set: {variant}"
+    ]
+
+
+def test_axes_are_columns(tmp_path: Path) -> None:
+    """Named as the field, with its section where the table has another column of that name."""
+    points = [{"training.lr": 1e-3, "model.norm": "rms"}, {"training.lr": 2e-3, "training.n_tokens": "20N"}]
+    runs = []
+    for size, point in zip(("14k", "25k"), points, strict=True):
+        runs.append(write_run(tmp_path, "tnl", size, 4 * BATCH))
+        path = tmp_path / "runs" / runs[-1] / "run.json"
+        record = json.loads(path.read_text())
+        record["spec"]["point"] = point
+        path.write_text(json.dumps(record))
+    tables = load_tables(tmp_path)
+    told = tables.runs.set_index("run_id")
+    assert told["point"].tolist() == ["lr=0.001, norm=rms", "lr=0.002, n_tokens=20N"]
+    assert told["norm"].tolist() == ["rms", None] or pd.isna(told["norm"].iloc[1])
+    assert told["training.n_tokens"].iloc[1] == "20N" and "training.lr" not in told
+    curves = tables.curves.drop_duplicates("run_id").set_index("run_id")
+    assert curves["training.lr"].tolist() == [1e-3, 2e-3] and curves["lr"].tolist() == [1e-3, 1e-3]
 
 
 def test_evaluations(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import analysis.figures.png
 from analysis import stage
+from analysis.fits.settings import FitSettings
 from analysis.report.figures import figure_one
 from analysis.report.notes import notes
 from analysis.report.validation import validation_figure
@@ -196,9 +197,11 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
 def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:
     tables = load_tables(study.directory, [run.run_id for run in study.runs()])
     archs = ["llama", "tnl", "hgrn2", "cosformer2", "hgrn1", "mamba2", "mamba1"]
-    one = {"run_id": "r", "size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
-    evals = pd.DataFrame([one | {"arch": arch} for arch in archs])
-    figure = validation_figure(replace(tables, evals=evals), {"loss": 2.5})
+    one = {"size": "25k", "seed": 0, "flops_exact": 1e9, "loss": 2.0}
+    evals = pd.DataFrame([one | {"run_id": arch} for arch in archs])
+    runs = tables.runs.iloc[[0] * len(archs)].assign(run_id=archs, arch=archs, size="25k")
+    fits = {"settings": FitSettings().to_dict()}
+    figure = validation_figure(fits, replace(tables, runs=runs, evals=evals), {"loss": 2.5})
     assert figure is not None
     shown = {trace.xaxis: trace for trace in figure.data if trace.mode == "lines+markers"}
     assert len(shown) == 7

@@ -69,7 +69,8 @@ def _curve(law: Link | Trend, losses: np.ndarray) -> dict[str, Any]:
 
 def _asked(fits: Mapping[str, Any], arch: str) -> list[Mapping[str, Any]]:
     """The verdict's predictions of this architecture's loss, at its computes."""
-    return list(fits["verdict"].get("archs", {}).get(arch, {}).get("predictions", []))
+    told = (one["archs"][arch]["predictions"] for one in fits["verdicts"] if arch in one["archs"])
+    return list(next(told, []))
 
 
 def _prediction(law: Link | Trend, at: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
@@ -30,12 +31,17 @@ def places_of(
     tables: Tables, evals: pd.DataFrame, settings: FitSettings
 ) -> tuple[dict[Key, Checkpoint], dict[Key, str]]:
     """The loss and compute of each evaluated checkpoint, or why it has none."""
+    tables = grouped(tables, settings)
+    averaged = {run for mean in (tables.told or {"means": {}})["means"].values() for run in mean}
     runs: dict[str, Any] = {str(row.run_id): row for row in tables.runs.itertuples()}
     places: dict[Key, Checkpoint] = {}
     reasons: dict[Key, str] = {}
     for run_id, rows in evals.groupby("run_id", sort=False):
         run = runs.get(str(run_id))
         keys = [(str(run_id), int(n)) for n in dict.fromkeys(rows["n_tokens"].tolist())]
+        if run is not None and run.left_out and run.run_id not in averaged:
+            reasons |= dict.fromkeys(keys, f"its run is left out of the fits ({run.left_out})")
+            continue
         if run is None or run.state != "done":
             reasons |= dict.fromkeys(keys, "its run is not done" if run is not None else "its run is not of the fit")
             continue
@@ -52,7 +58,7 @@ def places_of(
             elif np.isnan(loss):
                 reasons[key] = "its run has no loss there"
             else:
-                places[key] = Checkpoint(str(run.arch), str(run.size), str(run_id), n, loss, n * per_token)
+                places[key] = Checkpoint(str(run.group), str(run.size), str(run_id), n, loss, n * per_token)
     return places, reasons
 
 

@@ -72,7 +72,7 @@ def test_the_surface_of_each_architecture(found):
 
 
 def test_the_better_architecture_needs_less_compute_under_every_view(found):
-    told = found["comparison"]
+    told = found["comparisons"][0]
     assert told["reason"] is None
     for name, view in told["views"].items():
         (pair,) = view["pairs"]
@@ -118,15 +118,15 @@ def with_runs(study, runs):
 def test_one_architecture_or_no_run_gives_a_reason(study):
     runs = study.tables.runs
     one = approaches_of(with_runs(study, runs[runs["arch"] == "tnl"]))
-    assert one["comparison"]["reason"] == "a comparison needs two architectures" and {
+    assert one["comparisons"][0]["reason"] == "a comparison needs two architectures" and {
         law["group"] for law in one["laws"]
     } == {"tnl"}
     none = approaches_of(with_runs(study, runs.assign(state="running")))
-    assert "no run can be fitted" in none["comparison"]["reason"] and none["laws"] == []
+    assert "no run can be fitted" in none["comparisons"][0]["reason"] and none["laws"] == []
     few = approaches_of(with_runs(study, runs[runs["size"].isin(["14k", "25k"])]))
     reasons = {(law["group"], law["approach"]): law["reason"] for law in few["not_fitted"]}
     assert "needs 3 or more different N" in reasons["llama", "parametric"] and few["waste"] == {}
-    assert all("needs" in view["reason"] for view in few["comparison"]["views"].values())
+    assert all("needs" in view["reason"] for view in few["comparisons"][0]["views"].values())
 
 
 def test_the_report_tells_who_disagrees_and_what_readings_decide(found):

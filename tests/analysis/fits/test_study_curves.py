@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from analysis.fits.approaches import seed_noise_of
+from analysis.fits.grouping import grouped
 from analysis.fits.replicates import alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
@@ -52,7 +53,7 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     write(tmp_path / "long", (2 * S, 0.0))
     whole, twice = pooled(tmp_path, "short", "long")
     assert twice == {}
-    groups = run_curves(whole.tables, SETTINGS)
+    groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
     noise = seed_noise(groups, SETTINGS)
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
     assert [one["runs"] for one in noise.groups] == [
@@ -87,7 +88,7 @@ def test_another_learning_rate_is_another_recipe(tmp_path):
     write(tmp_path / "worse", (0.02,), lr=3e-3)
     write(tmp_path / "better", (S, -S), first=1)
     whole, _ = pooled(tmp_path, "worse", "better")
-    groups = run_curves(whole.tables, SETTINGS)
+    groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
     assert seed_noise(groups, SETTINGS).df == 1
     size = groups["tnl"]["55k"]
     assert [run.name for run in size.runs] == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
@@ -111,7 +112,7 @@ def test_a_run_again_in_its_study_counts_once_for_all_approaches(tmp_path):
         for name in ("curves", "runs")
     }
     tables = replace(one, **both)
-    assert [run.name for run in run_curves(tables, SETTINGS)["tnl"]["55k"].runs] == [first]
+    assert [run.name for run in run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"].runs] == [first]
     found = study_points(StudyRuns("s", tables, SETTINGS))
     assert set(found.groups["tnl"].run) == {first}
     assert found.dropped == {"a run of the same recipe has the same seed": 1} and found.n_kept == 1
@@ -147,14 +148,14 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     tables = load_tables(tmp_path / "s")
     of = dict(zip(ids, ("a", "a", "b", "b"), strict=True))
     tables = replace(tables, runs=tables.runs.assign(trunk=tables.runs["run_id"].map(of)))
-    groups = run_curves(tables, SETTINGS)
+    groups = run_curves(grouped(tables, SETTINGS), SETTINGS)
     noise = seed_noise(groups, SETTINGS)
     assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
     assert size_curves(groups["tnl"], "6nd", SETTINGS)[0].n_seeds == 2
     points = study_points(StudyRuns("s", tables, SETTINGS), "curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
     one = replace(tables, runs=tables.runs.assign(trunk="a"))
-    assert seed_noise(run_curves(one, SETTINGS), SETTINGS) is None
+    assert seed_noise(run_curves(grouped(one, SETTINGS), SETTINGS), SETTINGS) is None
 
 
 def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
@@ -165,17 +166,17 @@ def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):
     record["spec"]["seed"] = 7
     (copy / "run.json").write_text(json.dumps(record | {"run_id": copy.name}))
     tables = load_tables(tmp_path / "s")
-    size = run_curves(tables, SETTINGS)["tnl"]["55k"]
+    size = run_curves(grouped(tables, SETTINGS), SETTINGS)["tnl"]["55k"]
     assert size.left_out == {copy.name: "the same numbers under another run name"} and len(size.runs) == 1
     curves = tables.curves.copy()
     curves.loc[curves["run_id"] == copy.name, "loss"] *= 1.001
     again = replace(tables, curves=curves, runs=tables.runs.assign(seed=0))
-    size = run_curves(again, SETTINGS)["tnl"]["55k"]
+    size = run_curves(grouped(again, SETTINGS), SETTINGS)["tnl"]["55k"]
     assert size.left_out == {copy.name: "a run of the same recipe has the same seed"}
 
 
 def test_sizes_are_the_studys(tmp_path):
     for name in SIZES:
         write(tmp_path / "s", (0.0,), size=name)
-    curves = size_curves(run_curves(load_tables(tmp_path / "s"), SETTINGS)["tnl"], "6nd", SETTINGS)
+    curves = size_curves(run_curves(grouped(load_tables(tmp_path / "s"), SETTINGS), SETTINGS)["tnl"], "6nd", SETTINGS)
     assert [curve.size for curve in curves] == list(SIZES)

@@ -50,7 +50,7 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fits = study_of(tmp_path, {"tnl": 0.03, "hgrn2": 0.0, "llama": 0.004})
-    told = fits["verdict"]
+    told = fits["verdicts"][0]
     assert (told["best"], list(told["archs"])) == ("hgrn2", ["hgrn2", "llama", "tnl"])
     ends = [one["envelope"]["c"][-1] for one in fits["archs"].values()]
     assert told["c"] == min(ends) == pytest.approx(5e12, rel=0.2)
@@ -83,8 +83,8 @@ def test_the_best_at_the_largest_common_compute_is_told_apart_from_what_is_worse
 
 def test_without_seeds_nothing_is_told_apart(tmp_path: Path) -> None:
     fits = study_of(tmp_path, {"tnl": 0.05, "hgrn2": 0.0}, seeds=1)
-    assert [one["significant"] for one in fits["verdict"]["archs"].values()] == [None, None]
-    assert fits["verdict"]["archs"]["tnl"]["interval"] is None
+    assert [one["significant"] for one in fits["verdicts"][0]["archs"].values()] == [None, None]
+    assert fits["verdicts"][0]["archs"]["tnl"]["interval"] is None
     assert any("every difference may be chance" in line for line in verdict_text(fits))
     assert (
         comparison_table(fits)[1]["more than seed noise"] == "not known"
@@ -123,7 +123,7 @@ def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> No
 
 def said_of(verdict: dict[str, Any]) -> list[str]:
     settings, interval = {"loss": "train_smoothed"}, {"seed_noise": None}
-    told = verdict_notes({"verdict": verdict, "interval": interval, "settings": settings, "archs": {}})
+    told = verdict_notes({"verdicts": [{"at": ""} | verdict], "interval": interval, "settings": settings, "archs": {}})
     assert any("ends half a smoothing window before its run" in line for line in told)
     return told
 
@@ -147,14 +147,14 @@ def test_a_law_that_misses_its_points_predicts_no_loss(tmp_path: Path) -> None:
     fits = fit_study(load_tables(tmp_path), base)
     loss = fits["archs"]["tnl"]["laws"]["loss"]
     missed = f"the law misses its points by {math.expm1(loss['off_line']):.1%}"
-    for at in fits["verdict"]["archs"]["tnl"]["predictions"]:
+    for at in fits["verdicts"][0]["archs"]["tnl"]["predictions"]:
         assert (at["loss"]["value"], at["loss"]["reason"]) == (None, missed)
     assert {row["loss by the law"] for row in prediction_table(fits)} == {missed}
     assert laws_table(fits)[0]["beta"].endswith("(no power law)")
     advice = "TNL: the loss falls faster at the start of the range. To leave that part out, set fit.range.tnl"
     assert any(line.startswith(advice) for line in law_notes(fits))
     stated = fit_study(load_tables(tmp_path), FitSettings(**base.to_dict() | {"range": {"tnl": (1e11, 5e12)}}))
-    assert all(at["loss"]["value"] for at in stated["verdict"]["archs"]["tnl"]["predictions"])
+    assert all(at["loss"]["value"] for at in stated["verdicts"][0]["archs"]["tnl"]["predictions"])
     assert not any("falls faster at the start" in line for line in law_notes(stated))
 
 
@@ -164,7 +164,7 @@ def test_no_compute_that_all_reached(tmp_path: Path) -> None:
     curve = flat(0.0)
     told = judge({"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, None, 0.95)
     assert told["c"] is None and told["reason"].startswith("no compute was reached by all: some end at 1e10 FLOP")
-    assert verdict_text({"verdict": told}) == [f"No comparison: {told['reason']}."]
+    assert verdict_text({"verdicts": [{"at": ""} | told]}) == [f"No comparison: {told['reason']}."]
     assert judge({}, {}, None, 0.95)["reason"] == "no architecture was fitted"
 
 

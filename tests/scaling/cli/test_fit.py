@@ -131,11 +131,11 @@ def test_architectures_are_told_apart_unasked_and_compared(tmp_path):
     assert "grouped by 'arch'; --columns arch= fits all of its values as one" in text
     assert "compute for the same loss" in text
     assert [one["group"] for one in grouped["results"]] == ["A", "B"]
-    assert grouped["comparison"] and "side_by_side" in grouped
+    assert grouped["comparisons"] and "side_by_side" in grouped
     text = fit(*arguments, "--columns", "arch=")
     whole = json.loads(saved.read_text())
     assert "grouped" not in text and "compute for the same loss" not in text
-    assert [(one["group"], one["n_runs"]) for one in whole["results"]] == [("", 24)] and whole["comparison"] is None
+    assert [(one["group"], one["n_runs"]) for one in whole["results"]] == [("", 24)] and whole["comparisons"] is None
 
 
 def profiles(path, noise=0.002):

@@ -48,7 +48,7 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study):
     assert len(stage["laws"]) == 6
     for one, other in zip(stage["laws"], command["results"], strict=True):
         assert one == other  # to the last digit, with intervals, checks and verdict
-    assert stage["side_by_side"] == command["side_by_side"] and stage["comparison"] == command["comparison"]
+    assert stage["side_by_side"] == command["side_by_side"] and stage["comparisons"] == command["comparisons"]
     parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
     assert all(("log" not in law["objective"]["name"]) == (OBJECTIVE == "least_squares") for law in parametric)
     # what a wrong choice costs is read off the same surfaces

@@ -139,7 +139,7 @@ def test_scores_at_a_compute_come_through_the_loss_there(
 ) -> None:
     fits = fit_study(study[0], SETTINGS)
     for arch in ARCHS:
-        at = fits["verdict"]["archs"][arch]["predictions"][0]
+        at = fits["verdicts"][0]["archs"][arch]["predictions"][0]
         told = of(found, "piqa")["archs"][arch]["predictions"][0]
         assert told["c"] == at["c"] and told["loss"] == at["loss"]["value"]
         if told["value"] is not None:

@@ -1,0 +1,84 @@
+"""How nuisance axes were resolved before the fits, and which runs the fits do not use: rows and notes of fits.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.figures.axes import minus
+from analysis.figures.palette import name_of
+from arch.amounts import count
+
+MOST_NAMED = 3  # runs that a line names
+
+
+def nuisance_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """A row for each group, size and length: the value that was taken, and the loss of every value."""
+    rows = []
+    for cell in fits["nuisance"].get("cells", ()):
+        losses = [f"{one['value'] or 'mean'}: {_loss(one)}" for one in cell["values"]]
+        rows.append(
+            {
+                "architecture": name_of(cell["group"]),
+                "size": ", ".join(filter(None, (cell["size"], cell["length"]))),
+                "taken": _taken(cell),
+                "loss of each value": "; ".join(losses),
+                "next best": "" if cell["margin"] is None else f"{cell['margin']:+.2%}",
+                "seeds compared": str(cell["n_seeds"]) if len(cell["values"]) > 1 else "",
+                "at (tokens)": "" if cell["n_tokens"] is None else count(cell["n_tokens"]),
+            }
+        )
+    return rows
+
+
+def _loss(one: dict[str, Any]) -> str:
+    return f"not judged ({one['why']})" if one["loss"] is None else minus(one["loss"])
+
+
+def _taken(cell: dict[str, Any]) -> str:
+    if cell["chosen"] is None:
+        return "none: no run of it is done"
+    over = f"mean over {'; '.join(cell['mean_over'])}" if cell["mean_over"] else ""
+    return ", ".join(filter(None, (cell["chosen"], over)))
+
+
+def nuisance_notes(fits: dict[str, Any]) -> list[str]:
+    """What makes a choice doubtful, and how many runs the fits do not use, by reason."""
+    lines = []
+    for cell in fits["nuisance"].get("cells", ()):
+        where = f"{name_of(cell['group'])} {cell['size']}"
+        lines += [f"{where}: warning: {edge}: its optimum may lie beyond" for edge in cell["edge"]]
+        if cell["tie"]:
+            lines.append(f"{where}: two values end equally low; the first was taken")
+        missing = [f"{one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]]
+        if missing:
+            lines.append(f"{where}: without {', '.join(missing)}")
+        if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
+            lines.append(f"{where}: no seed was trained at all values: each value is judged by seeds of its own")
+        if cell["incomplete"]:
+            seeds = ", ".join(map(str, cell["incomplete"]))
+            lines.append(f"{where}: seed {seeds} lacks a value of the mean, and is left out of the fits")
+    if any(len(cell["values"]) > 1 for cell in fits["nuisance"].get("cells", ())):
+        lines.append("The lowest of several noisy losses is a little too low, the more so the more values were tried.")
+    return lines + left_out_lines(fits)
+
+
+def left_out_lines(fits: dict[str, Any]) -> list[str]:
+    """Of runs that are in no fit, a line for each kind of reason, with how many and which."""
+    found: dict[str, list[str]] = {}
+    for one in fits["left_out"]:
+        found.setdefault(_kind(one["why"]), []).append(one["run_id"])
+    lines = []
+    for why, runs in found.items():
+        more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
+        lines.append(f"{len(runs)} run(s) left out of the fits, {why}: {', '.join(runs[:MOST_NAMED])}{more}")
+    return lines
+
+
+def _kind(why: str) -> str:
+    if why.startswith("changed by --set"):
+        return "changed by --set"
+    if why.startswith("averaged in"):
+        return "averaged with others"
+    if " ends lower than " in why:
+        return "as another value of a nuisance axis ends lower"
+    return why

@@ -1,0 +1,171 @@
+"""Nuisance axes against worlds whose best value is known, and the groups that the others make."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis.fits.grouping import grouped
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
+from analysis.fits.study_curves import smoothed
+from analysis.fits.study_points import StudyRuns, pool, study_points
+from analysis.report.nuisance import nuisance_notes, nuisance_rows
+from analysis.runs import load_tables
+from arch.errors import InputError
+from flops.laws import load_laws
+from tests.analysis.fits.synthetic import BATCH, write_run
+
+LENGTH = 100 * BATCH
+SETTINGS = {"smoothing_tokens": 10 * BATCH, "n_replicates": 20}
+
+
+def write(folder, arch, size, seed=0, shift=0.0, n_tokens=LENGTH, state="done", **point):
+    """A run at a point of the axes, with the name of that point."""
+    run_id = write_run(folder, arch, size, n_tokens, seed=seed, shift=shift, state=state)
+    named = f"{run_id}-" + "-".join(f"{field.partition('.')[2]}{value}" for field, value in point.items())
+    (folder / "runs" / run_id).rename(folder / "runs" / named)
+    path = folder / "runs" / named / "run.json"
+    record = json.loads(path.read_text())
+    record["spec"]["point"] = point
+    record["run_id"] = named
+    for field, value in point.items():
+        section = record["spec"].setdefault(field.partition(".")[0], {})
+        section[field.partition(".")[2]] = value
+    record["model"] = {"context_length": point.get("model.context_length", 256)}
+    path.write_text(json.dumps(record))
+    return named
+
+
+def at(lr, **more):
+    return {"training.lr": lr, **more}
+
+
+def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
+    """One seed alone would choose lr=1; the value with an extra, unmatched lucky seed must not gain from it."""
+    losses = {(1, 0): 0.000, (1, 1): 0.050, (2, 0): 0.010, (2, 1): 0.010, (4, 0): 0.030, (4, 1): 0.030, (4, 2): -0.2}
+    runs = {key: write(tmp_path, "tnl", "14k", key[1], shift, **at(key[0])) for key, shift in losses.items()}
+    failed = write(tmp_path, "tnl", "14k", 0, state="failed", **at(8))
+    tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    (cell,) = tables.told["cells"]
+    assert (cell["group"], cell["size"], cell["chosen"], cell["n_seeds"], cell["edge"]) == ("tnl", "14k", "lr=2", 2, [])
+    told = {one["value"]: one["loss"] for one in cell["values"]}
+    assert told["lr=1"] / told["lr=2"] == pytest.approx(np.exp(0.015)) and told["lr=8"] is None
+    assert cell["margin"] == pytest.approx(0.015) and not cell["tie"]
+    left = tables.runs.set_index("run_id")["left_out"]
+    assert set(left.index[left == ""]) == {runs[2, 0], runs[2, 1], failed}
+    assert left[runs[1, 0]] == "lr=2 ends lower than lr=1"
+    fits = fit_study(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    assert list(fits["archs"]) == ["tnl"] and fits["archs"]["tnl"]["sizes"][0]["n_seeds"] == 2
+    assert fits["nuisance"]["cells"] == [cell] and len(fits["left_out"]) == 5
+    lines = nuisance_notes(fits)
+    assert "TNL 14k: without lr=8 (1 failed)" in lines
+    assert any(line.startswith("5 run(s) left out of the fits, as another value") for line in lines)
+    assert nuisance_rows(fits)[0]["taken"] == "lr=2"
+
+
+def test_an_optimum_at_the_edge_and_a_tie_are_told(tmp_path):
+    for lr, shift in ((1, 0.0), (2, 0.01)):
+        write(tmp_path, "tnl", "14k", shift=shift, **at(lr))
+        write(tmp_path, "tnl", "25k", shift=0.0, **at(lr))
+    fits = fit_study(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    small, large = fits["nuisance"]["cells"]
+    assert small["chosen"] == "lr=1" and small["edge"] == ["lr=1 is the smallest tried"] and large["tie"]
+    lines = nuisance_notes(fits)
+    assert "TNL 14k: warning: lr=1 is the smallest tried: its optimum may lie beyond" in lines
+    assert "TNL 25k: two values end equally low; the first was taken" in lines
+
+
+def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(tmp_path):
+    shifts = {256: 0.0, 512: 0.06}
+    for seed in (0, 1):
+        for batch, shift in shifts.items():
+            write(tmp_path, "tnl", "14k", seed, shift, **{"training.weight_decay": batch})
+    write(tmp_path, "tnl", "14k", 2, **{"training.weight_decay": 256})
+    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
+    tables = grouped(load_tables(tmp_path), settings)
+    names = list(tables.told["means"])
+    assert [len(one) for one in tables.told["means"].values()] == [2, 2] and "seed 0" in names[0]
+    tokens, loss = smoothed(tables, settings, names[0])
+    parts = [smoothed(tables, settings, run) for run in tables.told["means"][names[0]]]
+    assert np.array_equal(tokens.round(), parts[0][0].round())
+    assert loss == pytest.approx(np.sqrt(parts[0][1] * parts[1][1]))
+    fits = fit_study(tables, settings)
+    assert fits["archs"]["tnl"]["sizes"] == [{"size": "14k", "n_params": 14_000, "n_seeds": 2}]
+    assert "TNL 14k: seed 2 lacks a value of the mean, and is left out of the fits" in nuisance_notes(fits)
+    read = study_points(StudyRuns("s", load_tables(tmp_path), settings))
+    assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
+
+
+def test_other_token_grids_do_not_break_a_mean(tmp_path):
+    write(tmp_path, "tnl", "14k", shift=0.0, **{"training.weight_decay": 0.1})
+    name = write(tmp_path, "tnl", "14k", shift=0.02, n_tokens=LENGTH + 10 * BATCH, **{"training.weight_decay": 0.2})
+    path = tmp_path / "runs" / name / "metrics.jsonl"  # every second step, as of twice the batch
+    rows = [json.loads(line) for line in path.read_text().splitlines()][1::2]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
+    tables = grouped(load_tables(tmp_path), settings)
+    (name,) = tables.told["means"]
+    tokens, loss = smoothed(tables, settings, name)
+    one = smoothed(tables, settings, tables.told["means"][name][0])
+    assert tokens[-1] <= one[0][-1] * (1 + 1e-9)
+    assert loss == pytest.approx(one[1][: len(loss)] * np.exp(0.01), rel=2e-3)
+
+
+def test_the_other_axes_make_groups_that_are_compared_at_equal_points(tmp_path):
+    for arch, shift in (("tnl", 0.0), ("llama", 0.05)):
+        for size, n_tokens in (("14k", 100), ("25k", 150), ("55k", 240), ("98k", 400)):
+            for context, more in ((256, 0.0), (512, 0.02)):
+                for lr in (1, 2):
+                    point = {"model.context_length": context, "training.lr": lr}
+                    write(tmp_path, arch, size, shift=shift + more + 0.01 * lr, n_tokens=n_tokens * BATCH, **point)
+    settings = FitSettings(**SETTINGS, nuisance={"lr": "best"}, range={"tnl": [1e8, 1e12]})
+    fits = fit_study(load_tables(tmp_path), settings)
+    groups = [f"{arch}, context_length={c}" for arch in ("llama", "tnl") for c in (256, 512)]
+    assert sorted(fits["archs"]) == groups
+    assert {(one["arch"], one["point"]) for one in fits["archs"].values()} == {
+        (arch, f"context_length={c}") for arch in ("llama", "tnl") for c in (256, 512)
+    }
+    assert all(one["n_runs"] == 4 for one in fits["archs"].values())
+    assert fits["archs"]["tnl, context_length=256"]["range_stated"]
+    assert [(told["at"], list(told["archs"])) for told in fits["verdicts"]] == [
+        (f"context_length={c}", [f"tnl, context_length={c}", f"llama, context_length={c}"]) for c in (256, 512)
+    ]
+    assert {cell["chosen"] for cell in fits["nuisance"]["cells"]} == {"lr=1"}
+    # each group has the law of a study of its own
+    alone = tmp_path / "alone"
+    for size, n_tokens in (("14k", 100), ("25k", 150), ("55k", 240), ("98k", 400)):
+        write_run(alone, "tnl", size, n_tokens * BATCH, shift=0.03)
+    plain = fit_study(load_tables(alone), FitSettings(**SETTINGS, range={"tnl": [1e8, 1e12]}))
+    mine, other = (one["laws"]["loss"]["exponent"] for one in (plain["archs"]["tnl"], fits["archs"][groups[3]]))
+    assert mine == pytest.approx(other)
+    # two studies whose contexts differ for no reason are not pooled, these points are
+    study = StudyRuns("s", load_tables(tmp_path), settings)
+    assert pool([study])[0] is study
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "fits.json").write_text(json.dumps(fits))
+    laws = load_laws(str(tmp_path))
+    assert sorted(laws.archs) == groups
+
+
+def test_lengths_are_the_d_of_the_laws_and_no_group(tmp_path):
+    for n_tokens, shift in ((50, 0.0), (100, 0.0)):
+        for lr in (1, 2):
+            point = {"training.n_tokens": n_tokens * BATCH, "training.lr": lr}
+            best = lr == (1 if n_tokens == 50 else 2)
+            write(tmp_path, "tnl", "14k", shift=shift if best else 0.1, n_tokens=n_tokens * BATCH, **point)
+    tables = grouped(load_tables(tmp_path), FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    assert set(tables.runs["group"]) == {"tnl"}
+    assert {(cell["length"], cell["chosen"]) for cell in tables.told["cells"]} == {
+        (f"n_tokens={50 * BATCH}", "lr=1"),
+        (f"n_tokens={100 * BATCH}", "lr=2"),
+    }
+
+
+def test_pools_agree_in_how_a_nuisance_is_resolved(tmp_path):
+    studies = []
+    for name, nuisance in (("one", {"lr": "best"}), ("two", {})):
+        write(tmp_path / name, "tnl", "14k", **at(1))
+        studies.append(StudyRuns(name, load_tables(tmp_path / name), FitSettings(**SETTINGS, nuisance=nuisance)))
+    with pytest.raises(InputError, match=r"differ in grid\.nuisance"):
+        pool(studies)

@@ -1,0 +1,38 @@
+"""What is compared with what, where a grid has axes."""
+
+from analysis.figures.palette import arch_colors, dashes, name_of
+from analysis.labels import arch_of, families, group_of, parts, point_of, without
+
+
+def test_a_group_is_an_architecture_at_a_point():
+    group = group_of("llama", "lr=0.001, norm=rms")
+    assert (arch_of(group), point_of(group), parts(point_of(group))) == (
+        "llama",
+        "lr=0.001, norm=rms",
+        {"lr": "0.001", "norm": "rms"},
+    )
+    assert group_of("llama", without("lr=0.001, norm=rms", {"lr"})) == "llama, norm=rms"
+    assert group_of("llama", "") == "llama" and name_of("llama, norm=rms") == "LLaMA, norm=rms"
+    groups = ["llama, norm=rms", "llama, norm=layer", "tnl, norm=layer"]
+    colors = arch_colors(groups)
+    assert colors[groups[0]] == colors[groups[1]] != colors[groups[2]]
+    assert list(dashes(groups).values()) == ["solid", "dash", "dash"] and dashes(["llama"]) == {"llama": "solid"}
+
+
+def test_architectures_are_compared_at_equal_points():
+    assert families(["llama", "tnl"], {}) == [("", ["llama", "tnl"])]
+    groups = [f"{arch}, context_length={c}" for arch in ("llama", "tnl") for c in (1, 2)]
+    contexts = {group: group[-1] for group in groups}
+    at = [(f"context_length={c}", [f"llama, context_length={c}", f"tnl, context_length={c}"]) for c in (1, 2)]
+    assert families(groups, contexts) == at  # losses over different contexts are not compared
+    assert families(groups, dict.fromkeys(groups, "256")) == [*at, ("llama", groups[:2]), ("tnl", groups[2:])]
+    assert families(groups[:2], contexts) == [("context_length=1", groups[:1]), ("context_length=2", groups[1:2])]
+
+
+def test_what_a_field_means_nothing_to_is_compared_at_every_value():
+    groups = ["llama", "tnl, decay=none", "tnl, decay=data"]
+    assert families(groups, dict.fromkeys(groups, "1")) == [
+        ("decay=none", ["llama", "tnl, decay=none"]),
+        ("decay=data", ["llama", "tnl, decay=data"]),
+        ("tnl", ["tnl, decay=none", "tnl, decay=data"]),
+    ]
