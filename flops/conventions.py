@@ -209,6 +209,12 @@ def hardware_flops_per_token(
 def cost_table(cfg: ModelConfig) -> dict[str, Any]:
     """The `cost` of run.json: parameters, and training FLOP per token at the configuration's context length, under
     each convention of RECORDED that covers the architecture."""
+    found = _cost_table(entry_of(cfg.arch), cfg)
+    return found | {"flops_per_token_train": dict(found["flops_per_token_train"])}
+
+
+@lru_cache(maxsize=4096)
+def _cost_table(entry: Entry, cfg: ModelConfig) -> dict[str, Any]:
     params = count_params(cfg)
     return {
         "n_params": params.total,

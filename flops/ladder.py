@@ -161,20 +161,19 @@ def _rung(
     options = dict(known.ladder) | changes
     limit = CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
     if entry.has_mlp:
-        found = _by_ffn(arch, ladder, target, goal, measure, options)
+        best, there = _by_ffn(arch, ladder, target, goal, measure, options)
     else:
-        found = _by_depth(arch, ladder, target, goal, measure, options, limit)
-    best = found[0]
+        best, there = _by_depth(arch, ladder, target, goal, measure, options, limit)
     if abs(best.deviation) > limit:
-        raise InputError(_unreachable(arch, ladder, goal, limit, found))
+        raise InputError(_unreachable(ladder, goal, limit, there))
     return best
 
 
 def _by_ffn(
     arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any]
-) -> list[Found]:
-    """With the common shape, the FFN widths around the one that meets the goal, closest first: counts are affine in
-    it."""
+) -> tuple[Found, list[float]]:
+    """The common shape with the FFN width that comes closest to the goal, and the counts with those around the one that
+    meets it: counts are affine in it."""
     shape = common_shape(ladder, target)
     step = ffn_step(shape["d_model"])
 
@@ -188,43 +187,45 @@ def _by_ffn(
     one, two = at(least), at(least + 1)
     wanted = least + (goal - one.value) / (two.value - one.value)
     found = [at(min(max(rounded(wanted), least), most)) for rounded in (math.floor, math.ceil)]
-    return sorted(found, key=lambda one: abs(one.deviation))
+    return min(found, key=lambda one: abs(one.deviation)), [one.value for one in found]
 
 
 def _by_depth(
     arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], limit: float
-) -> list[Found]:
-    """Widths with the numbers of layers around the one that meets the goal, best first: counts are affine in it. The
-    best is close to the goal, and to half of the common width over layers."""
+) -> tuple[Found, list[float]]:
+    """Of the widths with the numbers of layers around the one that meets the goal, the shape that is close to it and to
+    half of the common width over layers, and the counts of all: they are affine in the number of layers."""
     aspect = aspect_at(ladder, target) / 2
     ideal = (target * aspect / 6) ** (1 / 3)
 
     def at(width: int, layers: int) -> Found:
-        fields = basic_shape(width, layers)
-        cfg = shaped(arch, "", fields, **{"n_layers": layers} | options)
+        cfg = shaped(arch, "", basic_shape(width, layers), **{"n_layers": layers} | options)
         value = measure(cfg)
         return Found(cfg, value, value / goal - 1)
 
-    def distance(one: Found) -> tuple[bool, float]:
-        off, width = abs(one.deviation) / limit, one.cfg.d_model
-        other = abs(math.log(width / one.cfg.n_layers / aspect)) + (0.5 if width % 32 else 0.0)
-        return off > 1, off + 2 * other if off <= 1 else off
+    def distance(shape: tuple[float, int, int]) -> tuple[bool, float]:
+        value, width, layers = shape
+        off = abs(value / goal - 1)
+        other = abs(math.log(width / layers / aspect)) + (0.5 if width % 32 else 0.0)
+        return off > limit, off if off > limit else off / CLOSE + 3 * other
 
-    found: list[Found] = []
+    found: list[tuple[float, int, int]] = []
     for width in _widths(16, 16 if ideal < 512 else 64, ideal):
         one, two = (at(width, layers).value for layers in (1, 2))
         wanted = 1 + (goal - one) / (two - one)
-        found += [at(width, max(LEAST_LAYERS, rounded(wanted))) for rounded in (math.floor, math.ceil)]
-    return sorted(found, key=distance)
+        for layers in (max(LEAST_LAYERS, rounded(wanted)) for rounded in (math.floor, math.ceil)):
+            found.append((one + (two - one) * (layers - 1), width, layers))
+    _, width, layers = min(found, key=distance)
+    return at(width, layers), [value for value, _, _ in found]
 
 
-def _unreachable(arch: str, ladder: Ladder, goal: float, limit: float, found: list[Found]) -> str:
+def _unreachable(ladder: Ladder, goal: float, limit: float, there: list[float]) -> str:
     what = "parameters" if ladder.match == "params" else "FLOP per token (exact)"
-    below = [one.value for one in found if one.value < goal]
-    above = [one.value for one in found if one.value >= goal]
-    nearest_ones = [f"{value:,.0f}" for value in (*([max(below)] if below else []), *([min(above)] if above else []))]
+    around = [max((value for value in there if value < goal), default=None)]
+    around.append(min((value for value in there if value >= goal), default=None))
+    told = [f"{value:,.0f}" for value in around if value is not None]
     return (
         f"no size within {limit:.0%} of {goal:,.0f} {what} on the ladder: the nearest "
-        f"{'have' if len(nearest_ones) > 1 else 'has'} {' and '.join(nearest_ones)}: move from or to there, or give "
-        f"another aspect or head_dim"
+        f"{'have' if len(told) > 1 else 'has'} {' and '.join(told)}: move from or to there, or give another aspect or "
+        f"head_dim"
     )

@@ -35,7 +35,7 @@ def request_of(study: str, only: str | None, sets: list[str] | None, out: Path |
     from ..study.spec import load_study
 
     request = Request(load_study(study, sets or [], out, only), only, sys.stderr if as_json else sys.stdout)
-    request.study.runs(only)
+    _ = request.runs  # judges the settings of the chosen ones
     _check_place(request.study.directory)
     return request
 

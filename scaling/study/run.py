@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from pydantic import field_validator
@@ -15,6 +16,7 @@ from pydantic import field_validator
 from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
+from arch.registry import ARCHITECTURES, Architecture
 
 from .axes import label_of
 from .batch import BatchSplit, split_batch
@@ -30,6 +32,13 @@ ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "check
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
 GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS)  # fields of training: into n_tokens, lr and betas
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
+
+
+@lru_cache(maxsize=8192)
+def _config(known: Architecture | None, kinds: tuple[type, ...], *fields: tuple[str, Any]) -> ModelConfig:
+    """Of a model's fields and their types (True is no 1): the runs of a study share few, and each asks often. `known`
+    is its architecture now: a plugin may register another."""
+    return ModelConfig.from_dict(dict(fields))
 
 
 class RunSpec(Section):
@@ -102,7 +111,10 @@ class RunSpec(Section):
 
     @property
     def config(self) -> ModelConfig:
-        return ModelConfig.from_dict(self.model)
+        try:
+            return _config(ARCHITECTURES.get(self.arch), tuple(map(type, self.model.values())), *self.model.items())
+        except TypeError:  # a stored value that is none of a model's
+            return ModelConfig.from_dict(self.model)
 
     @property
     def kind(self) -> tuple[str, ...]:
