@@ -110,6 +110,7 @@ ALLOWED = {
         *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs", "analysis.scales"),
         *("scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
+    "analysis.design": ("analysis.fits", "arch.amounts", "arch.errors", "flops"),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
     "analysis.rates": ("scaling.study.rate_law", "arch.errors"),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),

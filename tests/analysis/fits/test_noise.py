@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import signal, stats
 
+from analysis.design.worlds import paths
 from analysis.fits.noise import Group, degrees, degrees_text, pool_seed_noise
-from tests.analysis.fits.worlds import paths
 
 
 def test_noise_is_pooled_by_degrees_of_freedom() -> None:

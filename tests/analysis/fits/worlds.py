@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from analysis.design.worlds import paths
 from analysis.fits.envelope.crossings import find_crossings
 from analysis.fits.envelope.extract import SizeCurve, extract
 from analysis.fits.envelope.laws import LawSettings, fit_arch
@@ -141,17 +142,6 @@ class Setting:
         noise = pool_seed_noise(seeds, NOISE_STEP)
         assert noise is not None
         return noise
-
-
-def paths(rng: np.random.Generator, x: np.ndarray, memory: float) -> np.ndarray:
-    """[len(x)]: noise of standard deviation 1 at rising x, correlated as exp(-distance / memory)."""
-    kept = np.exp(-np.diff(x) / memory)
-    draws = rng.standard_normal(len(x))
-    found = np.empty(len(x))
-    found[0] = draws[0]
-    for i, share in enumerate(kept):
-        found[i + 1] = share * found[i] + math.sqrt(1 - share**2) * draws[i + 1]
-    return found
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from analysis.fits.parametric.results import parametric_result
 from analysis.fits.result import DO_NOT, FitResult
 from arch.errors import InputError
 
-from .worlds import World, study
+from .worlds import drawn, study
 
 RIGHT_A, RIGHT_N = 0.05, math.log(1.3)
 REPLICATES = 199
@@ -39,7 +39,7 @@ class Outcome:
 def outcomes(kind: str, seed: int) -> list[Outcome]:
     """Of one study of a world of this kind."""
     rng = np.random.default_rng([seed, *kind.encode()])
-    world = World.draw(kind, rng)
+    world = drawn(kind, rng)
     points, noise = study(world, rng)
     middle = math.sqrt(points.flops.min() * points.flops.max())
     fit = fit_parametric(points, noise=(noise.s, noise.df), n_replicates=REPLICATES)

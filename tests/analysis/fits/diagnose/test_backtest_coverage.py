@@ -11,7 +11,7 @@ import pytest
 from analysis.fits.diagnose.backtest import LOWEST, RUN, backtest
 
 from ..isoflop.worlds import Design, Surface
-from .worlds import World, study
+from .worlds import drawn, study
 
 STUDIES, REPLICATES = 300, 199
 CUT = 1e20  # four of six budgets lie below
@@ -29,7 +29,7 @@ def budgets(seed: int) -> list[tuple[str, str, bool]]:
 def books(seed: int) -> list[tuple[str, str, bool]]:
     """The same of a study like the one on books, of the fitted form, its curves cut at 0.7 of the range of log C."""
     rng = np.random.default_rng([seed, 8])
-    points, noise = study(World.draw("fitted", rng), rng)
+    points, noise = study(drawn("fitted", rng), rng)
     low, high = np.log(points.flops.min()), np.log(points.flops.max())
     rows = backtest(
         points, "parametric", [float(np.exp(low + 0.7 * (high - low)))], noise=noise, n_replicates=REPLICATES

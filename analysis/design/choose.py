@@ -1,0 +1,157 @@
+"""Which proposal to take: by what is asked, judged on worlds of many forms, first linearised, then simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from analysis.design.precision import missed, precision
+from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
+from analysis.design.simulate import Outcome, simulate
+from analysis.design.worlds import Noise, World
+from analysis.fits.cost import Cost
+
+ASKS = ("exponent", "loss", "compare")
+WITHIN_A, WITHIN_N, WITHIN_L = 0.05, math.log(1.3), 0.005  # of a, log N_opt, log L_opt: what counts as right
+SCREENED = 24  # worlds on which all proposals are judged without noise of their own
+KEPT = 60  # proposals that the cheap half of the screen leaves
+AS_GOOD = 0.02  # of the share: of proposals this close to the best, that of the fewest runs is taken
+MOST_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A proposal, the share of worlds in which its linearised fit answers, and what simulated studies of it found."""
+
+    proposal: Proposal
+    score: float
+    outcomes: tuple[Outcome, ...] = ()
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def answers(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
+    """Mean probability over worlds that the fit is right about what is asked, noise and the form's miss together."""
+    layout = proposal.layout()
+    told, off = precision(layout, worlds, noise, cost, target), missed(layout, worlds, cost, target)
+    if ask == "exponent":
+        # errors of both are of the same noise: where one is small the other is
+        found = np.minimum(_within(off.a, told.a, WITHIN_A), _within(off.log_n, told.log_n, WITHIN_N))
+    else:
+        found = _within(off.log_l, told.log_l, WITHIN_L)
+    return float(np.nan_to_num(found).mean())
+
+
+def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:
+    """[w]: the probability that off + noise lies within the limit."""
+    return np.asarray(stats.norm.cdf((limit - off) / sd) - stats.norm.cdf((-limit - off) / sd))
+
+
+def screen(
+    price: Price,
+    budget: float,
+    cap: float,
+    worlds: Sequence[World],
+    noise: Noise,
+    cost: Cost,
+    target: float,
+    ask: str,
+    least_size: float = 0.0,
+    told: Callable[[float], None] = lambda share: None,
+) -> list[Judged]:
+    """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
+    the ones with fewer runs come first. Empty where the budget buys none."""
+    few = worlds[: SCREENED // 3]
+    rough = []
+    for proposal in candidates(price, budget, cap):
+        if proposal.sizes[0] < least_size:
+            continue
+        sd = precision(proposal.layout(), few, noise, cost, target)
+        rough.append((float(np.median(sd.a if ask == "exponent" else sd.log_l)), proposal))
+    rough.sort(key=lambda one: one[0])
+    # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
+    bins: dict[int, int] = {}
+    kept = []
+    for _, proposal in rough:
+        place = int(2 * math.log2(proposal.sizes[0]))
+        bins[place] = bins.get(place, 0) + 1
+        if bins[place] <= KEPT // 6:
+            kept.append(proposal)
+    judged = []
+    for i, proposal in enumerate(kept):
+        judged.append(Judged(proposal, answers(proposal, worlds[:SCREENED], noise, cost, target, ask)))
+        told((i + 1) / len(kept))
+    if not judged:
+        return []
+    most = max(one.score for one in judged)
+    judged.sort(
+        key=lambda one: (
+            one.score < most - AS_GOOD,
+            one.proposal.n_runs if one.score >= most - AS_GOOD else 0,
+            -one.score,
+        )
+    )
+    found: list[Judged] = []
+    for one in judged:
+        if all(one.proposal.sizes != other.proposal.sizes for other in found):
+            found.append(one)
+    return found[:MOST_SHOWN]
+
+
+def naive_of(price: Price, budget: float, cap: float) -> Proposal | None:
+    """The naive ladder of the same cost, its tokens within the corpus."""
+    found = scaled(naive, price, budget)
+    if found is None or found.tokens[0][0] <= cap:
+        return found
+    return scaled(lambda n: naive(n, cap), price, budget)
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Shares and quantiles over simulated studies. identified: share; half_a, factor_n, half_l: [10%, median, 90%] of
+    half of the interval of a, of the factor from N_opt to an end of its interval, of half of that of log L_opt; right:
+    share with a within WITHIN_A and N_opt within 30% of the truth; right_l; held: share whose interval held a."""
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(one, name) for one in outcomes])
+
+    def three(values: np.ndarray) -> list[float]:
+        return [
+            float(one)
+            for one in np.quantile(np.where(np.isnan(values), np.inf, values), (0.1, 0.5, 0.9), method="nearest")
+        ]
+
+    with np.errstate(over="ignore", invalid="ignore"):
+        right_a, right_n = np.abs(column("off_a")) < WITHIN_A, np.abs(column("off_n")) < WITHIN_N
+        factor = np.exp(np.minimum(column("half_n"), 700))
+    return {
+        "studies": len(outcomes),
+        "identified": float(column("identified").mean()),
+        "half_a": three(column("half_a")),
+        "factor_n": three(factor),
+        "half_l": three(column("half_l")),
+        "right": float((right_a & right_n).mean()),
+        "right_a": float(right_a.mean()),
+        "right_n": float(right_n.mean()),
+        "right_l": float((np.abs(column("off_l")) < WITHIN_L).mean()),
+        "held": float((np.abs(column("off_a")) <= column("half_a")).mean()),
+    }
+
+
+def simulated(
+    one: Judged, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, seed: int, told: Callable[[], None]
+) -> Judged:
+    """With its simulated studies and their summary."""
+    outcomes = tuple(simulate(one.proposal, worlds, noise, cost, target, seed, told))
+    return Judged(one.proposal, one.score, outcomes, summary(outcomes))
+
+
+def saving(best: dict[str, Any], other: dict[str, Any], of: str) -> float:
+    """How many times its budget `other` would need for the interval of `best`, spent on the same runs with other seeds:
+    widths fall as one over the root of that. inf where it has no interval."""
+    width = {"exponent": "half_a"}.get(of, "half_l")
+    mine, its = best[width][1], other[width][1]
+    return float((its / mine) ** 2) if mine > 0 and np.isfinite(mine) else math.nan

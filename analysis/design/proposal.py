@@ -1,0 +1,180 @@
+"""A proposal: sizes, the tokens of each, seeds, and what that costs; the family of them that a budget allows.
+
+Every size has one trunk a seed at a constant rate, from which a run is decayed at each number of tokens: the trunk
+costs the tokens up to its last decay, a decay a tenth of its run's. The naive ladder is what a study without a plan
+does: all sizes to equal tokens at a constant rate, whole curves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+DECAY = 0.1  # of a run's tokens, over which its rate falls
+NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
+CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (analysis/fits/study_points.py)
+LEAST_SIZE = 2e3  # parameters; smaller models are none
+COUNTS = (5, 6, 8)
+RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
+SPANS = (8.0, 16.0, 32.0)  # most over fewest tokens of a size; 5 to 160 a parameter at the widest
+CENTRES = (14.0, 28.0)  # tokens a parameter, geometric middle: 5 to 40 and 5 to 160 of SPANS 8 and 32 at the most
+TILTS = (1.0, 0.0, -1.0)  # of log D over log N along a row of runs: tokens a parameter, tokens, compute are equal
+SEEDS = ((1, 1), (2, 2), (3, 2), (2, 99), (3, 99))  # seeds, at so many sizes (99: at all); the others have one
+LEAST_TOKENS, MOST_TOKENS = 1.5, 400.0  # a parameter: the rest is outside of what anyone trains
+
+LEAST_RUNS = 12  # of one architecture
+STEPS, CLOSE = 25, 0.01  # of the search for the size at which a proposal costs the budget
+MOST_LOG = (5.0, 28.0)  # of log N there
+
+Price = Callable[[np.ndarray], np.ndarray]  # of a token [FLOP or seconds] at sizes [k], all architectures together
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each."""
+
+    n_params: np.ndarray
+    n_tokens: np.ndarray
+    size: np.ndarray
+    trunk: np.ndarray
+    run: np.ndarray
+    curves: bool
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
+    `tilt`: how the tokens were laid (TILTS); `naive`: curves at a constant rate instead of decayed branches."""
+
+    sizes: tuple[float, ...]
+    tokens: tuple[tuple[float, ...], ...]
+    seeds: tuple[int, ...]
+    tilt: float = 1.0
+    naive: bool = False
+    capped: bool = False
+
+    @property
+    def trained(self) -> tuple[float, ...]:
+        """Tokens that each size trains, all seeds together."""
+        share = 0.0 if self.naive else DECAY
+        each = zip(self.tokens, self.seeds, strict=True)
+        return tuple(seeds * ((1 - share) * max(d, default=0.0) + share * sum(d)) for d, seeds in each)
+
+    @property
+    def n_runs(self) -> int:
+        """Points of one architecture."""
+        return sum(len(d) * seeds for d, seeds in zip(self.tokens, self.seeds, strict=True))
+
+    @property
+    def words(self) -> str:
+        """In one line."""
+        least, most = min(d[0] for d in self.tokens), max(d[-1] for d in self.tokens)
+        ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
+        low, high = f"{short(self.sizes[0])}", f"{short(self.sizes[-1])}"
+        if self.naive:
+            return f"{len(self.sizes)} sizes {low} to {high}, {short(most)} tokens each, whole curves"
+        several = [f"{seeds} at {self.seeds.count(seeds)}" for seeds in sorted(set(self.seeds)) if seeds > 1]
+        branches = sorted({len(row) for row in self.tokens})
+        told = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
+        laid = {1.0: "tokens a parameter", 0.0: "tokens alike", -1.0: "equal compute"}[self.tilt]
+        return (
+            f"{len(self.sizes)} sizes {low} to {high}, {told} branches of {short(least)} to {short(most)} tokens "
+            f"({min(ratio):.3g} to {max(ratio):.3g} a parameter; {laid}), seeds: {', '.join(several) or 'one'}"
+        )
+
+    def cost(self, price: Price) -> float:
+        """In the unit of `price`."""
+        return float((np.array(self.trained) * price(np.array(self.sizes))).sum())
+
+    def layout(self) -> Layout:
+        """Points of one architecture; of a naive ladder rows along its curves."""
+        rows: list[tuple[float, float, int, str, str]] = []
+        for i, (n, tokens, seeds) in enumerate(zip(self.sizes, self.tokens, self.seeds, strict=True)):
+            for seed in range(seeds):
+                trunk = f"{i}-{seed}"
+                if self.naive:
+                    at = np.geomspace(CURVE_FROM * tokens[-1], tokens[-1], CURVE_ROWS)
+                    rows += [(n, d, i, trunk, trunk) for d in at.tolist()]
+                else:
+                    rows += [(n, d, i, trunk, f"{trunk}-{j}") for j, d in enumerate(tokens)]
+        numbers = np.array([row[:3] for row in rows])
+        trunks, runs = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4))
+        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.naive)
+
+
+def short(value: float) -> str:
+    """1.23M."""
+    for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * unit:
+            return f"{value / unit:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def laid(
+    smallest: float,
+    count: int,
+    span_n: float,
+    centre: float,
+    span_d: float,
+    tilt: float,
+    seeds: tuple[int, int],
+    cap: float,
+) -> Proposal:
+    """One of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has more
+    tokens. Seeds repeat the sizes next to the ends, else all."""
+    sizes = np.geomspace(smallest, smallest * span_n, count)
+    middle = math.sqrt(sizes[0] * sizes[-1])
+    steps = round(math.log2(span_d)) + 1
+    factors = np.geomspace(1 / math.sqrt(span_d), math.sqrt(span_d), steps)
+    tokens, capped = [], False
+    for n in sizes:
+        at = centre * middle * factors * (n / middle) ** tilt
+        at = at[(at >= LEAST_TOKENS * n) & (at <= MOST_TOKENS * n)]
+        capped |= bool((at > cap).any())
+        kept = at[at <= cap].tolist()
+        if (at > cap).any() and (not kept or kept[-1] < 0.8 * cap):
+            kept.append(cap)
+        tokens.append(tuple(kept))
+    times, places = seeds
+    number = [1] * count
+    for i in [1, count - 2] if places == 2 else range(count):
+        number[i] = times
+    return Proposal(tuple(sizes.tolist()), tuple(tokens), tuple(number), tilt, False, capped)
+
+
+def naive(largest: float, cap: float = math.inf) -> Proposal:
+    """The trial study's ladder: six sizes to equal tokens, at most `cap`, a second seed of the second size."""
+    sizes = np.geomspace(largest / NAIVE_RANGE, largest, NAIVE_SIZES)
+    tokens = ((min(NAIVE_TOKENS * largest, cap),),) * NAIVE_SIZES
+    return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True)
+
+
+def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
+    """`make`, of a size, at the size at which it costs `budget`; None where there is none above LEAST_SIZE."""
+    log_n = math.log(1e6)
+    for _ in range(STEPS):  # cost is close to a square of the size, less where tokens are capped
+        found = make(math.exp(log_n))
+        cost = found.cost(price)
+        if cost and abs(cost / budget - 1) < CLOSE:
+            return found if found.sizes[0] >= LEAST_SIZE else None
+        log_n += math.log(budget / cost) / 2 if cost else 1.0
+        if not MOST_LOG[0] < log_n < MOST_LOG[1]:
+            return None
+    return None
+
+
+def candidates(price: Price, budget: float, cap: float) -> Iterator[Proposal]:
+    """All of the family that cost the budget, and in which every size has two numbers of tokens or more."""
+    for count, span_n, span_d, centre, tilt, seeds in itertools.product(COUNTS, RANGES, SPANS, CENTRES, TILTS, SEEDS):
+
+        def make(n: float, own: Any = (count, span_n, centre, span_d, tilt, seeds)) -> Proposal:
+            return laid(n, *own, cap)
+
+        found = scaled(make, price, budget)
+        if found is not None and min(map(len, found.tokens)) >= 2 and found.n_runs >= LEAST_RUNS:
+            yield found

@@ -1,0 +1,102 @@
+"""Synthetic worlds: a known loss surface, most of them not of the form that is fitted, and the noise of its runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analysis.fits.cost import Cost, six_nd
+from analysis.fits.parametric.surface import Surface
+
+MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled
+KINDS = ("fitted", "interaction", "exponents", "mistuned", "saturating")
+EXTRA = {"interaction": (0.6, 0.9), "exponents": (0.05, 0.25), "mistuned": (0.005, 0.03), "saturating": (0.02, 0.15)}
+GRID = 2001  # sizes among which an optimum is looked for, before a parabola through the best three
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviations of log loss: `seed`, of a trunk and of a run that has none; of a branch beside its trunk's
+    `own` times that."""
+
+    seed: float = 0.005
+    own: float = 0.3
+
+
+@dataclass(frozen=True)
+class World:
+    """L = E + joined terms of N and D. kind: `fitted`; `interaction`, joined as (a^(1/r) + b^(1/r))^r; `exponents`, the
+    exponent of N is another one below MIDDLE_N than above; `mistuned`, every size loses a share of its own by its rate;
+    `saturating`, small sizes stop learning at a loss of their own. a and b: the terms at MIDDLE_N and MIDDLE_D."""
+
+    kind: str
+    e: float
+    alpha: float
+    beta: float
+    a: float
+    b: float
+    extra: float
+    seed: int = 0
+
+    @property
+    def surface(self) -> Surface:
+        """The fitted form's, without what this world has beside it."""
+        return Surface(self.e, self.a * MIDDLE_N**self.alpha, self.b * MIDDLE_D**self.beta, self.alpha, self.beta)
+
+    def loss(self, n_params: np.ndarray | float, n_tokens: np.ndarray | float) -> np.ndarray:
+        """As if every size were tuned."""
+        log_n = np.log(np.asarray(n_params, dtype=float) / MIDDLE_N)
+        log_d = np.log(np.asarray(n_tokens, dtype=float) / MIDDLE_D)
+        term_n, term_d = self.a * np.exp(-self.alpha * log_n), self.b * np.exp(-self.beta * log_d)
+        if self.kind == "interaction":
+            r = self.extra
+            return np.asarray(self.e + (term_n ** (1 / r) + term_d ** (1 / r)) ** r)
+        if self.kind == "exponents":  # a smooth bend of the term of N
+            term_n = self.a * np.exp(-self.alpha * log_n - self.extra * (np.logaddexp(0, log_n) - math.log(2)))
+        if self.kind == "saturating":  # a floor that only small sizes feel
+            floor = self.e + term_n * (1 + self.extra * np.exp(-log_n))
+            return np.asarray((floor**12 + (self.e + term_n + term_d) ** 12) ** (1 / 12))
+        return np.asarray(self.e + term_n + term_d)
+
+    def off(self, n_sizes: int) -> np.ndarray:
+        """[sizes]: log loss lost to wrong rates."""
+        if self.kind != "mistuned":
+            return np.zeros(n_sizes)
+        return self.extra * np.random.default_rng(self.seed).exponential(1.0, n_sizes)
+
+    def log_n_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
+        """log N of the lowest loss at C [k] FLOP under `cost` (6 N D): of a grid, then of a parabola."""
+        cost = cost or six_nd()
+        grid = np.linspace(6, 30, GRID)
+        log_c = np.asarray(log_c, dtype=float)
+        loss = np.log(self.loss(np.exp(grid), np.exp(log_c[..., None] - cost.log_per_token(grid))))
+        at = np.clip(loss.argmin(-1), 1, GRID - 2)
+        low, mid, high = (np.take_along_axis(loss, (at + k)[..., None], -1)[..., 0] for k in (-1, 0, 1))
+        bent = low - 2 * mid + high
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shift = np.where(bent > 0, (low - high) / (2 * bent), 0.0)
+        return np.asarray(grid[at] + np.clip(shift, -1, 1) * (grid[1] - grid[0]))
+
+    def log_l_opt(self, log_c: np.ndarray | float, cost: Cost | None = None) -> np.ndarray:
+        """log of that lowest loss."""
+        cost = cost or six_nd()
+        log_n = self.log_n_opt(log_c, cost)
+        return np.asarray(np.log(self.loss(np.exp(log_n), np.exp(log_c - cost.log_per_token(log_n)))))
+
+    def exponent(self, log_c: float) -> float:
+        """Of N_opt under 6 N D, over a factor of 2 of compute around it."""
+        low, high = self.log_n_opt(np.array([log_c - 0.35, log_c + 0.35])).tolist()
+        return float(high - low) / 0.7
+
+
+def paths(rng: np.random.Generator, x: np.ndarray, memory: float) -> np.ndarray:
+    """[len(x)]: noise of standard deviation 1 at rising x, correlated as exp(-distance / memory)."""
+    kept = np.exp(-np.diff(x) / memory)
+    draws = rng.standard_normal(len(x))
+    found = np.empty(len(x))
+    found[0] = draws[0]
+    for i, share in enumerate(kept):
+        found[i + 1] = share * found[i] + math.sqrt(1 - share**2) * draws[i + 1]
+    return found

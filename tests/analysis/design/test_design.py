@@ -1,0 +1,123 @@
+"""The core of `scaling design`: worlds, priors, proposals, their linearised precision, and simulated studies."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize
+
+from analysis.design.choose import Judged, answers, naive_of, saving, screen, simulated
+from analysis.design.precision import missed, precision
+from analysis.design.priors import kind_of, literature
+from analysis.design.proposal import DECAY, Proposal, candidates, laid, naive, scaled
+from analysis.design.simulate import draw, simulate
+from analysis.design.worlds import KINDS, Noise, World, paths
+from analysis.fits.cost import Cost, six_nd
+from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+
+WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
+SIX = six_nd()
+KNOTS = np.geomspace(1e5, 1e9, 40)
+REAL = Cost(np.log(KNOTS), np.log(6 * KNOTS + 100 * KNOTS**0.7), "exact")
+
+
+def six(n: np.ndarray) -> np.ndarray:
+    return 6 * n
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_optimum_of_a_world_is_that_of_a_search(kind):
+    world = World(kind, 0.8, 0.36, 0.34, 0.2, 0.2, 0.1 if kind != "interaction" else 0.7)
+    for cost in (SIX, REAL):
+        log_c = math.log(3e16)
+
+        def loss(log_n, cost=cost, log_c=log_c):
+            return float(world.loss(math.exp(log_n), math.exp(log_c - float(cost.log_per_token(np.array(log_n))))))
+
+        start = min(np.linspace(8, 25, 400), key=loss)
+        found = optimize.minimize_scalar(
+            loss, bounds=(start - 0.1, start + 0.1), method="bounded", options={"xatol": 1e-9}
+        )
+        assert float(world.log_n_opt(log_c, cost)) == pytest.approx(found.x, abs=1e-3)
+        assert float(world.log_l_opt(log_c, cost)) == pytest.approx(math.log(found.fun), abs=1e-7)
+
+
+def test_worlds_without_more_are_their_surface_and_noise_is_what_it_says():
+    n, d = np.array([1e6, 5e6]), np.array([2e7, 3e8])
+    assert WORLD.loss(n, d) == pytest.approx(WORLD.surface.loss(n, d))
+    assert WORLD.exponent(math.log(1e16)) == pytest.approx(float(WORLD.surface.a), abs=1e-3)
+    rng, x = np.random.default_rng(0), np.array([0.0, 1.0])
+    many = np.array([paths(rng, x, 2.0) for _ in range(4000)])
+    assert many.std(0) == pytest.approx([1, 1], abs=0.04)
+    assert np.corrcoef(many.T)[0, 1] == pytest.approx(math.exp(-0.5), abs=0.04)
+
+
+def test_priors_know_what_kind_an_architecture_is_and_draw_the_same_again():
+    assert [kind_of(arch) for arch in ("llama", "hgrn2", "tnl", "mamba2")] == ["transformer", *["linear"] * 3]
+    means = {}
+    for arch in ("llama", "hgrn2"):
+        prior = literature(arch, 257)
+        one, same = (prior.draw(np.random.default_rng(3)) for _ in range(2))
+        assert one == same
+        worlds = [prior.draw(np.random.default_rng(i), ("fitted",)) for i in range(300)]
+        means[arch] = np.mean([world.surface.a for world in worlds])
+        assert all(0 < world.e < 1.1 for world in worlds)
+    assert means["hgrn2"] - means["llama"] == pytest.approx((0.55 - 0.46) / 5, abs=0.012)
+    assert literature("llama", 100_280).draw(np.random.default_rng(0)).e > 1.5
+
+
+def test_a_proposal_costs_its_trunks_and_decays_within_the_corpus():
+    one = Proposal((1e6, 4e6), ((5e6, 1e7, 2e7), (2e7, 8e7)), (3, 1))
+    trunk = 3 * ((1 - DECAY) * 2e7 + DECAY * 3.5e7), (1 - DECAY) * 8e7 + DECAY * 1e8
+    assert one.cost(six) == pytest.approx(6 * (1e6 * trunk[0] + 4e6 * trunk[1]))
+    assert one.n_runs == 11 and len(one.layout().n_params) == 11
+    assert len(set(one.layout().trunk)) == 4 and len(set(one.layout().run)) == 11
+    for proposal in list(candidates(six, 1e16, 1e8))[::40]:
+        assert proposal.cost(six) == pytest.approx(1e16, rel=0.011)
+        assert max(max(d) for d in proposal.tokens) <= 1e8 * (1 + 1e-9)
+        assert all(list(d) == sorted(d) and len(d) >= 2 for d in proposal.tokens)
+    ladder = scaled(naive, six, 1e16)
+    assert ladder is not None and ladder.cost(six) == pytest.approx(1e16, rel=0.011)
+    assert len({d for d in ladder.tokens}) == 1
+    capped = naive_of(six, 1e16, 1e7)
+    assert capped is not None and capped.tokens[0] == (1e7,) and capped.cost(six) == pytest.approx(1e16, rel=0.011)
+    assert not list(candidates(six, 1e6, 1e8))
+
+
+@pytest.mark.parametrize("cost", [SIX, REAL], ids=["6nd", "real"])
+@pytest.mark.parametrize("what", ["branches", "curves"])
+def test_linearised_precision_is_that_of_drawn_studies(cost, what):
+    proposal = laid(2e5, 6, 16.0, 14.0, 8.0, 1.0, (2, 99), 1e9) if what == "branches" else naive(2e7)
+    layout, noise, target = proposal.layout(), Noise(0.002), 5e15
+    told = precision(layout, [WORLD], noise, cost, target, bound=True)
+    rng = np.random.default_rng(0)
+    drawn = [draw(layout, WORLD, noise, cost, rng) for _ in range(300)]
+    fits = fit_many(
+        np.log(layout.n_params), np.log(layout.n_tokens), np.stack([p.loss for p in drawn]), objective=LEAST_SQUARES
+    )
+    at = np.array([drawn[0].flops.min(), drawn[0].flops.max(), target])
+    log_n = np.log(fits.surface.column().n_opt(at, cost))
+    a = (log_n[:, 1] - log_n[:, 0]) / math.log(at[1] / at[0])
+    log_l = np.log(fits.surface.column().l_opt(at, cost))[:, 2]
+    for values, sd in ((a, told.a), (log_n[:, 2], told.log_n), (log_l, told.log_l)):
+        assert values.std() == pytest.approx(float(sd[0]), rel=0.15)
+    assert told.bound_a[0] <= told.a[0] * (1 + 1e-6)
+    assert np.abs(missed(layout, [WORLD], cost, target).a).max() < 1e-3
+
+
+def test_simulated_studies_are_the_projects_fits_and_the_screen_beats_the_naive_ladder():
+    budget, target, noise = 2e16, 2e15, Noise()
+    prior = literature("llama", 257)
+    rng = np.random.default_rng(5)
+    worlds = [prior.draw(rng) for _ in range(12)]
+    found = screen(six, budget, 1e9, worlds, noise, SIX, target, "exponent")
+    assert found and all(one.proposal.cost(six) == pytest.approx(budget, rel=0.011) for one in found)
+    ladder = naive_of(six, budget, 1e9)
+    assert ladder is not None and found[0].score > answers(ladder, worlds, noise, SIX, target, "exponent")
+    one, other = (
+        simulated(Judged(p, 0.0), worlds, noise, SIX, target, 0, lambda: None) for p in (found[0].proposal, ladder)
+    )
+    assert one.summary["half_a"][1] < other.summary["half_a"][1] and one.summary["right"] >= other.summary["right"]
+    assert saving(one.summary, other.summary, "exponent") > 1
+    exact = simulate(found[0].proposal, [WORLD], Noise(1e-6), SIX, target, 0)[0]
+    assert exact.identified and abs(exact.off_a) < 2e-3 and abs(exact.off_n) < 0.02 and exact.half_a < 1e-3
