@@ -25,7 +25,10 @@ from analysis.grid_points import SAME, named, point_of_run, with_axes
 from arch.errors import InputError
 from data.files import read_json, read_manifest
 from scaling.rundir.directory import RunDir
+from scaling.study.earlier import training_of_today
 from scaling.study.run import decisive
+from scaling.study.schedule import phase
+from scaling.study.training import Training
 
 CONVENTIONS = ("exact", "paper", "6nd")
 METRICS = ("step", "n_tokens", "loss", "grad_norm", "lr", "time_s", "tokens_per_s")
@@ -58,7 +61,7 @@ def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
     """One row a run, planned or begun: what it is, what it cost, how far it came and, if it failed, why.
 
     `epochs`: its tokens over those of the training split; above 1 some were seen before. NaN without a corpus.
-    `recipe`: the same for runs that differ by their seed alone.
+    `recipe`: the same for runs that differ by their seed alone. `trunk`: of a branch, the run that it was decayed from.
     """
     return _runs_table(study_dir, _read_runs(study_dir, run_ids))
 
@@ -75,7 +78,8 @@ def load_tables(
     validation_tokens: int | None = None,
 ) -> Tables:
     """All three tables of the runs named, or of all on disk; `curves`: one row a logged step, its loss
-    in nats a token, `n_tokens` so far, cumulative training FLOP by convention.
+    in nats a token, `n_tokens` so far, cumulative training FLOP by convention, both of a branch with its trunk's.
+    `phase` of curves and evals: whether the learning rate is undecayed, decaying or decayed (scaling.study.schedule).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
     study's stored fit has it. With `validation_tokens` held-out losses over another number of tokens are left out and
@@ -105,7 +109,7 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer", "recipe", "point", "variant"),
+    *("corpus_fingerprint", "tokenizer", "recipe", "point", "variant", "trunk"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -196,6 +200,7 @@ def _header(run: Path) -> dict[str, Any] | None:
 def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
     rows = [_run_row(run) for run in found]
     runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
+    runs["trunk"] = runs["trunk"].astype(object).fillna("")
     corpus = read_manifest(study_dir / "corpus", verify=False)
     runs["epochs"] = runs["n_tokens"] / corpus["splits"]["train"]["tokens"] if corpus else float("nan")
     return with_axes(runs, _points(found), SAME)
@@ -212,7 +217,7 @@ def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
         for run in found
         if run.header is not None and run.rows
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup")), _points(found))
+    return with_axes(_concat(frames, (*RUN_KEYS, *METRICS, *_flops_columns(), "warmup", "phase")), _points(found))
 
 
 def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
@@ -221,7 +226,7 @@ def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
         for run in found
         if run.header is not None and run.evals
     ]
-    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup")), _points(found))
+    return with_axes(_concat(frames, (*RUN_KEYS, *_EVAL_COLUMNS, *_flops_columns(), "warmup", "phase")), _points(found))
 
 
 def _run_row(run: _Run) -> dict[str, Any]:
@@ -261,6 +266,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "corpus_fingerprint": record.get("corpus_fingerprint"),
         "tokenizer": record["spec"].get("corpus", {}).get("tokenizer"),
         "recipe": _recipe(header),
+        "trunk": record["spec"].get("trunk") or "",
     }
 
 
@@ -310,6 +316,8 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
         frame[f"flops_{name}"] = frame["n_tokens"].astype("float64") * per_token
     warmup = header["record"]["spec"]["training"].get("warmup_tokens") or 0
     frame["warmup"] = frame["n_tokens"] <= warmup
+    training = Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
+    frame["phase"] = [phase(int(step), training) for step in frame["step"]]
     return frame
 
 

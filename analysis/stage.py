@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 18  # of the method; a change makes every stored fit stale
+FIT_VERSION = 19  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 13  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
@@ -55,6 +55,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
         return Fitted(stored, False)
 
     from analysis.fits.grouping import grouped
+    from analysis.fits.phases import resolved
     from analysis.fits.study import fit_study
     from analysis.fits.study_approaches import approaches_of_study
     from analysis.fits.study_points import StudyRuns
@@ -63,6 +64,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
 
     ids = [*(run.run_id for run in runs), *_variants(study, runs)]
     tables = load_tables(study.directory, ids, settings.control, held_out)
+    settings = resolved(tables, settings)
     whole = grouped(tables, settings)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}

@@ -82,7 +82,8 @@ ALLOWED = {
     ),
     "analysis.fits": (
         *(*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits.settings", "analysis.fits.tables"),
-        *("analysis.fits.recipes", "analysis.labels", "analysis.runs", "flops.laws", "flops.quantity", "data"),
+        *("analysis.fits.recipes", "analysis.labels", "analysis.runs", "scaling.study.schedule", "flops.laws"),
+        *("flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
     "analysis.fits.groups": (

@@ -139,7 +139,8 @@ class _Cell:
         for seed, rows in seeds.items():
             done = [row for row in rows if row["state"] == "done"]
             curves = [smoothed(self.tables, self.settings, row["run_id"]) for row in done]
-            if len(done) >= len(over) and all(len(tokens) > 1 for tokens, _ in curves):
+            fewest = 1 if self.settings.points == "decayed" else 2  # the ends of decays are points
+            if len(done) >= len(over) and all(len(tokens) >= fewest for tokens, _ in curves):
                 found[seed] = average_seeds([logs(*curve) for curve in curves])
         return {seed: curve for seed, curve in found.items() if len(curve[0])}
 
@@ -206,6 +207,8 @@ def _last_losses(curves: Mapping[str, Mapping[int, Any]]) -> tuple[dict[str, flo
 
 def _at(curve: tuple[np.ndarray, np.ndarray], end: float) -> float:
     log_tokens, log_loss = curve
+    if len(log_tokens) == 1:  # the end of a decay: those of one length differ by less than a batch
+        return float(log_loss[0])
     return float(read_at(log_tokens, log_loss, np.array([min(end, float(log_tokens[-1]))]))[0])
 
 

@@ -32,11 +32,12 @@ class FitSettings(Fit, strict=False):
 
     @property
     def loss_name(self) -> str:
+        of = {"auto": "", "decayed": " of decayed runs", "undecayed": " before any decay"}[self.points]
         if self.loss == "validation":
-            return "held-out loss (nats/token)"
+            return f"held-out loss{of} (nats/token)"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""
         less = " less each batch's bigram deviation" if self.control == "bigram" else ""
-        return f"training loss{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
+        return f"training loss{of}{less}, centred mean over {self.smoothing_tokens:,} tokens{wider} (nats/token)"
 
     def settled_after(self, warmup_tokens: int) -> float:
         """Tokens from which on no loss of the warm-up enters a point of the curve: its window lies behind it."""

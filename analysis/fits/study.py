@@ -17,12 +17,14 @@ from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
 from analysis.fits.grouping import grouped
 from analysis.fits.noise import SeedNoise
+from analysis.fits.phases import NO_CURVE, resolved, told
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noise, size_curves
 from analysis.fits.verdict import judge
 from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
 from flops.laws import FITS_SCHEMA
+from scaling.study.schedule import DECAYED, UNDECAYED
 
 LAWS = ("loss", "n_opt", "d_opt")
 
@@ -32,8 +34,9 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     of its metrics.jsonl}, recorded as it is.
 
     Runs that are not done are left out and listed. An architecture that cannot be fitted is in the result with its
-    reason.
+    reason. Raises InputError for decayed losses (fit.points) where there are none.
     """
+    settings = resolved(tables, settings)
     tables = grouped(tables, settings)
     runs = tables.runs[tables.runs["arch"].notna()]
     groups = run_curves(tables, settings)
@@ -72,6 +75,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             "L": settings.loss_name,
         },
         "settings": settings.to_dict(),
+        "points": told(tables, settings),
         "interval": _interval(noise, settings) | {"not_paired": not_paired(groups)},
         "verdicts": _verdicts(usable, fitted, noise, settings.level, runs),
         "archs": fitted,
@@ -111,7 +115,8 @@ def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _needed(settings: FitSettings) -> str:
-    return "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
+    needed = "two evaluated checkpoints" if settings.loss == "validation" else "more tokens than fit.smoothing_tokens"
+    return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
 def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
@@ -120,6 +125,8 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> s
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
         if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
             return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
+    if not curves and settings.points == DECAYED:
+        return NO_CURVE
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
     repeated = [(float(row.epochs), str(row.run_id)) for row in rows if row.epochs > 1]
@@ -160,7 +167,8 @@ def _describe(
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
-        why = _text(row["reason"]) if row["state"] != "done" else known.get(name, f"it lacks {_needed(settings)}")
+        lacks = NO_CURVE if settings.points == DECAYED else f"it lacks {_needed(settings)}"
+        why = _text(row["reason"]) if row["state"] != "done" else known.get(name, lacks)
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
         left.append({"run_id": name, "state": str(row["state"]), "reason": why})
     return {

@@ -24,13 +24,16 @@ SAME_SEED = "a run of the same recipe has the same seed"
 
 
 def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.ndarray, np.ndarray]:
-    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token; of a mean over runs
-    (analysis.fits.grouping) the mean of their log loss at equal tokens."""
+    """One run's curve as the fits read it: tokens [n] and loss [n] in nats a token, of the phase that settings name
+    (analysis.fits.phases), so that nothing of another enters a mean; of a mean over runs (analysis.fits.grouping) the
+    mean of their log loss at equal tokens."""
     if members := (tables.told or {}).get("means", {}).get(run_id):
         log_tokens, log_loss = average_seeds([logs(*smoothed(tables, settings, one)) for one in members])
         return np.exp(log_tokens), np.exp(log_loss)
     source = tables.evals if settings.loss == "validation" else tables.curves
     rows = source[source["run_id"] == run_id].sort_values("n_tokens")
+    if settings.points != "auto" and "phase" in rows:
+        rows = rows[rows["phase"] == settings.points]
     tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
     if settings.loss == "validation":
         return tokens, loss

@@ -13,6 +13,7 @@ import pandas as pd
 from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.grouping import grouped
 from analysis.fits.parametric.curves import FIRST_SHARE
+from analysis.fits.phases import AUTO, resolved
 from analysis.fits.points import COPIED, Points
 from analysis.fits.recipes import HIGHER, of_lowest
 from analysis.fits.settings import FitSettings
@@ -21,6 +22,7 @@ from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
 from arch.amounts import flop
 from arch.errors import InputError, choice
+from scaling.study.schedule import DECAYED
 
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
@@ -30,10 +32,11 @@ VARIANT, NUISANCE, AVERAGED = (
     "at another value of a nuisance axis than the best",
     "averaged with others over a nuisance axis",
 )
-NOT_DONE, TWICE, SHORT = (
+NOT_DONE, TWICE, SHORT, OTHER_PHASE = (
     "not done",
     "with recipe and seed of a run of another study",
     "without enough points after warm-up",
+    "without a loss of the phase of the learning rate that is fitted (fit.points)",
 )
 
 
@@ -48,7 +51,7 @@ class StudyRuns:
     @cached_property
     def grouped(self) -> Tables:
         """The tables with the groups of the fits, nuisance axes resolved."""
-        return grouped(self.tables, self.settings)
+        return grouped(self.tables, resolved(self.tables, self.settings))
 
 
 def under(study: StudyRuns, convention: str | None, **settings: Any) -> StudyRuns:
@@ -141,12 +144,14 @@ def study_points(
     its settled curve (`curves`): at most CURVE_ROWS points, evenly in log D, from `first_share` of its tokens on. A
     recipe and seed counts once, and of several recipes at one N and D the lowest stays.
 
-    The loss is the study's: smoothed training loss, or held-out loss. N without embeddings; C under the study's
-    convention. Runs share a `cell` where they saw the same batches: one corpus, batch size, context, seed and length.
+    The loss is the study's: smoothed training loss, or held-out loss, of decayed runs (fit.points) always the end's. N
+    without embeddings; C under the study's convention. Runs share a `cell` where they saw the same batches: one corpus,
+    batch size, context, seed and length.
 
     Raises InputError where no run is done, and for training loss of text that was seen before.
     """
-    tables, settings = study.grouped, study.settings
+    tables, settings = study.grouped, resolved(study.tables, study.settings)
+    points = ENDS if settings.points == DECAYED else points
     averaged = {run for mean in tables.told["means"].values() for run in mean} if tables.told else set()
     dropped = dict(twice or {})
     made: dict[str, list[dict[str, Any]]] = {}
@@ -161,6 +166,9 @@ def study_points(
             dropped[NOT_DONE] = dropped.get(NOT_DONE, 0) + 1
             continue
         tokens, loss = smoothed(tables, settings, str(row["run_id"]))
+        if not len(tokens) and settings.points != AUTO:
+            dropped[OTHER_PHASE] = dropped.get(OTHER_PHASE, 0) + 1
+            continue
         settled = tokens >= settings.settled_after(int(row["warmup_tokens"]))
         tokens, loss = tokens[settled], loss[settled]
         if len(tokens) < (1 if points == ENDS else 2):

@@ -13,10 +13,17 @@ def convention_text(fits: dict[str, Any]) -> str:
     return f"training FLOP, convention '{named['C']}'; N: {named['N']}; D: training tokens"
 
 
+def phase_notes(fits: dict[str, Any]) -> list[str]:
+    """Which losses were fitted where the learning rate of some runs decays: a sentence, or none."""
+    told = fits.get("points")
+    return [f"{str(told['text'])[:1].upper()}{str(told['text'])[1:]}."] if told else []
+
+
 def methods(fits: dict[str, Any]) -> list[str]:
     settings = fits["settings"]
     return [
         f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}. The seeds of a size are averaged in log loss.",
+        *phase_notes(fits),
         f"The envelope is the lowest loss among the sizes whose curve covers C, at {settings['grid_points']} "
         f"log-spaced values of C in the range ({_range_text(fits)}). {_loss_text(settings)} These points are not "
         "independent: R^2 says how straight the line is, not how well it is known.",

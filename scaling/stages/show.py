@@ -11,6 +11,7 @@ from arch.tables import rows_table, wrapped
 def show_laws(fits: dict[str, Any]) -> str:
     """What the study says, the laws, and what belongs under them, no wider than the terminal where words allow."""
     from analysis.report.approaches import approach_rows
+    from analysis.report.methods import phase_notes
     from analysis.report.notes import law_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
@@ -20,7 +21,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     parts += [rows_table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows]
     named = fits["conventions"]
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
-    parts += ["\n".join(wrapped([*verdict_notes(fits), where]))]
+    parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
     parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
     parts += ["\n".join(wrapped(law_notes(fits)))]
     if rows := nuisance_rows(fits):

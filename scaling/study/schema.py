@@ -78,6 +78,9 @@ class Evaluation(Section):
 class Fit(Section):
     loss: Literal["train_smoothed", "validation"] = "train_smoothed"
     """The loss that is fitted: the smoothed training loss, or the held-out loss of the checkpoints."""
+    points: Literal["auto", "decayed", "undecayed"] = "auto"
+    """Losses at the end of a decay of the learning rate, or before any; `auto` takes held-out losses of decayed runs
+    where every architecture has some. Training losses are undecayed: the last batch of a decay is one draw."""
     smoothing_tokens: Count = 50_000
     """Width of the centred mean that smooths the training loss."""
     smoothing_fraction: Annotated[Number, Field(ge=0, lt=1)] = 0.0
@@ -96,6 +99,12 @@ class Fit(Section):
     """The convention that `range` is stated in; null means the one of `flops`."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
+
+    @model_validator(mode="after")
+    def _decayed_is_held_out(self) -> Fit:
+        if self.points == "decayed" and self.loss != "validation":
+            raise ValueError("points decayed needs loss validation: the last batch of a decay is one draw, not a mean")
+        return self
 
 
 class StudyFile(Section):

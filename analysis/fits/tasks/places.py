@@ -69,7 +69,7 @@ def _losses(tables: Tables, settings: FitSettings, run_id: str, at: np.ndarray) 
     read (local linear regression, which has no lag at an end, where a one-sided mean would).
     """
     tokens, loss = smoothed(tables, settings, run_id)
-    if len(tokens) < 2:
+    if not len(tokens):
         return np.full(len(at), np.nan)
     found = np.exp(np.interp(np.log(at), np.log(tokens), np.log(loss)))
     found[(at < tokens[0] * (1 - ROUNDING)) | (at > tokens[-1] * (1 + ROUNDING))] = np.nan

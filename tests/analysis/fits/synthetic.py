@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from scaling.study.schedule import decay_start
+from scaling.study.training import Training
+
 SIZES = {"14k": 14_000, "25k": 25_000, "55k": 55_000, "98k": 98_000, "221k": 221_000, "393k": 393_000}
 BATCH = 2048
 
@@ -32,10 +35,13 @@ def write_run(
     warmup_tokens: int = 20_480,
     per_token: float | None = None,
     n_params: int | None = None,
+    trunk: str | None = None,
+    **schedule: Any,
 ) -> str:
-    """Write one run trained to `n_tokens`; `shift` moves its log loss, `noise` is white in log loss. Returns its id."""
+    """Write one run trained to `n_tokens`; `shift` moves its log loss, `noise` is white in log loss; `schedule`: of
+    its training too. Of a branch (trunk: its id) only the rows of its decay. Returns its id."""
     n = SIZES[size] if n_params is None else n_params
-    run_id = f"{arch}-{size}-c256-s{seed}"
+    run_id = f"{arch}-{size}-c256-s{seed}" + (f"-d{n_tokens}" if trunk else "")
     run = study / "runs" / run_id
     run.mkdir(parents=True)
     exact = 6.0 * n if per_token is None else per_token
@@ -46,7 +52,10 @@ def write_run(
         "flops_per_token_train": {"exact": exact, "paper": 7.0 * n, "6nd": 6.0 * n},
     }
     training = {"n_tokens": n_tokens, "batch_tokens": BATCH, "warmup_tokens": warmup_tokens, "lr": 1e-3}
+    training |= schedule
     spec: dict[str, Any] = {"arch": arch, "size": size, "seed": seed, "training": training, "sets": []}
+    spec["trunk"] = trunk
+    begins_after = decay_start(Training(**training)) if trunk else 0
     (run / "run.json").write_text(
         json.dumps(
             {"schema": 1, "run_id": run_id, "study": study.name, "spec": spec, "spec_hash": "0" * 16, "cost": cost}
@@ -60,9 +69,16 @@ def write_run(
         {"step": i + 1, "n_tokens": int(t), "loss": float(v), "grad_norm": 1.0, "lr": 1e-3, "time_s": 0.1 * i}
         | {"tokens_per_s": 20480.0}
         for i, (t, v) in enumerate(zip(tokens, loss, strict=True))
+        if i >= begins_after
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status = {"state": state, "step": len(rows), "n_tokens": int(tokens[-1]), "reason": reason, "last_checkpoint": None}
+    status = {
+        "state": state,
+        "step": len(tokens),
+        "n_tokens": int(tokens[-1]),
+        "reason": reason,
+        "last_checkpoint": None,
+    }
     (run / "status.json").write_text(json.dumps(status))
     return run_id
 
