@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import axes, grid, jobs_schema, schema, training
+from scaling.study import axes, grid, jobs_schema, schema, sweep_section, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -34,6 +34,7 @@ SECTIONS = (
     ("grid", grid.Grid, ""),
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
+    ("sweep", sweep_section.Sweep, "docs/rates.md says what comes of it."),
     ("evaluation", schema.Evaluation, ""),
     ("fit", schema.Fit, ""),
     ("jobs", jobs_schema.Jobs, ""),
@@ -56,6 +57,7 @@ NAMED = (
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
     (values.Tokens, "integer, or a multiple of N: `20N`"),
+    (sweep_section.RatesOfSweep, "list of numbers, or a ladder, or either by size"),
     (values.Rate, "number, or `law`"),
     (values.BranchPoints, "list of integers, or of multiples of N"),
     (values.Ranges, "[number, number], or {architecture: [number, number]}"),

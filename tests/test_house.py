@@ -113,7 +113,10 @@ ALLOWED = {
     ),
     "analysis.design": ("analysis.fits", "arch.amounts", "arch.errors", "flops"),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),
-    "analysis.rates": ("scaling.study.rate_law", "arch.errors"),
+    "analysis.rates": (
+        *("analysis.figures", "analysis.pages", "scaling.study.rate_law"),
+        *("arch.amounts", "arch.errors", "data.files"),
+    ),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.stage": (
         *("analysis.bigram", "analysis.evals.scales", "analysis.fits", "analysis.figures", "analysis.report"),

@@ -83,6 +83,7 @@ def submit(
         raise InputError("--local and --cluster: give one of them")
     request = request_of(study, only, sets, out, as_json)
     check_evaluations(request)
+    request.check_rates()
     _warn(check_corpus(request))
     if not (local or dry_run):
         slurm.require()

@@ -17,6 +17,7 @@ from . import evaluate as cli_eval
 from . import fit as cli_fit
 from . import jobs as cli_jobs
 from . import recall as cli_recall
+from . import sweep as cli_sweep
 from .options import (
     AsJson,
     CheckpointPath,
@@ -59,11 +60,17 @@ def run(
 ) -> None:
     """The whole study here: plan, data, train, eval, fit, report. A re-run does only what is missing."""
     from ..stages import pipeline as commands
+    from ..stages import sweep
 
     request = request_of(study, only, sets, out, as_json)
     if dry_run:
         return _dry_run(request, as_json)
     request.say(commands.headline(request))
+    if sweep.pending(request):
+        request.say(sweep.sweep_line(request))
+        found = sweep.sweep_stage(request)
+        request.say(f"sweep: law {found['law']}, report {found['report']}")
+        request = request_of(study, only, sets, out, as_json)
     result = commands.run_study(request)
     if as_json:
         print_json(result)
@@ -78,6 +85,7 @@ def run(
 def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
     """What the study will cost: parameters, tokens, steps and FLOP of every run, and its time on this machine."""
     from ..stages import pipeline as commands
+    from ..stages import sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
     from ..study.plan_view import show_plan
@@ -86,6 +94,7 @@ def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     later = _check_tasks(request.study, only, data_later=True)
     table = commands.timed_plan(request) | notes_of(request)
     table["warnings"] += later + check_corpus(request, data_later=True)
+    table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
     if as_json:
         print_json(table)
     else:
@@ -149,6 +158,7 @@ def train(
     close(request, result)
 
 
+app.command()(cli_sweep.sweep)
 app.add_typer(cli_eval.app, name="eval")
 app.command()(cli_recall.recall)
 
@@ -264,6 +274,7 @@ def export(
 
 def _dry_run(request: Request, as_json: bool) -> None:
     from ..stages import pipeline as commands
+    from ..stages import sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
     from ..study.plan_view import show_plan
@@ -271,6 +282,7 @@ def _dry_run(request: Request, as_json: bool) -> None:
     _check_tasks(request.study, request.only)
     table = commands.timed_plan(request) | notes_of(request) | {"todo": commands.outstanding(request)}
     table["warnings"] += check_corpus(request)
+    table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
     if as_json:
         return print_json(table)
     print(show_plan(table))

@@ -26,7 +26,7 @@ from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environm
 from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
-from ..study.spec import StudySpec
+from ..study.spec import LAW_NAME, StudySpec
 from .corpus import data_stage
 from .progress import Progress, Watched
 from .trunks import check_trunks
@@ -76,6 +76,7 @@ class Request:
 
         What a kill left unfinished there is removed first.
         """
+        self.check_rates()
         self.check_runs()
         with study_lock(self.study.directory):
             try:
@@ -89,6 +90,14 @@ class Request:
                     f"{error.filename or self.study.directory}: {error.strerror}: {remedy} and run it again "
                     f"(complete files are kept, the write that failed left nothing)"
                 ) from None
+
+    def check_rates(self) -> None:
+        """Raise InputError where runs follow a law that the study's own sweep has not given yet."""
+        if any(run.is_pending for run in self.runs):
+            raise InputError(
+                f"{self.study.directory}/{LAW_NAME}: is not there yet, and runs follow it (training.lr: law): "
+                f"`scaling sweep {self.study.path}` first"
+            )
 
     def check_runs(self) -> None:
         """Raise InputError where a run's directory was written for another spec."""

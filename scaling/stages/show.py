@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from arch.tables import rows_table, wrapped
+
+if TYPE_CHECKING:
+    from analysis.rates.fit import RatesFit
 
 
 def show_laws(fits: dict[str, Any]) -> str:
@@ -44,3 +47,11 @@ def comparison_text(comparison: Mapping[str, Any], level: float) -> str:
     title += "compute for the same loss, along the optimal frontiers of fitted surfaces\n"
     told = "\n".join(wrapped(comparison_notes(dict(comparison), level)))
     return f"{title}{rows_table(rows)}\n\n{told}" if rows else told
+
+
+def show_sweep(fit: RatesFit) -> str:
+    """What a sweep over learning rates says: its cells, the laws, the verdict."""
+    from analysis.rates.rows import cell_rows, law_rows, verdict
+
+    parts = [rows_table(cell_rows(fit)), *([rows_table(law_rows(fit))] if fit.laws else [])]
+    return "\n\n".join([*parts, "\n".join(wrapped(verdict(fit)))])

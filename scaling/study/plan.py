@@ -45,7 +45,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
         "sets": list(study.sets),
         "runs": rows,
         "totals": totals | {"n_runs": len(rows)},
-        "notes": [*_fewer_points(study), *(note for run in runs for note in run.notes)],
+        "notes": [*_fewer_points(study), *dict.fromkeys(note for run in runs for note in run.notes)],
         "warnings": confounded(runs),
     }
 
@@ -69,7 +69,11 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     row |= {key: cost[key] for key in ("n_params", "n_params_non_embedding")}
     row |= {"n_tokens": run.n_tokens, "n_steps": run.n_steps, "batch_tokens": run.training.batch_tokens}
     row |= {"trunk": run.trunk, "trained_tokens": run.trained_tokens}
-    row |= {"lr": run.training.peak_lr, "n_checkpoints": checkpoints, "spec_hash": run.spec_hash}
+    row |= {
+        "lr": None if run.is_pending else run.training.peak_lr,
+        "n_checkpoints": checkpoints,
+        "spec_hash": run.spec_hash,
+    }
     row["flops_per_token_train"] = cost["flops_per_token_train"]
     for convention, per_token in cost["flops_per_token_train"].items():
         row[f"flops_{convention}"] = float(per_token) * run.n_tokens

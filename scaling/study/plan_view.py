@@ -60,7 +60,7 @@ def _lines(groups: Sequence[tuple[str, list[Row]]]) -> tuple[list[str], list[lis
                 _span(points, "n_tokens", count),
                 *[count(sum(row["trained_tokens"] for row in rows))] * branches,
                 _span(points, "n_steps", lambda steps: f"{steps:,}"),
-                _span(rows, "lr", lambda rate: f"{rate:g}"),
+                _span(rows, "lr", lambda rate: "law" if rate is None else f"{rate:g}"),
                 _span(points, "flops_exact", flop),
                 _span(points, "flops_paper", flop),
                 f"{sum(row['share'] for row in rows):.1%}",

@@ -142,6 +142,8 @@ class RateLaw(Section):
     n_tokens: Literal["trained"] = "trained"
     rate: Literal["peak"] = "peak"
     recipe: Recipe
+    sweep: dict[str, Any] | None = None
+    """The section of the study file that it is of."""
     noise: dict[str, Any]
     """What the errors of the optima follow from."""
     laws: dict[str, ArchLaw]

@@ -110,6 +110,11 @@ class RunSpec(Section):
         return self.spec_hash, self.earlier_hash
 
     @property
+    def is_pending(self) -> bool:
+        """Whether its learning rate waits for the study's sweep: it may be planned, not trained."""
+        return bool(self.rate.get("pending"))
+
+    @property
     def config(self) -> ModelConfig:
         try:
             return _config(ARCHITECTURES.get(self.arch), tuple(map(type, self.model.values())), *self.model.items())

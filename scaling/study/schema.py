@@ -15,6 +15,7 @@ from data.settings import CorpusSettings
 from .grid import Grid
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
+from .sweep_section import Sweep
 from .training import Overrides, Training
 from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, one_of
 
@@ -126,6 +127,8 @@ class StudyFile(Section):
     """How runs are trained."""
     overrides: Overrides = Overrides()
     """What some of the runs have otherwise."""
+    sweep: Sweep | None = None
+    """Short runs over learning rates, to which a law is fitted that the study's runs may follow."""
     evaluation: Evaluation = Evaluation()
     """What is measured on every checkpoint."""
     fit: Fit = Fit()

@@ -28,6 +28,8 @@ from .training import Training
 from .types import Section
 
 NO_LAW = Followed(0.0, {}, [])
+PENDING = Followed(0.0, {"pending": True}, [])  # the study's own sweep is still to come
+LAW_NAME = "rates.json"  # of the study's own sweep, in its directory
 
 
 class StudySpec(StudyFile):
@@ -208,9 +210,18 @@ class StudySpec(StudyFile):
             raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
         if given.get("lr") != LAW or horizon_of(given, n_params) is None:
             return {key: value for key, value in own.items() if value != LAW}, NO_LAW
-        if given.get("lr_law") is None:
-            raise InputError(f"training.lr: law of {where} needs the law's file: add training.lr_law")
-        file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
+        if given.get("lr_law") is not None:
+            path = Path(self.path).parent / Path(given["lr_law"]).expanduser()
+        elif self.sweep is None:
+            raise InputError(
+                f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
+                f"it"
+            )
+        elif not (path := self.directory / LAW_NAME).exists():
+            return {key: value for key, value in own.items() if key != "lr"}, PENDING
+        file = read_law(path)
+        if given.get("lr_law") is None and self.sweep and file.law.sweep != self.sweep.asked:
+            return {key: value for key, value in own.items() if key != "lr"}, PENDING
         sizes = (config.vocab_size, config.context_length)
         found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
         return own | {"lr": found.lr}, found

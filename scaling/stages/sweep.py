@@ -1,0 +1,166 @@
+"""The sweep of a study: short runs over learning rates, more of them where a cell's best rate is its first or last, the
+laws fitted to them, and the law file that the study's runs follow.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.amounts import count, flop
+from arch.errors import InputError
+from flops import count_params
+
+from ..rundir.lock import study_lock
+from ..study.plan import plan
+from ..study.spec import LAW_NAME
+from ..study.sweep import SweepSpec, Where, recipe_of, sweep_of
+from .corpus import data_stage
+from .pipeline import Request, timed_plan, train_stage
+
+if TYPE_CHECKING:
+    from analysis.rates.fit import RatesFit
+    from analysis.rates.points import RatePoint
+
+MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side
+
+
+def plan_sweep(request: Request) -> dict[str, Any]:
+    """The plan of the sweep's first rates, as timed_plan, with "cells" and "share", its FLOP `exact` over those of the
+    study's runs, and "refused", why it would be refused: that is more than sweep.share allows."""
+    spec = sweep_of(request.study)
+    table = timed_plan(Request(spec, None, request.stream))
+    main = plan(request.study, request.study.runs())["totals"]["flops_exact"]
+    share, most = table["totals"]["flops_exact"] / main, request.study.sweep and request.study.sweep.share
+    refused = None
+    if most is not None and share > most:
+        refused = (
+            f"{request.study.path}: the sweep would cost {share:.0%} of the study's {flop(main)} FLOP exact, and "
+            f"sweep.share allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
+        )
+    return table | {"cells": len(spec.tried), "share": share, "refused": refused}
+
+
+def pending(request: Request) -> bool:
+    """Whether runs that were asked for wait for the study's sweep."""
+    return any(run.is_pending for run in request.runs)
+
+
+def sweep_line(request: Request) -> str:
+    """What the sweep that runs wait for costs, in one line."""
+    table = plan_sweep(request)
+    totals = table["totals"]
+    return (
+        f"learning rates by a sweep first: {table['cells']} cells, {totals['n_runs']} runs, "
+        f"{count(totals['n_tokens'])} tokens, {flop(totals['flops_exact'])} FLOP exact "
+        f"({table['share']:.1%} of the runs above); {table['refused'] or table['expected']['text']}"
+    )
+
+
+def sweep_stage(request: Request) -> dict[str, Any]:
+    """Train and evaluate what is missing, fit, write <study>/rates.json and sweep/report/index.html.
+
+    Returns {"trained", "failed", "extended": {cell: rates added}, "law": path, "report": path, "fit": RatesFit}. Raises
+    InputError where no architecture has a law; the page is there then.
+    """
+    from analysis.rates.fit import fit_rates, law_file
+    from analysis.rates.page import write_page
+    from data.files import write_json
+
+    if refused := plan_sweep(request)["refused"]:
+        raise InputError(refused)
+    study, spec = request.study, sweep_of(request.study)
+    first = {where: tuple(rates) for where, rates in spec.tried.items()}
+    with study_lock(study.directory):
+        corpus = data_stage(request)
+    spec.directory.mkdir(parents=True, exist_ok=True)
+    if not (link := spec.directory / "corpus").exists():
+        link.symlink_to(Path("..") / "corpus")
+    recipe = recipe_of(spec, corpus.fingerprint)
+    trained: list[str] = []
+    while True:
+        one = Request(spec, None, request.stream)
+        with one.writing():
+            now, failed = train_stage(one, corpus)
+            trained += now
+            _evaluate(one)
+        points = points_of_sweep(one)
+        fit = fit_rates(points, without=_without(spec))
+        more = _more(spec, first, fit)
+        if not more:
+            break
+        request.say(f"sweep: {len(more)} cells are best at their first or last rate: one more rate each")
+        spec = spec.with_rates(more)
+    page = write_page(fit, study.name, spec.directory / "report")
+    law = law_file(fit, recipe).model_copy(update={"sweep": spec.sweep.asked if spec.sweep else None})
+    write_json(study.directory / LAW_NAME, law.model_dump(mode="json", by_alias=True), kind="results")
+    extended = {
+        f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first[where]]
+        for where, rates in spec.tried.items()
+        if len(rates) > len(first[where])
+    }
+    result = {"trained": trained, "failed": failed, "extended": extended, "report": str(page), "fit": fit}
+    return result | {"law": str(study.directory / LAW_NAME)}
+
+
+def _without(spec: SweepSpec) -> list[Any]:
+    """Terms that the study file does not ask for: it has one length."""
+    assert spec.sweep is not None
+    return ["n_tokens"] if len(spec.sweep.tokens) == 1 else []
+
+
+def _evaluate(request: Request) -> None:
+    """The held-out losses of the last checkpoints, in this process: workers would look for a study file."""
+    from .evaluation import EvalOptions, eval_worker, steps_to_evaluate
+
+    if any(steps_to_evaluate(request).values()) and eval_worker(request, EvalOptions(), None):
+        raise InputError(f"{request.study.directory}: an evaluation failed: run the sweep again")
+
+
+def points_of_sweep(request: Request) -> list[RatePoint]:
+    """A point for each run that has ended; loss nan where it diverged. Raises InputError for runs that have not."""
+    from analysis.rates.points import RatePoint
+    from analysis.runs import load_evals
+
+    evals = load_evals(request.study.directory, [run.run_id for run in request.runs])
+    losses = {(row["run_id"], int(row["step"])): float(row["loss"]) for row in evals.to_dict("records")}
+    found, missing = [], []
+    for run in request.runs:
+        loss = losses.get((run.run_id, run.n_steps), math.nan)
+        state = request.rundir(run).status()["state"]
+        if state not in ("failed", "done"):
+            missing.append(run.run_id)
+            continue
+        found.append(
+            RatePoint(
+                arch=run.arch,
+                size=run.size,
+                n_params=count_params(run.config).non_embedding,
+                n_tokens=run.n_tokens,
+                batch_tokens=run.training.batch_tokens,
+                seed=run.seed,
+                lr=run.training.peak_lr,
+                loss=loss if state == "done" else math.nan,
+            )
+        )
+    if missing:
+        raise InputError(
+            f"{request.study.directory}: {len(missing)} of {len(request.runs)} runs of the sweep have not ended "
+            f"({missing[0]}, ...): run the sweep again"
+        )
+    return found
+
+
+def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
+    """One more rate for each cell whose best rate is its first or last, on that side, MAX_EXTRA at most."""
+    sides = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell.extend for cell in fit.cells}
+    found = {}
+    for where, rates in spec.tried.items():
+        run = next(spec.runs_of(where))
+        side = sides[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
+        if side == "lower" and sum(rate < first[where][0] for rate in rates) < MAX_EXTRA:
+            found[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
+        elif side == "higher" and sum(rate > first[where][-1] for rate in rates) < MAX_EXTRA:
+            found[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
+    return found

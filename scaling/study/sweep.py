@@ -1,0 +1,147 @@
+"""The study of a sweep: the short runs over learning rates that a study's section `sweep` asks for, derived from the
+study itself, so that corpus, training and evaluation are as ever. Its directory is <out>/<study>/sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from arch.errors import InputError, nearest
+from flops import count_params
+
+from .law_file import OPTIMIZER, OWN_KEYS, beta2_at, schedule_of
+from .model_section import ModelSection
+from .rate_law import Recipe
+from .run import RunSpec
+from .spec import StudySpec
+from .sweep_section import EVERY, Sweep
+from .training import Overrides, Training
+
+N_SIZES = 3
+OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *OWN_KEYS[:2])
+
+
+class Where(NamedTuple):
+    """A cell as the study file says it; batch_tokens: None is the batch of `training`."""
+
+    arch: str
+    size: str
+    tokens: int | str
+    batch_tokens: int | None
+
+
+class SweepSpec(StudySpec):
+    """The sweep of a study; tried: the rates of each cell, ascending."""
+
+    tried: dict[Where, list[float]]
+
+    def runs(self, only: str | None = None) -> list[RunSpec]:
+        return [run for where in self.tried for run in self.runs_of(where)]
+
+    def runs_of(self, where: Where) -> Iterator[RunSpec]:
+        """The runs of a cell, by rate and seed."""
+        assert self.sweep is not None
+        batch = () if where.batch_tokens is None else (("training.batch_tokens", where.batch_tokens),)
+        for lr in self.tried[where]:
+            for seed in self.sweep.seeds:
+                point = (("training.lr", lr), ("training.n_tokens", where.tokens), *batch)
+                yield from self._runs(where.arch, where.size, seed, point)
+
+    def with_rates(self, more: Mapping[Where, float]) -> SweepSpec:
+        """With one more rate in some of the cells."""
+        tried = {
+            where: sorted([*rates, *([more[where]] if where in more else [])]) for where, rates in self.tried.items()
+        }
+        return self.model_copy(update={"tried": tried})
+
+
+def sweep_of(study: StudySpec) -> SweepSpec:
+    """The sweep that the study file asks for. Raises InputError where it asks for none, or for what cannot be."""
+    if study.sweep is None:
+        raise InputError(
+            f"{study.path}: has no section sweep: add one, `sweep: {{}}` takes its defaults (docs/rates.md)"
+        )
+    changed = [change for change in study.sets if change.partition(".")[0].strip() in ("training", "model", "grid")]
+    if changed:
+        raise InputError(f"--set {changed[0]}: a sweep is of the study file's own runs: change a copy of the file")
+    sizes = swept_sizes(study, study.sweep)
+    rates = {size: study.sweep.rates.get(size, study.sweep.rates.get(EVERY, [])) for size in sizes}
+    for key in study.sweep.rates:
+        if key not in (EVERY, *sizes):
+            raise InputError(f"{study.path}: sweep.rates.{key}: this sweep has no size {key}{nearest(key, sizes)}")
+    if without := [size for size in sizes if not rates[size]]:
+        raise InputError(f"{study.path}: sweep.rates has none for {', '.join(without)}: add them")
+    batches: list[int | None] = [*study.sweep.batch_tokens] if study.sweep.batch_tokens else [None]
+    tried = {
+        Where(arch, size, tokens, batch): list(rates[size])
+        for arch in study.grid.archs
+        for size in sizes
+        for tokens in study.sweep.tokens
+        for batch in batches
+    }
+    overrides: dict[str, Any] = {
+        by: {key: _short(change) for key, change in table.items()} for by, table in study.overrides
+    }
+    fields = {name: getattr(study, name) for name in StudySpec.model_fields}
+    fields |= {
+        **{"name": "sweep", "out": str(study.directory), "tried": tried, "sets": (), "set_results": {}},
+        "training": Training(**_short(study.training), n_checkpoints=1),
+        "overrides": Overrides(**overrides),
+        "evaluation": study.evaluation.model_copy(update={"tasks": None, "settings": {}, "data": None}),
+        "grid": study.grid.model_copy(update={"axes": {}, "nuisance": {}}),
+        **{"set_model": ModelSection(), "set_training": Training()},
+    }
+    return SweepSpec.model_construct(**fields)
+
+
+def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:
+    """The sizes of the sweep, the smallest first: those of the first architecture decide."""
+    known = list(study.grid.sizes)
+    for size in sweep.sizes or []:
+        if size not in known:
+            raise InputError(f"{study.path}: sweep.sizes: this study has no size {size}{nearest(size, known)}")
+    arch = study.grid.archs[0]
+
+    def n_params(size: str) -> int:
+        return count_params(study.grid.sizes.config(arch, size, {}, {})).non_embedding
+
+    ordered = sorted(sweep.sizes or known, key=n_params)
+    return ordered if sweep.sizes else ordered[:N_SIZES]
+
+
+def _short(section: Training) -> dict[str, Any]:
+    """What a section says, but for what decides rates, lengths and checkpoints."""
+    found = section.model_dump(exclude_unset=True, serialize_as_any=True)
+    return {key: value for key, value in found.items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
+
+
+def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
+    """What all runs of the sweep have in common. Raises InputError where they have not."""
+    stated, batch = sweep.training.betas, sweep.training.beta2_batch_tokens
+    found: dict[str, Any] = {}
+    runs = sweep.runs()
+    for run in runs:
+        training = run.training
+        own: dict[str, Any] = {"vocab_size": run.config.vocab_size, "context_length": run.context_length}
+        own |= {"schedule": schedule_of(training.model_dump())} | {key: getattr(training, key) for key in OPTIMIZER}
+        second = stated[1] if batch is None else beta2_at(stated[1], batch, training.batch_tokens)
+        own["betas"] = training.betas if training.betas != [stated[0], second] else stated
+        for key, value in own.items():
+            if found.setdefault(key, value) != value:
+                raise InputError(
+                    f"{sweep.path}: the sweep's runs differ in {key} ({found[key]} and {value} of {run.run_id}), and a "
+                    f"law file holds for one: leave the overrides out"
+                )
+    if found["betas"] != stated:
+        raise InputError(f"{sweep.path}: give betas in training, not in overrides: a law file holds for one pair")
+    warmup = [run.training.warmup_tokens for run in runs]
+    return Recipe(
+        tokenizer=sweep.corpus.tokenizer,
+        **{key: found[key] for key in ("vocab_size", "context_length", "schedule")},
+        optimizer={key: found[key] for key in (*OPTIMIZER, "betas")},
+        beta2_batch_tokens=batch,
+        warmup_tokens=[min(warmup), max(warmup)],
+        corpus_fingerprint=corpus_fingerprint,
+        loss=f"held-out loss over {sweep.evaluation.validation_tokens:,} tokens at the end of each run",
+    )

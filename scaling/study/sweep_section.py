@@ -1,0 +1,86 @@
+"""The section `sweep` of a study file: the short runs that its learning rates are found by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
+
+from arch.errors import shown
+
+from .types import Count, Distinct, Number, Positive, Section, Seed, Size, Tokens
+
+EVERY = ""  # the key of rates for the sizes that have none of their own
+LEAST = 3  # rates: fewer have no parabola
+
+
+class RateLadder(Section):
+    """Rates from the first one up."""
+
+    first: Positive
+    factor: Annotated[Number, Field(gt=1)]
+    count: Annotated[Count, Field(ge=LEAST, le=50)]
+
+    @property
+    def rates(self) -> list[float]:
+        return [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
+
+
+class RateList(Section):
+    rates: Annotated[list[Positive], Field(min_length=LEAST), Distinct]
+
+
+def _rates(raw: Any) -> dict[str, list[float]]:
+    """{size, or EVERY: rates, ascending}."""
+    if isinstance(raw, list) or (isinstance(raw, dict) and set(raw) & set(RateLadder.model_fields)):
+        return {EVERY: _one(raw)}
+    if isinstance(raw, dict) and raw and all(isinstance(key, str) for key in raw):
+        return {key: _one(value) for key, value in raw.items()}
+    raise ValueError(
+        f"must be a list of rates, {{first: 1e-3, factor: 2, count: 5}}, or these by size, not {shown(raw)}"
+    )
+
+
+def _one(raw: Any) -> list[float]:
+    try:
+        if isinstance(raw, list):
+            return sorted(RateList.model_validate({"rates": raw}).rates)
+        return RateLadder.model_validate(raw).rates
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(
+            f"{place}: {first['msg'].replace('Input should be', 'must be')}: write a list of at least {LEAST} rates, "
+            f"or {{first: 1e-3, factor: 2, count: 5}}"
+        ) from None
+
+
+def _some(raw: Any) -> Any:
+    return raw if isinstance(raw, list) else [raw]
+
+
+RatesOfSweep = Annotated[dict[str, list[float]], PlainValidator(_rates)]
+LADDER = {EVERY: RateLadder(first=1e-3, factor=2.0, count=5).rates}
+
+
+class Sweep(Section):
+    """Short runs over learning rates, for every architecture of the grid alike."""
+
+    sizes: Annotated[list[Size], Distinct] | None = None
+    """The sizes of the grid that are swept; null takes the three smallest."""
+    tokens: Annotated[list[Tokens], BeforeValidator(_some), Distinct] = ["10N", "40N"]
+    """The lengths of the runs, as `training.n_tokens`; a law's term in tokens needs two."""
+    rates: RatesOfSweep = LADDER
+    """The rates: a list, or `{first: 1e-3, factor: 2, count: 5}`, or either by size. A cell whose best rate is its
+    first or last gets up to two more on that side."""
+    seeds: Annotated[list[Seed], Distinct] = [0]
+    """Seeds of every rate."""
+    batch_tokens: Annotated[list[Count], Distinct] | None = None
+    """Batches, for a law with a term in the batch; null takes that of `training`."""
+    share: Positive | None = 0.2
+    """The most FLOP that the sweep's first rates may cost, as a share of the study's runs; null sets no limit."""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What decides the sweep's runs, for its law file."""
+        return self.model_dump(mode="json", exclude={"share"})

@@ -1,0 +1,173 @@
+"""Sweeps over learning rates: what is trained, where more rates are tried, and the law that runs follow."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from analysis.rates.law import LEVEL
+from arch.errors import InputError
+from data.files import write_json
+from flops import count_params
+from scaling.cli.main import app
+from scaling.stages import sweep as stage
+from scaling.stages.pipeline import Request, prepare_runs
+from scaling.study.law_file import read_law
+from scaling.study.spec import load_study
+from scaling.study.sweep import sweep_of
+from tests.analysis.rates.worlds import World
+
+SMALL = {"corpus": {"source": "synthetic:0:200000", "epochs": 20}, "evaluation": {"validation_tokens": 1024}}
+WORLD = World(c=(-6.5, -0.4, -0.1, 0.0), noise=0.002)
+
+
+def write(folder: Path, **more: Any) -> Path:
+    raw = {
+        "name": "s",
+        "out": str(folder / "out"),
+        "corpus": {"source": "synthetic:0:30000000", "tokenizer": "bytes"},
+        "grid": {"archs": ["llama", "tnl"], "sizes": ["25k", "6k", "14k", "10k"]},
+        "model": {"context_length": 64},
+        "training": {"lr": "law", "n_tokens": "100N", "batch_tokens": 512, "n_checkpoints": 4},
+        "sweep": {"rates": {"first": 2e-3, "factor": 2, "count": 4}, "share": 9},
+        **more,
+    }
+    path = folder / "s.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def test_runs_are_those_of_the_study_at_other_rates_and_lengths(tmp_path):
+    overrides = {"by_size": {"6k": {"n_tokens": 10**6, "eps": 1e-7, "lr": 1e-3}}, "by_arch": {"tnl": {"lr": 1e-3}}}
+    spec = sweep_of(load_study(write(tmp_path, overrides=overrides)))
+    runs = spec.runs()
+    assert {run.size for run in runs} == {"6k", "10k", "14k"}  # the three smallest
+    assert len(runs) == len({run.run_id for run in runs}) == 2 * 3 * 2 * 4
+    assert {run.training.lr for run in runs} == {2e-3, 4e-3, 8e-3, 16e-3}
+    assert {math.ceil(run.training.n_tokens / count_params(run.config).non_embedding) for run in runs} == {10, 40}
+    assert all(run.checkpoint_steps == [run.n_steps] for run in runs)
+    assert {run.training.eps for run in runs if run.size == "6k"} == {1e-7}  # what else the study says holds
+    assert runs[0].run_id == "llama-6k-c64-s0-lr0.002-n_tokens10N"
+    assert spec.directory == tmp_path / "out" / "s" / "sweep"
+    # the same numbers as a run of the study at that rate
+    same = load_study(write(tmp_path), ["training.lr=0.002", "training.n_tokens=10N", "training.n_checkpoints=1"])
+    (alike,) = [run for run in same.runs() if (run.arch, run.size) == ("llama", "10k")]
+    assert alike.spec_hash in {run.spec_hash for run in runs}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "told"),
+    [
+        ({"sizes": ["98k"]}, "sweep.sizes: this study has no size 98k"),
+        ({"rates": {"98k": [1, 2, 3]}, "share": 9}, "sweep.rates.98k: this sweep has no size 98k"),
+        ({"rates": {"6k": [1e-3, 2e-3, 4e-3]}}, "sweep.rates has none for 10k, 14k"),
+        ({"rates": [1e-3, 2e-3]}, "write a list of at least 3 rates"),
+        ({"rates": 3}, "sweep.rates: must be a list of rates"),
+        ({"rates": {"first": 1e-3, "factor": 1, "count": 5}}, "factor"),
+        ({"share": 0.01}, "and sweep.share allows 1%"),
+        ({"tokens": ["10N", "10N"]}, "names '10N' twice"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_in_one_line(tmp_path, sweep, told):
+    with pytest.raises(InputError) as error:
+        stage.sweep_stage(Request(load_study(write(tmp_path, sweep=sweep))))
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def settled(world: World, diverged: float) -> Any:
+    """What training and evaluation would leave of every run: losses of the world; failed above a rate."""
+
+    def train_stage(request: Request, corpus: Any) -> tuple[list[str], dict[str, str]]:
+        random = np.random.default_rng(len(request.runs))
+        now = []
+        for run, rundir in zip(request.runs, prepare_runs(request, corpus), strict=True):
+            if rundir.status()["state"] != "waiting":
+                continue
+            now.append(run.run_id)
+            if run.training.peak_lr > diverged:
+                write_json(rundir.status_json, {"state": "failed", "step": 3, "reason": "loss is nan"}, kind="run")
+                continue
+            n = count_params(run.config).non_embedding
+            excess = world.excess(n, run.n_tokens, 65_536, run.training.peak_lr)
+            loss = math.exp(0.7 + excess + world.noise * random.standard_normal())
+            values = {"loss": loss, "perplexity": math.exp(loss), "bits_per_byte": loss / math.log(2)}
+            found = {"step": run.n_steps, "n_tokens": run.n_tokens, "values": values | {"n_tokens_scored": 4096}}
+            found["settings"] = {"validation_tokens": request.study.evaluation.validation_tokens}
+            path = rundir.path / "evals" / f"{run.n_steps:08d}" / "validation.json"
+            path.parent.mkdir(parents=True)
+            write_json(path, found, kind="evaluation")
+            write_json(rundir.status_json, {"state": "done", "step": run.n_steps}, kind="run")
+        return now, {}
+
+    return train_stage
+
+
+def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
+    """The losses are a known world's: training takes minutes (the slow test below does it)."""
+    monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.05))
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    path = write(tmp_path, **SMALL, grid={"archs": ["llama"], "sizes": ["6k", "10k", "14k", "25k"]})
+    path.write_text(path.read_text().replace("100N", "20N"))
+    request = Request(load_study(path))
+    assert all(run.is_pending for run in request.runs)
+    with pytest.raises(InputError, match=r"`scaling sweep .*` first"), request.writing():
+        pass
+    shown = CliRunner().invoke(app, ["plan", str(path)])
+    assert "learning rates by a sweep first: 6 cells, 24 runs" in shown.output and " law " in shown.output
+
+    result = stage.sweep_stage(request)
+    fit = result["fit"]
+    assert len(result["trained"]) == len(set(result["trained"])) == sum(cell.n_runs for cell in fit.cells)
+    lowest, most = min(min(cell.rates) for cell in fit.cells), 4 * 16e-3
+    assert result["extended"] and lowest >= 2e-3 / 4 and max(max(cell.rates) for cell in fit.cells) <= most
+    assert all(not cell.extend or len(cell.rates) == 6 for cell in fit.cells)
+    law = read_law(Path(result["law"])).law
+    assert law.recipe.corpus_fingerprint and law.recipe.optimizer["betas"] == [0.9, 0.95]
+    rate = law.laws["llama"].at(10_000, 2e5, 512)
+    assert math.log(rate.low) < WORLD.ln_best(10_000, 2e5, 65_536) < math.log(rate.high)
+    assert Path(result["report"]).read_text().count("twice too high") == 1
+
+    again = stage.sweep_stage(Request(load_study(path)))
+    assert again["trained"] == [] and again["extended"] == result["extended"]
+    runs = load_study(path).runs()
+    assert not any(run.is_pending for run in runs)
+    assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
+    # another sweep is still to come, whatever the file there says
+    raw = yaml.safe_load(path.read_text()) | {"sweep": {"seeds": [0, 1], "share": None}}
+    path.write_text(yaml.safe_dump(raw))
+    assert all(run.is_pending for run in load_study(path).runs())
+
+
+def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.0))
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    path = write(tmp_path, **SMALL, grid=grid, sweep={"rates": [4e-3, 8e-3, 16e-3], "share": None})
+    with pytest.raises(InputError, match=r"every run diverged|at 3 sizes, and there are 0"):
+        stage.sweep_stage(Request(load_study(path)))
+    tried = {json.loads(one.read_text())["spec"]["training"]["lr"] for one in tmp_path.rglob("run.json")}
+    assert tried == {1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
+
+
+def test_a_sweep_is_of_the_files_own_runs(tmp_path):
+    shown = CliRunner().invoke(app, ["sweep", str(write(tmp_path)), "--set", "training.lr=1e-3"])
+    assert isinstance(shown.exception, InputError) and "is of the study file's own runs" in str(shown.exception)
+
+
+@pytest.mark.slow
+def test_a_sweep_on_two_cores(tmp_path):
+    """Real runs, of seconds each, from the file to runs that follow the law."""
+    sizes = {"sizes": ["6k", "10k", "14k"], "rates": [4e-3, 8e-3, 16e-3, 32e-3, 64e-3], "share": None}
+    grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
+    path = write(tmp_path, sweep=sizes | {"tokens": ["4N", "12N"]}, grid=grid, **SMALL)
+    path.write_text(path.read_text().replace("100N", "6N"))
+    result = stage.sweep_stage(Request(load_study(path)))
+    assert set(result["fit"].laws) <= {"llama"}
+    assert not any(run.is_pending for run in load_study(path).runs())
