@@ -19,7 +19,7 @@ from analysis.fits.cost import Cost
 ASKS = ("exponent", "loss", "compare")
 WITHIN_A, WITHIN_N, WITHIN_L = 0.05, math.log(1.3), 0.005  # of a, log N_opt, log L_opt: what counts as right
 SCREENED = 24  # worlds on which all proposals are judged without noise of their own
-KEPT = 60  # proposals that the cheap half of the screen leaves
+A_BIN = 8  # proposals of one smallest size that the cheap half of the screen leaves
 AS_GOOD = 0.02  # of the share: of proposals this close to the best, that of the fewest runs is taken
 MOST_SHOWN = 3
 
@@ -74,12 +74,12 @@ def screen(
         rough.append((float(np.median(sd.a if ask == "exponent" else sd.log_l)), proposal))
     rough.sort(key=lambda one: one[0])
     # by their smallest size too: small sizes are cheap and precise, but may not follow the law of the others
-    bins: dict[int, int] = {}
+    bins: dict[tuple[int, bool], int] = {}
     kept = []
     for _, proposal in rough:
-        place = int(2 * math.log2(proposal.sizes[0]))
+        place = int(2 * math.log2(proposal.sizes[0])), proposal.curves
         bins[place] = bins.get(place, 0) + 1
-        if bins[place] <= KEPT // 6:
+        if bins[place] <= A_BIN:
             kept.append(proposal)
     judged = []
     for i, proposal in enumerate(kept):
@@ -111,9 +111,12 @@ def naive_of(price: Price, budget: float, cap: float) -> Proposal | None:
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Shares and quantiles over simulated studies. identified: share; half_a, factor_n, half_l: [10%, median, 90%] of
-    half of the interval of a, of the factor from N_opt to an end of its interval, of half of that of log L_opt; right:
-    share with a within WITHIN_A and N_opt within 30% of the truth; right_l; held: share whose interval held a."""
+    """Shares and quantiles over simulated studies.
+
+    identified, held (the interval of a holds its truth), right (a within WITHIN_A and N_opt within 30% of the truth),
+    right_a, right_n and right_l (L_opt within WITHIN_L): shares. half_a, factor_n, half_l: [10%, median, 90%] of half
+    of the interval of a, of the factor from N_opt to an end of its interval, of half of the interval of log L_opt.
+    tells_apart: the difference of log L_opt that nine of ten pairs of studies are closer to the truth than."""
 
     def column(name: str) -> np.ndarray:
         return np.array([getattr(one, name) for one in outcomes])
@@ -124,6 +127,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
             for one in np.quantile(np.where(np.isnan(values), np.inf, values), (0.1, 0.5, 0.9), method="nearest")
         ]
 
+    off_l = column("off_l")
+    pairs = np.abs(off_l[:, None] - off_l[None])[np.triu_indices(len(off_l), 1)]
     with np.errstate(over="ignore", invalid="ignore"):
         right_a, right_n = np.abs(column("off_a")) < WITHIN_A, np.abs(column("off_n")) < WITHIN_N
         factor = np.exp(np.minimum(column("half_n"), 700))
@@ -137,6 +142,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "right_a": float(right_a.mean()),
         "right_n": float(right_n.mean()),
         "right_l": float((np.abs(column("off_l")) < WITHIN_L).mean()),
+        "tells_apart": float(np.quantile(np.where(np.isnan(pairs), np.inf, pairs), 0.9, method="nearest")),
         "held": float((np.abs(column("off_a")) <= column("half_a")).mean()),
     }
 

@@ -62,7 +62,10 @@ def precision(
     grad = _gradients(theta, (log_n.mean(), log_d.mean()), layout, cost, flops)  # [w, 3, 5]
     weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses
     if layout.curves:
-        variance = np.einsum("wkn,nm,wkm->wk", weight, covariance(layout, noise), weight)
+        rows = int((layout.trunk == layout.trunk[0]).sum())  # all curves have the same steps of log D
+        block = covariance(take(layout, np.arange(rows)), noise)
+        parts = weight.reshape(*weight.shape[:2], -1, rows)
+        variance = ((parts @ block) * parts).sum((-1, -2))
     else:  # points of a trunk stand together
         first = np.flatnonzero(np.r_[True, layout.trunk[1:] != layout.trunk[:-1]])
         of_trunk = np.add.reduceat(weight, first, -1)
@@ -104,6 +107,12 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
     return found
 
 
+def take(layout: Layout, rows: np.ndarray) -> Layout:
+    """Some of its points."""
+    named = ("n_params", "n_tokens", "size", "trunk", "run")
+    return Layout(**{name: getattr(layout, name)[rows] for name in named}, curves=layout.curves)
+
+
 def _smooth(layout: Layout, cost: Cost) -> Cost:
     """The power law through the smallest and the largest size: at a knot N_opt stands still, and has no gradient."""
     ends = np.log([layout.n_params.min(), layout.n_params.max()])
@@ -122,10 +131,14 @@ class Missed:
 
 def missed(layout: Layout, worlds: Sequence[World], cost: Cost, flops: float) -> Missed:
     """0 in worlds of the fitted form; in others what the form costs."""
-    n, d = layout.n_params, layout.n_tokens
     sizes = int(layout.size.max()) + 1
+    labels, which = np.unique(layout.trunk.astype(str), return_inverse=True)
+    first = np.char.endswith(labels, "-0")  # other seeds of a size weigh, and tell nothing more without noise
+    seeds = np.bincount(layout.size) / np.bincount(layout.size[first[which]])
+    layout = take(layout, np.flatnonzero(first[which]))
+    n, d = layout.n_params, layout.n_tokens
     losses = np.stack([world.loss(n, d) * np.exp(world.off(sizes)[layout.size]) for world in worlds])
-    fits = fit_many(np.log(n), np.log(d), losses, objective=LEAST_SQUARES)
+    fits = fit_many(np.log(n), np.log(d), losses, seeds[layout.size], objective=LEAST_SQUARES)
     c = cost.per_token(n) * d
     at = np.array([c.min(), c.max(), flops])
     surface = fits.surface.column()

@@ -1,7 +1,8 @@
 """A proposal: sizes, the tokens of each, seeds, and what that costs; the family of them that a budget allows.
 
 Every size has one trunk a seed at a constant rate, from which a run is decayed at each number of tokens: the trunk
-costs the tokens up to its last decay, a decay a tenth of its run's. The naive ladder is what a study without a plan
+costs the tokens up to its last decay, a decay a tenth of its run's. Or its runs keep the constant rate, and their whole
+curves are fitted. The naive ladder is what a study without a plan
 does: all sizes to equal tokens at a constant rate, whole curves.
 """
 
@@ -11,6 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,8 @@ RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
 SPANS = (8.0, 16.0, 32.0)  # most over fewest tokens of a size; 5 to 160 a parameter at the widest
 CENTRES = (14.0, 28.0)  # tokens a parameter, geometric middle: 5 to 40 and 5 to 160 of SPANS 8 and 32 at the most
 TILTS = (1.0, 0.0, -1.0)  # of log D over log N along a row of runs: tokens a parameter, tokens, compute are equal
-SEEDS = ((1, 1), (2, 2), (3, 2), (2, 99), (3, 99))  # seeds, at so many sizes (99: at all); the others have one
+SEEDS = ((1, 1), (3, 2), (3, 99), (3, -2), (2, -2))  # seeds, at so many sizes (99: all, -2: all but two); else one
+LENGTHS = (10.0, 20.0, 40.0, 80.0)  # tokens a parameter of curves, at the middle size
 LEAST_TOKENS, MOST_TOKENS = 1.5, 400.0  # a parameter: the rest is outside of what anyone trains
 
 LEAST_RUNS = 12  # of one architecture
@@ -49,19 +52,19 @@ class Layout:
 @dataclass(frozen=True)
 class Proposal:
     """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
-    `tilt`: how the tokens were laid (TILTS); `naive`: curves at a constant rate instead of decayed branches."""
+    `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches."""
 
     sizes: tuple[float, ...]
     tokens: tuple[tuple[float, ...], ...]
     seeds: tuple[int, ...]
     tilt: float = 1.0
-    naive: bool = False
+    curves: bool = False
     capped: bool = False
 
     @property
     def trained(self) -> tuple[float, ...]:
         """Tokens that each size trains, all seeds together."""
-        share = 0.0 if self.naive else DECAY
+        share = 0.0 if self.curves else DECAY
         each = zip(self.tokens, self.seeds, strict=True)
         return tuple(seeds * ((1 - share) * max(d, default=0.0) + share * sum(d)) for d, seeds in each)
 
@@ -76,15 +79,15 @@ class Proposal:
         least, most = min(d[0] for d in self.tokens), max(d[-1] for d in self.tokens)
         ratio = [d / n for n, row in zip(self.sizes, self.tokens, strict=True) for d in row]
         low, high = f"{short(self.sizes[0])}", f"{short(self.sizes[-1])}"
-        if self.naive:
-            return f"{len(self.sizes)} sizes {low} to {high}, {short(most)} tokens each, whole curves"
         several = [f"{seeds} at {self.seeds.count(seeds)}" for seeds in sorted(set(self.seeds)) if seeds > 1]
         branches = sorted({len(row) for row in self.tokens})
         told = f"{branches[0]}" if len(branches) == 1 else f"{branches[0]} to {branches[-1]}"
-        laid = {1.0: "tokens a parameter", 0.0: "tokens alike", -1.0: "equal compute"}[self.tilt]
+        laid = {1.0: "tokens a parameter", 0.0: "tokens", -1.0: "compute"}[self.tilt]
+        amount = f"{short(least)} to {short(most)}" if least < most else short(most)
         return (
-            f"{len(self.sizes)} sizes {low} to {high}, {told} branches of {short(least)} to {short(most)} tokens "
-            f"({min(ratio):.3g} to {max(ratio):.3g} a parameter; {laid}), seeds: {', '.join(several) or 'one'}"
+            f"{len(self.sizes)} sizes {low} to {high}, "
+            + (f"whole curves to {amount} tokens" if self.curves else f"{told} branches of {amount} tokens")
+            + f" ({min(ratio):.3g} to {max(ratio):.3g} a parameter; equal {laid}), seeds: {', '.join(several) or 'one'}"
         )
 
     def cost(self, price: Price) -> float:
@@ -97,14 +100,14 @@ class Proposal:
         for i, (n, tokens, seeds) in enumerate(zip(self.sizes, self.tokens, self.seeds, strict=True)):
             for seed in range(seeds):
                 trunk = f"{i}-{seed}"
-                if self.naive:
+                if self.curves:
                     at = np.geomspace(CURVE_FROM * tokens[-1], tokens[-1], CURVE_ROWS)
                     rows += [(n, d, i, trunk, trunk) for d in at.tolist()]
                 else:
                     rows += [(n, d, i, trunk, f"{trunk}-{j}") for j, d in enumerate(tokens)]
         numbers = np.array([row[:3] for row in rows])
         trunks, runs = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4))
-        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.naive)
+        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.curves)
 
 
 def short(value: float) -> str:
@@ -124,13 +127,14 @@ def laid(
     tilt: float,
     seeds: tuple[int, int],
     cap: float,
+    curves: bool = False,
 ) -> Proposal:
     """One of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has more
     tokens. Seeds repeat the sizes next to the ends, else all."""
     sizes = np.geomspace(smallest, smallest * span_n, count)
     middle = math.sqrt(sizes[0] * sizes[-1])
     steps = round(math.log2(span_d)) + 1
-    factors = np.geomspace(1 / math.sqrt(span_d), math.sqrt(span_d), steps)
+    factors = np.geomspace(1 / math.sqrt(span_d), math.sqrt(span_d), steps) if steps > 1 else np.ones(1)
     tokens, capped = [], False
     for n in sizes:
         at = centre * middle * factors * (n / middle) ** tilt
@@ -142,9 +146,10 @@ def laid(
         tokens.append(tuple(kept))
     times, places = seeds
     number = [1] * count
-    for i in [1, count - 2] if places == 2 else range(count):
+    several = {2: [1, count - 2], 99: range(count), -2: range(count - 2), 1: [1]}
+    for i in several[places]:
         number[i] = times
-    return Proposal(tuple(sizes.tolist()), tuple(tokens), tuple(number), tilt, False, capped)
+    return Proposal(tuple(sizes.tolist()), tuple(tokens), tuple(number), tilt, curves, capped)
 
 
 def naive(largest: float, cap: float = math.inf) -> Proposal:
@@ -169,12 +174,23 @@ def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Pr
 
 
 def candidates(price: Price, budget: float, cap: float) -> Iterator[Proposal]:
-    """All of the family that cost the budget, and in which every size has two numbers of tokens or more."""
-    for count, span_n, span_d, centre, tilt, seeds in itertools.product(COUNTS, RANGES, SPANS, CENTRES, TILTS, SEEDS):
-
-        def make(n: float, own: Any = (count, span_n, centre, span_d, tilt, seeds)) -> Proposal:
-            return laid(n, *own, cap)
-
+    """All of the family that cost the budget; every size has two branches or more, or one curve."""
+    branched = [(centre, span, False) for centre in CENTRES for span in SPANS]
+    whole = [(length, 1.0, True) for length in LENGTHS]
+    for count, span_n, (centre, span_d, curves), tilt, seeds in itertools.product(
+        COUNTS, RANGES, [*branched, *whole], TILTS, SEEDS
+    ):
+        own: dict[str, Any] = {
+            "count": count,
+            "span_n": span_n,
+            "centre": centre,
+            "span_d": span_d,
+            "tilt": tilt,
+            "seeds": seeds,
+        }
+        make: Callable[[float], Proposal] = partial(laid, cap=cap, curves=curves, **own)
         found = scaled(make, price, budget)
-        if found is not None and min(map(len, found.tokens)) >= 2 and found.n_runs >= LEAST_RUNS:
+        if found is None or min(map(len, found.tokens)) < (1 if curves else 2):
+            continue
+        if curves or found.n_runs >= LEAST_RUNS:
             yield found

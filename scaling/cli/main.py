@@ -13,6 +13,7 @@ import typer
 from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 
+from . import design as cli_design
 from . import evaluate as cli_eval
 from . import fit as cli_fit
 from . import jobs as cli_jobs
@@ -164,6 +165,7 @@ app.command()(cli_recall.recall)
 
 
 app.command()(cli_fit.fit)
+app.command()(cli_design.design)
 
 
 @app.command()

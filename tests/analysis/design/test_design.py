@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 import pytest
+import yaml
 from scipy import optimize
 
-from analysis.design.choose import Judged, answers, naive_of, saving, screen, simulated
+from analysis.design.choose import Judged, answers, naive_of, saving, simulated
 from analysis.design.precision import missed, precision
 from analysis.design.priors import kind_of, literature
 from analysis.design.proposal import DECAY, Proposal, candidates, laid, naive, scaled
 from analysis.design.simulate import draw, simulate
+from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
@@ -75,7 +77,7 @@ def test_a_proposal_costs_its_trunks_and_decays_within_the_corpus():
     for proposal in list(candidates(six, 1e16, 1e8))[::40]:
         assert proposal.cost(six) == pytest.approx(1e16, rel=0.011)
         assert max(max(d) for d in proposal.tokens) <= 1e8 * (1 + 1e-9)
-        assert all(list(d) == sorted(d) and len(d) >= 2 for d in proposal.tokens)
+        assert all(list(d) == sorted(d) and len(d) >= 2 - proposal.curves for d in proposal.tokens)
     ladder = scaled(naive, six, 1e16)
     assert ladder is not None and ladder.cost(six) == pytest.approx(1e16, rel=0.011)
     assert len({d for d in ladder.tokens}) == 1
@@ -105,19 +107,28 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     assert np.abs(missed(layout, [WORLD], cost, target).a).max() < 1e-3
 
 
-def test_simulated_studies_are_the_projects_fits_and_the_screen_beats_the_naive_ladder():
-    budget, target, noise = 2e16, 2e15, Noise()
-    prior = literature("llama", 257)
-    rng = np.random.default_rng(5)
-    worlds = [prior.draw(rng) for _ in range(12)]
-    found = screen(six, budget, 1e9, worlds, noise, SIX, target, "exponent")
-    assert found and all(one.proposal.cost(six) == pytest.approx(budget, rel=0.011) for one in found)
-    ladder = naive_of(six, budget, 1e9)
-    assert ladder is not None and found[0].score > answers(ladder, worlds, noise, SIX, target, "exponent")
-    one, other = (
-        simulated(Judged(p, 0.0), worlds, noise, SIX, target, 0, lambda: None) for p in (found[0].proposal, ladder)
-    )
-    assert one.summary["half_a"][1] < other.summary["half_a"][1] and one.summary["right"] >= other.summary["right"]
-    assert saving(one.summary, other.summary, "exponent") > 1
-    exact = simulate(found[0].proposal, [WORLD], Noise(1e-6), SIX, target, 0)[0]
+def test_simulated_studies_are_the_projects_fits():
+    proposal = laid(3e5, 6, 32.0, 40.0, 1.0, 1.0, (3, -2), 1e9, curves=True)
+    exact = simulate(proposal, [WORLD], Noise(1e-6), SIX, 5e15, 0)[0]
     assert exact.identified and abs(exact.off_a) < 2e-3 and abs(exact.off_n) < 0.02 and exact.half_a < 1e-3
+    one, other = (
+        simulated(Judged(p, 0.0), [WORLD] * 6, Noise(0.003), SIX, 5e15, 0, lambda: None)
+        for p in (proposal, Proposal(proposal.sizes, proposal.tokens, (1,) * 6, 1.0, True))
+    )
+    assert one.summary["half_a"][1] < other.summary["half_a"][1]
+    assert saving(one.summary, other.summary, "exponent") > 1
+    assert answers(proposal, [WORLD], Noise(1e-6), SIX, 5e15, "exponent") == pytest.approx(1)
+    assert answers(proposal, [WORLD], Noise(0.2), SIX, 5e15, "loss") < 0.3
+
+
+def test_a_study_file_says_the_proposal():
+    proposal = laid(3e5, 6, 32.0, 14.0, 8.0, 1.0, (3, -2), 1e8)
+    setting = Setting("x", ["llama", "hgrn2"], "books.txt", 2048, True)
+    told = yaml.safe_load(text_of(proposal, setting))
+    assert told["grid"]["sizes"]["count"] == 6 and len(told["grid"]["extra_seeds"]) == 4
+    for n, tokens, row in zip(proposal.sizes, proposal.tokens, told["overrides"]["by_size"].values(), strict=True):
+        assert row["branches"] == pytest.approx(list(tokens), rel=row["batch_tokens"] / tokens[0])
+        assert row["batch_tokens"] % 2048 == 0 and row["branches"][0] / row["batch_tokens"] >= min(500, n / 5e3)
+    twice = resized(proposal, 4.0, 1e9)
+    assert twice.cost(six) / proposal.cost(six) == pytest.approx(4.0)
+    assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)

@@ -1,0 +1,54 @@
+"""`scaling design` from the command line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from arch.errors import InputError
+from flops import train_flops_per_token
+from scaling.cli.main import app
+from scaling.study.spec import load_study
+
+
+def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
+    file = tmp_path / "asked.yaml"
+    words = ["design", "--arch", "llama", "--arch", "hgrn2", "--corpus", "books.txt", "--corpus-tokens", "50e6"]
+    words += ["--budget", "2e16", "--studies", "8", "--name", "asked", "--write", str(file), "--json"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    best, naive = found["proposals"][0], found["naive"]
+    runs = load_study(file).runs()
+    spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
+    assert spent == pytest.approx(best["flops"]) and best["flops"] == pytest.approx(2e16, rel=0.03)
+    assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) == best["runs"]
+    assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
+    assert {run.arch for run in runs} == {"llama", "hgrn2"}
+    for row in (*found["proposals"], naive):
+        assert 0 <= row["summary"]["identified"] <= 1 and row["seconds"] > 0
+        assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
+    assert file.read_text().startswith("# Written by scaling design")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--arch", "lama", "--budget", "1e16"], "--arch: 'lama'"),
+        (["--arch", "llama"], "give one of"),
+        (["--arch", "llama", "--budget", "1e16", "--gpu-minutes", "3"], "give one of"),
+        (["--arch", "llama", "--budget", "1e16", "--ask", "width"], "--ask: 'width'"),
+        (["--arch", "llama", "--budget", "1e16", "--ask", "compare"], "another --arch"),
+        (["--arch", "llama", "--budget", "1e16", "--write", "x.yaml"], "give --corpus"),
+        (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
+        (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
+        (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
+        (["--arch", "llama", "--budget", "1e9"], "too small"),
+    ],
+)
+def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["design", *words])
+    assert isinstance(result.exception, InputError)
+    assert message in str(result.exception) and "\n" not in str(result.exception)
+    assert not list(tmp_path.iterdir())
