@@ -15,6 +15,7 @@ from arch.errors import InputError
 from scaling.study.rate_law import TERMS, WORDS, ArchLaw, Curvature, Term
 
 from .cell import Cell, Cubic
+from .excess import excess_of
 
 LEVEL = 0.95
 MIN_SIZES = 3
@@ -219,9 +220,9 @@ def curvature_of(cells: Sequence[Cell], noise: Noise, cubic: Cubic) -> Curvature
 def _left_out(
     cells: Sequence[Cell], terms: Sequence[Term], noise: Noise, scatter: float
 ) -> list[dict[str, float | str]]:
-    """For each size what the law of the others says there: [{size, n_params, n_tokens, ln_error, sd, excess}]; `excess`
-    is the share of the loss that the law's rate would cost by the cell's own curvature. [] where the others do not tell
-    the terms."""
+    """For each size what the law of the others says there: [{size, n_params, n_tokens, ln_error, sd, excess, low,
+    high}]; `excess` is the share of the loss that the law's rate would cost by the cell's own curve, with its interval.
+    [] where the others do not tell the terms."""
     found: list[dict[str, float | str]] = []
     for size in dict.fromkeys(one.size for one in cells):
         rest, out = [one for one in cells if one.size != size], [one for one in cells if one.size == size]
@@ -234,11 +235,9 @@ def _left_out(
             assert one.fitted is not None
             error = float(row @ line.coefficients) - one.fitted.log_rate
             variance = float(row @ line.covariance @ row) + scatter**2 + (noise.sd * one.fitted.unit_se) ** 2
-            told: dict[str, float | str] = {
-                "ln_error": error,
-                "sd": math.sqrt(variance),
-                "excess": math.expm1(one.fitted.curvature * error**2),
-            }
+            cost = excess_of(one.fitted, math.exp(one.fitted.log_rate + error), LEVEL, noise.sd, noise.dof)
+            told: dict[str, float | str] = {"ln_error": error, "sd": math.sqrt(variance)}
+            told |= {"excess": cost.share, "low": cost.low, "high": cost.high}
             told |= {"size": size, "n_params": one.n_params, "n_tokens": one.n_tokens}
             found.append(told)
     return found

@@ -36,8 +36,9 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
         row = {"architecture": name_of(arch), "law": formula(law)}
         row |= {f"exponent of {WORDS[term]}": text for term, text in exponents(law)}
         row |= {name: cost(law, factor, n_params) for name, factor in (("twice too high", 2.0), ("half", 0.5))}
-        left_out = [float(one["excess"]) for one in law.left_out_size]
-        row["a size left out costs at most"] = f"{max(left_out):.2%}" if left_out else ""
+        worst = max(law.left_out_size, key=lambda one: float(one["excess"]), default=None)
+        if worst is not None:
+            row["a size left out costs at most"] = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
         row["chance of the misfit"] = f"{law.misfit['p']:.2f}"
         rows.append(row)
     return rows

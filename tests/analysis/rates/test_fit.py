@@ -12,6 +12,7 @@ import pytest
 from scipy import optimize
 
 from analysis.rates.cell import cubic_of, fit_cell
+from analysis.rates.excess import excess_of
 from analysis.rates.fit import fit_rates
 from analysis.rates.points import RatePoint, points_of
 from arch.errors import InputError
@@ -109,6 +110,22 @@ def test_the_error_of_an_optimum_is_the_one_of_redrawn_noise():
     none = np.zeros((2, 5))
     moved = (at(none, 1e-5) - at(none, -1e-5)) / 2e-5
     assert moved == pytest.approx([clean.fitted.per_cubic, clean.fitted.curvature_per_cubic], rel=1e-3)
+
+
+def test_the_interval_of_what_a_rate_costs_holds_the_true_cost():
+    """Of 400 cells of two seeds and five rates, for rates at the best one, 1.2 and twice as high."""
+    world, random = World(noise=0.004, sizes=(10**6,), horizons=(20,)), np.random.default_rng(4)
+    best, hits = math.exp(world.ln_best(1e6, 2e7, 65_536)), np.zeros(3)
+    for _ in range(400):
+        fitted = fit_cell(world.sweep(random)).fitted
+        assert fitted is not None
+        for place, factor in enumerate((1.0, 1.2, 2.0)):
+            true = math.expm1(world.excess(1e6, 2e7, 65_536, factor * best))
+            found = excess_of(fitted, factor * best, 0.95)
+            hits[place] += found.low <= true <= found.high
+    assert hits[:2].min() / 400 > 0.92
+    # twice too high the curvature's own error shows, which the interval leaves out
+    assert hits[2] / 400 > 0.8
 
 
 def test_cells_without_an_optimum_say_why():
