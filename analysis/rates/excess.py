@@ -23,9 +23,9 @@ def excess_of(fitted: Fitted, lr: float, level: float, sd: float | None = None, 
     is what None takes.
 
     With d the distance of ln lr from the best one and h half the interval of the latter, the ends are those of the
-    curve at |d| - h, not below 0, and |d| + h. The curve's own error is not in it, so it is too narrow far from the best
-    rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at 1.2 times that
-    and in 0.85 at twice (tests/analysis/rates). Raises ValueError for a cell without residuals and no `sd`.
+    curve at |d| - h, not below 0, and |d| + h. The curve's own error is not in it, so it is too narrow far from the
+    best rate: at the level 0.95 it held the truth in 0.95 of 400 simulated cells at the best rate, in 0.93 at 1.2
+    times that and in 0.85 at twice (tests/analysis/rates). Raises ValueError for a cell without residuals and no `sd`.
     """
     if sd is None or dof is None:
         if fitted.dof < 1:

@@ -15,14 +15,12 @@ from pydantic import ValidationError
 
 from arch.errors import InputError
 
+from .batch_rule import beta2_at, lengths_of, or_default
 from .rate_law import TERMS, WORDS, Rate, RateLaw, Recipe, Term
 from .schedule import CONSTANT, READS
-from .training import Training
-from .types import tokens_of
 
 LAW = "law"
-OWN_KEYS = ("lr_law", "lr_law_beyond", "beta2_batch_tokens")  # of a section `training`: gone into lr and betas
-LOWEST_BETA2, HIGHEST_BETA2 = 0.9, 0.9999
+OWN_KEYS = ("lr_law", "lr_law_beyond")  # of a section `training`: gone into lr
 OPTIMIZER = ("weight_decay", "eps", "grad_clip")
 
 
@@ -73,34 +71,11 @@ def _parsed(path: Path, content: bytes) -> LawFile:
     return LawFile(path, law, hashlib.sha256(content).hexdigest())
 
 
-def beta2_at(stated: float, stated_batch: int, batch_tokens: int) -> float:
-    """clip(b0^(B / B0), 0.9, 0.9999), to six decimals: the second average forgets half within the same number of tokens
-    at every batch (Marek et al. 2025, arXiv 2507.07101, hold this half-life fixed). A step of B tokens keeps b of it,
-    so a half is left after B ln 2 / -ln b tokens, the same for all B where ln b is proportional to B. A beta2 that is
-    stated outside of the limits stays what it is at its own batch."""
-    if batch_tokens == stated_batch:
-        return stated
-    return round(min(max(stated ** (batch_tokens / stated_batch), LOWEST_BETA2), HIGHEST_BETA2), 6)
-
-
-def with_betas(given: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a section `training`, its betas those of its batch where `beta2_batch_tokens` says so."""
-    stated = given.get("beta2_batch_tokens")
-    if stated is None:
-        return given
-    first, second = _or_default(given, "betas")
-    return given | {"betas": [first, beta2_at(second, stated, _or_default(given, "batch_tokens"))]}
-
-
 def horizon_of(given: dict[str, Any], n_params: Callable[[], int]) -> float | None:
     """The tokens that a rate is chosen for: those of the run; of a trunk, whose branches share its rate, the geometric
     mean of the shortest and the longest branch. None where none are given."""
-    asked = given.get("branches") or [given.get("n_tokens")]
-    if asked == [None]:
-        return None
-    most = given.get("max_tokens") or math.inf
-    tokens = [min(one if isinstance(one, int) else tokens_of(one, n_params()), most) for one in asked]
-    return math.sqrt(min(tokens) * max(tokens))
+    tokens = lengths_of(given, n_params)
+    return math.sqrt(min(tokens) * max(tokens)) if tokens else None
 
 
 @dataclass(frozen=True)
@@ -133,21 +108,21 @@ def follow(
             f"{origin}: no law of {arch} ({known}): sweep it, or give overrides.by_arch.{arch}.lr a number"
         )
     of_run = {"tokenizer": tokenizer, "vocab_size": vocab_size, "schedule": schedule_of(given)}
-    of_run |= {key: _or_default(given, key) for key in OPTIMIZER}
+    of_run |= {key: or_default(given, key) for key in OPTIMIZER}
     of_law = law.recipe.model_dump() | law.recipe.optimizer
     for key, value in of_run.items():
         if of_law.get(key) != value:
             raise InputError(f"{origin}: its sweep had {key} {_words(of_law.get(key))}, the run has {_words(value)}")
-    batch = _or_default(given, "batch_tokens")
+    batch = or_default(given, "batch_tokens")
     betas = _betas_of(law.recipe, batch)
-    if betas != _or_default(given, "betas"):
+    if betas != or_default(given, "betas"):
         raise InputError(
-            f"{origin}: its sweep had betas {betas} at this batch, the run has {_or_default(given, 'betas')}"
+            f"{origin}: its sweep had betas {betas} at this batch, the run has {or_default(given, 'betas')}"
         )
     horizon = horizon_of(given, n_params)
     assert horizon is not None, "judged before"
     found = law.laws[arch].at(n_params(), horizon, batch)
-    _refuse_far(found, law.laws[arch].terms, _or_default(given, "lr_law_beyond"), origin)
+    _refuse_far(found, law.laws[arch].terms, or_default(given, "lr_law_beyond"), origin)
     lr = float(f"{found.rate:.3g}")
     told = {"law_sha256": file.sha256, "low": found.low, "high": found.high, "level": law.laws[arch].level}
     told |= {"n_tokens": horizon, "outside": dict(found.outside), "corpus_fingerprint": law.recipe.corpus_fingerprint}
@@ -162,7 +137,7 @@ def follow(
 def schedule_of(given: dict[str, Any]) -> dict[str, Any]:
     """The schedule by name, with the fields that it reads."""
     schedule = given.get("schedule", CONSTANT)
-    return {"schedule": schedule} | {key: _or_default(given, key) for key in READS[schedule]}
+    return {"schedule": schedule} | {key: or_default(given, key) for key in READS[schedule]}
 
 
 def _betas_of(recipe: Recipe, batch: int) -> list[float]:
@@ -189,10 +164,6 @@ def _refuse_far(found: Rate, terms: list[Term], most: float, origin: str) -> Non
 
 def _beyond(found: Rate) -> str:
     return ", ".join(f"{WORDS[term]} lies {times:.3g} times further" for term, times in found.outside.items())
-
-
-def _or_default(given: dict[str, Any], key: str) -> Any:
-    return given[key] if given.get(key) is not None else Training.model_fields[key].default
 
 
 def _words(value: Any) -> str:

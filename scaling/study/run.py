@@ -20,6 +20,7 @@ from arch.registry import ARCHITECTURES, Architecture
 
 from .axes import label_of
 from .batch import BatchSplit, split_batch
+from .batch_rule import BATCH_KEYS
 from .earlier import training_as_hashed, training_of_today
 from .law_file import OWN_KEYS
 from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
@@ -30,7 +31,7 @@ from .types import Arch, Plugins, Section, Seed, Size, tokens_of
 # of a training: what it is to a run's end, or leaves on disk
 ENDINGS = {"n_tokens", "max_steps", "n_checkpoints", "checkpoint_tokens", "checkpoint_dtype", "artifact_dtype"}
 ENDINGS |= {"state_every_tokens", "keep_states", "log_every", *FIELDS}
-GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS)  # fields of training: into n_tokens, lr and betas
+GONE_INTO_OTHERS = ("max_tokens", "branches", *OWN_KEYS, *BATCH_KEYS)  # fields of training
 CHECKPOINT_DECADES = 1.5  # n_checkpoints lie evenly in log tokens over this many decades before the end
 
 

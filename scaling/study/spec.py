@@ -16,9 +16,10 @@ from arch.registry import archs_with, plugin_of
 from flops import count_params
 
 from .axes import Point, label_of, points_of, section_of, short
+from .batch_rule import BATCH_KEYS, with_batch, with_betas
 from .branches import branched
 from .file import find_study, read_study, suffix_of
-from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law, with_betas
+from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .run import RunSpec, resolved_training, with_branches
@@ -172,7 +173,7 @@ class StudySpec(StudyFile):
 
         try:
             _check_read(training, section_of(at, "training") | set_training, where)
-            rated, law = self._rated(arch, with_betas(training), config, n_params, where)
+            rated, law = self._rated(arch, training, config, n_params, where)
             split = branched(rated, resolve, n_params, where) if training.get("branches") else None
             resolved = split.trunk if split else resolve(rated)
         except InputError as error:
@@ -204,8 +205,10 @@ class StudySpec(StudyFile):
     def _rated(
         self, arch: str, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str
     ) -> tuple[dict[str, Any], Followed]:
-        """`given` with the number that its law gives for `lr`, and what there is to tell of it."""
-        own = {key: value for key, value in given.items() if key not in OWN_KEYS}
+        """`given` with the batch, the betas and the number for `lr` that follow from its rules, and what there is to
+        tell of the latter."""
+        given = with_betas(with_batch(given, config.context_length, self.jobs.processes, n_params))
+        own = {key: value for key, value in given.items() if key not in (*OWN_KEYS, *BATCH_KEYS)}
         if given.get("lr_law") is not None and "lr" not in given:
             raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
         if given.get("lr") != LAW or horizon_of(given, n_params) is None:

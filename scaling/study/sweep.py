@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from arch.errors import InputError, nearest
 from flops import count_params
 
-from .law_file import OPTIMIZER, OWN_KEYS, beta2_at, schedule_of
+from .batch_rule import beta2_at
+from .law_file import OPTIMIZER, OWN_KEYS, schedule_of
 from .model_section import ModelSection
 from .rate_law import Recipe
 from .run import RunSpec
@@ -19,7 +20,7 @@ from .sweep_section import EVERY, Sweep
 from .training import Overrides, Training
 
 N_SIZES = 3
-OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *OWN_KEYS[:2])
+OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *OWN_KEYS)
 
 
 class Where(NamedTuple):

@@ -64,6 +64,9 @@ class Training(Section):
     """Weight decay of AdamW; biases, norms and other vectors have none."""
     betas: Betas = [0.9, 0.95]
     """The two decay rates of AdamW's averages."""
+    min_steps: Count | None = None
+    """Halve `batch_tokens` until the run has so many steps, as far as every process keeps whole sequences: small models
+    want small batches (1M parameters on 20 tokens each make 305 steps of 65,536)."""
     beta2_batch_tokens: Count | None = None
     """The batch that the second of `betas` is stated for; a run of another batch takes
     clip(beta2^(batch / this), 0.9, 0.9999), which averages over the same number of tokens."""

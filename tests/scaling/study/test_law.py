@@ -15,7 +15,8 @@ from analysis.rates.fit import fit_rates, law_file
 from arch.errors import InputError
 from flops import count_params
 from jobs.snapshot import copy_study
-from scaling.study.law_file import beta2_at, read_law
+from scaling.study.batch_rule import beta2_at
+from scaling.study.law_file import read_law
 from scaling.study.rate_law import RateLaw, Recipe
 from scaling.study.spec import load_study
 from tests.analysis.rates.worlds import World
@@ -167,6 +168,26 @@ def test_jobs_get_a_copy_of_the_law_beside_that_of_the_study(tmp_path, law):
     assert load_study(target).runs()[0].spec_hash == spec.runs()[0].spec_hash
     with pytest.raises(InputError, match="give its absolute path"):
         copy_study(Path(spec.path), target, spec.law_files)
+
+
+def test_a_batch_is_halved_until_a_run_has_its_steps(tmp_path):
+    given = {"lr": 1e-3, "lr_law": None, "batch_tokens": 65_536, "micro_batch_tokens": 16_384, "min_steps": 1_000}
+
+    def batch(**training: Any) -> tuple[int, int, int | None]:
+        run = load_study(study(tmp_path, None, given | training)).runs()[0]
+        assert run.training.min_steps is None
+        return run.training.batch_tokens, run.n_steps, run.training.micro_batch_tokens
+
+    assert batch(n_tokens=20_000_000) == (16_384, 1_221, 16_384)  # the example: 305 steps of 65,536
+    assert batch(n_tokens=10**9)[:2] == (65_536, 15_259)
+    assert batch(n_tokens=1_000_000) == (512, 1_954, None)
+    assert batch(n_tokens=100_000)[:2] == (256, 391)  # one sequence: fewer steps than asked for
+    assert batch(n_tokens=None, branches=[20_000_000, 10**9], schedule="wsd")[0] == 16_384
+    with_rule = {"beta2_batch_tokens": 65_536, "n_tokens": 20_000_000}
+    assert load_study(study(tmp_path, None, given | with_rule)).runs()[0].training.betas == [0.9, round(0.95**0.25, 6)]
+    told = load_study(study(tmp_path, None, {"lr": 1e-3, "lr_law": None, "batch_tokens": 512, "n_tokens": 10**6}))
+    ruled = load_study(study(tmp_path, None, given | {"n_tokens": 10**6, "micro_batch_tokens": None}))
+    assert told.runs()[0].spec_hash == ruled.runs()[0].spec_hash
 
 
 def test_a_law_that_nothing_reads_is_refused(tmp_path, law):
