@@ -15,22 +15,29 @@ FAR = 10.0  # times beyond its range a law is a guess, and no interval of a fit 
 MOST_BEYOND = 100.0  # and beyond this it is not asked for by accident
 
 
+def _is_of(group: str, archs: Sequence[str]) -> bool:
+    """Whether a group of laws is of one of `archs`: a study with axes has one for each of an architecture's points,
+    `llama, context_length=2048`."""
+    return group in archs or group.partition(", ")[0] in archs
+
+
 def budget(laws: Laws, c: float, batch_tokens: float | None = None, archs: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """One row an architecture for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), and of each an interval over seed
-    noise ([low, high]); steps (D_opt over `batch_tokens`), tokens_per_param, ratio_6nd (6 N_opt D_opt / C), a_plus_b
-    and ratio_per_decade (what a tenfold C does to the ratio), identity_error and cost_growth (see ArchLaws), in_range
-    (C was fitted), beyond and loss_beyond (how many times C lies outside the range of N_opt and D_opt, and of the
-    loss; 1 inside), loss_misses (a pure power law does not describe L(C)) and loss_off_line (by what share of the loss
-    it misses its own points, root mean square). None where a law was not identified.
+    """One row an architecture (and point of a study's axes) for `c` FLOP: n_opt, d_opt (tokens), loss (nats/token), and
+    of each an interval over seed noise ([low, high]); steps (D_opt over `batch_tokens`), tokens_per_param, ratio_6nd
+    (6 N_opt D_opt / C), a_plus_b and ratio_per_decade (what a tenfold C does to the ratio), identity_error and
+    cost_growth (see ArchLaws), in_range (C was fitted), beyond and loss_beyond (how many times C lies outside the range
+    of N_opt and D_opt, and of the loss; 1 inside), loss_misses (a pure power law does not describe L(C)) and
+    loss_off_line (by what share of the loss it misses its own points, root mean square). None where a law was not
+    identified.
 
     Raises InputError for an architecture that the laws do not have.
     """
     for arch in archs:
-        if arch not in laws.archs:
+        if not any(_is_of(group, (arch,)) for group in laws.archs):
             raise InputError(f"--arch: no law for {arch!r} in {laws.source}, which has {', '.join(laws.archs)}")
     batch, rows = batch_tokens or laws.batch_tokens, []
     for arch, law in laws.archs.items():
-        if archs and arch not in archs:
+        if archs and not _is_of(arch, archs):
             continue
         n = law.n_opt(c) if law.n_opt else None
         d = law.d_opt(c) if law.d_opt else None

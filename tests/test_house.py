@@ -108,8 +108,8 @@ ALLOWED = {
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
     ),
     "analysis.evals": (
-        *("analysis.claims", "analysis.figures", "analysis.pages", "analysis.runs", "analysis.scales"),
-        *("scaling.study", "scaling.rundir", "arch", "data", "flops"),
+        *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),
+        *("analysis.scales", "scaling.study", "scaling.rundir", "arch", "data", "flops"),
     ),
     "analysis.design": ("analysis.fits", "arch.config", "arch.errors", "flops"),
     "analysis.inspection": ("analysis.figures", "analysis.pages", "arch", "data"),

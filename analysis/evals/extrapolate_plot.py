@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from analysis.figures.axes import kibi, log_axis
 from analysis.figures.style import arch_panels, dress, size_scale
+from analysis.labels import group_of
 from analysis.runs import RUN_ID
 
 from .table import newest_of_each_run
@@ -78,7 +79,14 @@ def _figure(
     log_y: bool = True,
 ) -> go.Figure:
     named = [(RUN_ID.match(result["run_id"]), result) for result in newest]
-    archs = list(dict.fromkeys(_arch(match, result) for match, result in named))
+    trained_on = {(_arch(match, result), result["values"]["context_length"]) for match, result in named}
+    several = len(trained_on) > len({arch for arch, _ in trained_on})  # a study that varies it: a panel for each
+
+    def panel(match: Any, result: dict[str, Any]) -> str:
+        point = f"context_length={result['values']['context_length']}" if several else ""
+        return group_of(_arch(match, result), point)
+
+    archs = list(dict.fromkeys(panel(match, result) for match, result in named))
     styles = _styles(newest)
     figure, rows, columns = arch_panels(archs, COLUMNS, 90 / PANEL)
     lines = [(match, result, points(result["values"])) for match, result in named]
@@ -89,10 +97,10 @@ def _figure(
     figure.update_yaxes(log_axis(low, high, "") if log_y else {"range": [low, high]})
     figure.update_yaxes(title_text=y_title, col=1)
     for match, result, line in lines:
-        index = archs.index(_arch(match, result))
+        index = archs.index(panel(match, result))
         place = {"row": 1 + index // columns, "col": 1 + index % columns}
         trained = result["values"]["context_length"]
-        if result is next(r for m, r in named if _arch(m, r) == archs[index]):
+        if result is next(r for m, r in named if panel(m, r) == archs[index]):
             figure.add_trace(_hatched(trained, max(xs) * 1.2, low, high), **place)
             figure.add_vline(trained, line={"dash": "dash", "width": 1.2, "color": "#666666"}, **place)
         trace = go.Scatter(

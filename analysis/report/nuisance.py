@@ -42,24 +42,32 @@ def _taken(cell: dict[str, Any]) -> str:
 
 
 def nuisance_notes(fits: dict[str, Any]) -> list[str]:
-    """What makes a choice doubtful, and how many runs the fits do not use, by reason."""
+    """What makes a choice doubtful, a line each with all that it is so for, and how many runs the fits do not use."""
+    found: dict[str, dict[str, list[str]]] = {}
+    cells = fits["nuisance"].get("cells", ())
+    for cell in cells:
+        for text in _doubts(cell):
+            found.setdefault(text, {}).setdefault(name_of(cell["group"]), []).append(cell["size"])
     lines = []
-    for cell in fits["nuisance"].get("cells", ()):
-        where = f"{name_of(cell['group'])} {cell['size']}"
-        lines += [f"{where}: warning: {edge}: its optimum may lie beyond" for edge in cell["edge"]]
-        if cell["tie"]:
-            lines.append(f"{where}: two values end equally low; the first was taken")
-        missing = [f"{one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]]
-        if missing:
-            lines.append(f"{where}: without {', '.join(missing)}")
-        if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
-            lines.append(f"{where}: no seed was trained at all values: each value is judged by seeds of its own")
-        if cell["incomplete"]:
-            seeds = ", ".join(map(str, cell["incomplete"]))
-            lines.append(f"{where}: seed {seeds} lacks a value of the mean, and is left out of the fits")
-    if any(len(cell["values"]) > 1 for cell in fits["nuisance"].get("cells", ())):
+    for text, groups in found.items():
+        places = "; ".join(f"{group} {', '.join(dict.fromkeys(sizes))}" for group, sizes in groups.items())
+        lines.append(f"{text}: {places}")
+    if any(len(cell["values"]) > 1 for cell in cells):
         lines.append("The lowest of several noisy losses is a little too low, the more so the more values were tried.")
     return lines + left_out_lines(fits)
+
+
+def _doubts(cell: dict[str, Any]) -> list[str]:
+    lines = [f"warning: {edge}, and its optimum may lie beyond" for edge in cell["edge"]]
+    if cell["tie"]:
+        lines.append("two values end equally low, and the first was taken")
+    lines += [f"without {one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]]
+    if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
+        lines.append("no seed was trained at all values, and each value is judged by seeds of its own")
+    if cell["incomplete"]:
+        seeds = ", ".join(map(str, cell["incomplete"]))
+        lines.append(f"seed {seeds} lacks a value of the mean, and is left out of the fits")
+    return lines
 
 
 def left_out_lines(fits: dict[str, Any]) -> list[str]:

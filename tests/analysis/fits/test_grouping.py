@@ -59,7 +59,7 @@ def test_best_is_the_lowest_mean_over_the_seeds_that_all_values_have(tmp_path):
     assert list(fits["archs"]) == ["tnl"] and fits["archs"]["tnl"]["sizes"][0]["n_seeds"] == 2
     assert fits["nuisance"]["cells"] == [cell] and len(fits["left_out"]) == 5
     lines = nuisance_notes(fits)
-    assert "TNL 14k: without lr=8 (1 failed)" in lines
+    assert "without lr=8 (1 failed): TNL 14k" in lines
     assert any(line.startswith("5 run(s) left out of the fits, as another value") for line in lines)
     assert nuisance_rows(fits)[0]["taken"] == "lr=2"
 
@@ -72,8 +72,8 @@ def test_an_optimum_at_the_edge_and_a_tie_are_told(tmp_path):
     small, large = fits["nuisance"]["cells"]
     assert small["chosen"] == "lr=1" and small["edge"] == ["lr=1 is the smallest tried"] and large["tie"]
     lines = nuisance_notes(fits)
-    assert "TNL 14k: warning: lr=1 is the smallest tried: its optimum may lie beyond" in lines
-    assert "TNL 25k: two values end equally low; the first was taken" in lines
+    assert "warning: lr=1 is the smallest tried, and its optimum may lie beyond: TNL 14k, 25k" in lines
+    assert "two values end equally low, and the first was taken: TNL 25k" in lines
 
 
 def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(tmp_path):
@@ -92,7 +92,7 @@ def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(
     assert loss == pytest.approx(np.sqrt(parts[0][1] * parts[1][1]))
     fits = fit_study(tables, settings)
     assert fits["archs"]["tnl"]["sizes"] == [{"size": "14k", "n_params": 14_000, "n_seeds": 2}]
-    assert "TNL 14k: seed 2 lacks a value of the mean, and is left out of the fits" in nuisance_notes(fits)
+    assert "seed 2 lacks a value of the mean, and is left out of the fits: TNL 14k" in nuisance_notes(fits)
     read = study_points(StudyRuns("s", load_tables(tmp_path), settings))
     assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
 
