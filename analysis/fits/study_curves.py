@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 from analysis.fits.points import COPIED
-from analysis.fits.replicates import alike
+from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at, smooth
 from analysis.labels import arch_of
@@ -28,7 +29,7 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
     (analysis.fits.phases), so that nothing of another enters a mean; of a mean over runs (analysis.fits.grouping) the
     mean of their log loss at equal tokens."""
     if members := (tables.told or {}).get("means", {}).get(run_id):
-        log_tokens, log_loss = average_seeds([logs(*smoothed(tables, settings, one)) for one in members])
+        log_tokens, log_loss = mean_curve([logs(*smoothed(tables, settings, one)) for one in members])
         return np.exp(log_tokens), np.exp(log_loss)
     source = tables.evals if settings.loss == "validation" else tables.curves
     rows = source[source["run_id"] == run_id].sort_values("n_tokens")
@@ -42,6 +43,15 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
             raise InputError('these tables have no column `difficulty`: load_tables(.., control="bigram") adds it')
         loss = loss - rows["difficulty"].to_numpy(dtype=float)
     return smooth(tokens, loss, settings.smoothing_tokens, settings.smoothing_fraction)
+
+
+def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Log tokens and mean log loss of several curves where all have both; of single points, as of decayed runs, that
+    lie at the same tokens but for the rounding to batches, the mean at the fewest."""
+    ends = [float(log_tokens[-1]) for log_tokens, _ in curves if len(log_tokens) == 1]
+    if len(ends) == len(curves) > 1 and max(ends) - min(ends) < SAME_D:
+        return np.array([min(ends)]), np.array([np.mean([log_loss[-1] for _, log_loss in curves])])
+    return average_seeds(curves)
 
 
 def logs(tokens: np.ndarray, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -61,7 +61,9 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
     lines = [f"warning: {edge}, and its optimum may lie beyond" for edge in cell["edge"]]
     if cell["tie"]:
         lines.append("two values end equally low, and the first was taken")
-    lines += [f"without {one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]]
+    lines += [
+        f"without {one['value']} ({one['why']})" for one in cell["values"] if one["loss"] is None and one["value"]
+    ]
     if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
         lines.append("no seed was trained at all values, and each value is judged by seeds of its own")
     if cell["incomplete"]:

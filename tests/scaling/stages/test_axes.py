@@ -97,4 +97,6 @@ def test_other_commands_know_the_axes(studied):
     budget = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
     assert budget.returncode == 0, budget.stderr
     rows = json.loads(budget.stdout)
-    assert [row["arch"] for row in (rows["rows"] if isinstance(rows, dict) else rows)] == [f"llama, context_length={c}" for c in (32, 64)]
+    assert [row["arch"] for row in (rows["rows"] if isinstance(rows, dict) else rows)] == [
+        f"llama, context_length={c}" for c in (32, 64)
+    ]
