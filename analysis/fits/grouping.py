@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.fits.envelope.extract import average_seeds
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at
-from analysis.fits.study_curves import logs, smoothed
+from analysis.fits.study_curves import logs, mean_curve, smoothed
 from analysis.labels import group_of, joined, parts, without
 from analysis.runs import Tables
 
@@ -56,7 +55,8 @@ def _resolved(tables: Tables, settings: FitSettings, told: dict[str, Any]) -> pd
     cells: dict[tuple[str, ...], list[Any]] = {}
     for row in runs[(runs["left_out"] == "") & runs["n_params_non_embedding"].notna()].to_dict("records"):
         length = {field: value for field, value in parts(row["point"]).items() if field in LENGTHS}
-        branch = f"D={row['planned_tokens']:,}" if isinstance(row.get("trunk"), str) and row["trunk"] else ""
+        trunk = str(row.get("trunk") or "")
+        branch = str(row["run_id"]).removeprefix(f"{trunk}-") if trunk not in ("", "nan", row["run_id"]) else ""
         cells.setdefault(
             (row["group"], str(row["size"]), ", ".join(filter(None, (joined(length), branch)))), []
         ).append(row)
@@ -66,7 +66,8 @@ def _resolved(tables: Tables, settings: FitSettings, told: dict[str, Any]) -> pd
         cell = _Cell(key, rows, tables, settings)
         if cell.is_varied:
             found, more = cell.resolve(left, told["means"])
-            told["cells"].append(found)
+            if found is not None:
+                told["cells"].append(found)
             means += more
     runs = runs.assign(left_out=[left.get(run, why) for run, why in zip(runs["run_id"], runs["left_out"], strict=True)])
     return pd.concat([runs, pd.DataFrame(means)], ignore_index=True).astype(runs.dtypes) if means else runs
@@ -92,15 +93,19 @@ class _Cell:
     def is_varied(self) -> bool:
         return len({(self.value(row, BEST), self.value(row, MEAN)) for row in self.rows}) > 1
 
-    def resolve(self, left: dict[str, str], means: dict[str, list[str]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """How it was resolved, and the rows of means; run ids that the fits do not use go into `left`, the runs of each
-        mean into `means`."""
+    def resolve(
+        self, left: dict[str, str], means: dict[str, list[str]]
+    ) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """How it was resolved (None where no run has a loss of the phase that is fitted), and the rows of means; run
+        ids that the fits do not use go into `left`, the runs of each mean into `means`."""
         over = list(dict.fromkeys(self.value(row, MEAN) for row in self.rows))
         by_value: dict[str, dict[int, list[dict[str, Any]]]] = {}
         for row in self.rows:
             by_value.setdefault(self.value(row, BEST), {}).setdefault(int(row["seed"]), []).append(row)
         curves = {value: self._curves(seeds, over) for value, seeds in by_value.items()}
         losses, n_seeds, end = _last_losses({value: found for value, found in curves.items() if found})
+        if not losses and all(row["state"] == "done" for row in self.rows):
+            return None, []
         chosen = min(losses, key=lambda value: losses[value]) if losses else None
         values = [
             {
@@ -141,7 +146,7 @@ class _Cell:
             curves = [smoothed(self.tables, self.settings, row["run_id"]) for row in done]
             fewest = 1 if self.settings.points == "decayed" else 2  # the ends of decays are points
             if len(done) >= len(over) and all(len(tokens) >= fewest for tokens, _ in curves):
-                found[seed] = average_seeds([logs(*curve) for curve in curves])
+                found[seed] = mean_curve([logs(*curve) for curve in curves])
         return {seed: curve for seed, curve in found.items() if len(curve[0])}
 
     def _why(self, seeds: Mapping[int, list[dict[str, Any]]], over: Sequence[str]) -> str:

@@ -69,7 +69,7 @@ def _rows(tables: Tables, settings: FitSettings) -> pd.DataFrame | None:
     source = tables.evals if settings.loss == "validation" else tables.curves
     if "phase" not in source:
         return None
-    done = tables.runs.loc[tables.runs["state"] == "done", "run_id"]
+    done = tables.runs.loc[(tables.runs["state"] == "done") & (tables.runs["variant"] == ""), "run_id"]
     return source[source["run_id"].isin(done)]
 
 

@@ -12,6 +12,7 @@ from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
 from analysis.fits.noise import degrees_text
+from analysis.labels import arch_of
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -38,8 +39,9 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
             if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
                 lines.append(
                     f"{name_of(arch)}: the loss falls faster at the start of the range. To leave that part out, set "
-                    f"fit.range.{arch} in the study file, from about where the curves of the two smallest sizes cross "
-                    f"to where the curves of the largest sizes end. If the rest is still convex, it is no power law"
+                    f"fit.range.{arch_of(arch)} in the study file, from about where the curves of the two smallest "
+                    f"sizes cross to where the curves of the largest sizes end. If the rest is still convex, it is no "
+                    f"power law"
                 )
         misfit = one["laws"]["n_opt"].get("misfit")
         if misfit and misfit["scale"] > 1:

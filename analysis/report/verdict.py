@@ -29,7 +29,8 @@ def verdict_text(fits: dict[str, Any]) -> list[str]:
 
 
 def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
-    head = f"{family_name(told['at'])}: " if told["at"] else ""
+    name = family_name(told["at"])
+    head = f"{name[0].upper()}{name[1:]}: " if told["at"] else ""
     if told["c"] is None:
         return [f"{head}No comparison: {told['reason']}."]
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"

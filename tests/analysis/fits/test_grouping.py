@@ -8,7 +8,7 @@ import pytest
 from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_curves import smoothed
+from analysis.fits.study_curves import mean_curve, smoothed
 from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.runs import load_tables
@@ -171,3 +171,11 @@ def test_pools_agree_in_how_a_nuisance_is_resolved(tmp_path):
         studies.append(StudyRuns(name, load_tables(tmp_path / name), FitSettings(**SETTINGS, nuisance=nuisance)))
     with pytest.raises(InputError, match=r"differ in grid\.nuisance"):
         pool(studies)
+
+
+def test_single_points_at_the_same_tokens_have_a_mean():
+    """Ends of decays; of twice the batch they end a batch later."""
+    tokens, loss = mean_curve([(np.log([1000.0]), np.log([2.0])), (np.log([1010.0]), np.log([8.0]))])
+    assert np.exp(tokens) == pytest.approx([1000]) and np.exp(loss) == pytest.approx([4.0])
+    tokens, _ = mean_curve([(np.log([1000.0]), np.log([2.0])), (np.log([1500.0]), np.log([8.0]))])
+    assert not len(tokens)
