@@ -117,6 +117,7 @@ ALLOWED = {
         *("analysis.figures", "analysis.pages", "scaling.study.rate_law"),
         *("arch.amounts", "arch.errors", "data.files"),
     ),
+    "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.stage": (
         *("analysis.bigram", "analysis.evals.scales", "analysis.fits", "analysis.figures", "analysis.report"),

@@ -19,6 +19,7 @@ from . import fit as cli_fit
 from . import jobs as cli_jobs
 from . import recall as cli_recall
 from . import sweep as cli_sweep
+from . import trial as cli_trial
 from .options import (
     AsJson,
     CheckpointPath,
@@ -162,6 +163,7 @@ def train(
 app.command()(cli_sweep.sweep)
 app.add_typer(cli_eval.app, name="eval")
 app.command()(cli_recall.recall)
+app.command("try")(cli_trial.try_)
 
 
 app.command()(cli_fit.fit)

@@ -98,9 +98,9 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     changes: dict[str, dict[str, Any]] = {"training": {}, "model": {}}
     results: dict[str, Any] = {}
     stated = raw["fit"].get("flops", "exact") if isinstance(raw.get("fit"), dict) else "exact"
-    _import_plugins(raw)
+    import_plugins(raw)
     for change in sets:
-        keys, value = _parse_set(change)
+        keys, value = parse_set(change)
         if keys[0] in changes:
             changes[keys[0]][keys[1]] = value
         else:
@@ -127,7 +127,7 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     }
 
 
-def _import_plugins(raw: dict[str, Any]) -> None:
+def import_plugins(raw: dict[str, Any]) -> None:
     """Import a file's plugins, so that --set may name their options; what is wrong with them is told where the file is
     judged."""
     named = raw.get("plugins")
@@ -271,7 +271,7 @@ def _model_in(schema: Any) -> Any:
     return schema
 
 
-def _parse_set(change: str) -> tuple[list[str], Any]:
+def parse_set(change: str) -> tuple[list[str], Any]:
     """(keys, value) of "training.lr=1e-3". Raises InputError for a path that is no field of a study file."""
     path, equals, text = change.partition("=")
     keys = path.strip().split(".")

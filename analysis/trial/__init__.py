@@ -1,0 +1,1 @@
+"""Is a change of an architecture worth scaling? Differences at single sizes, projections, a verdict: pure, no files."""

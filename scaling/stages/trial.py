@@ -1,0 +1,307 @@
+"""`scaling try`: is a change of an architecture worth scaling? A few runs of it beside the study's own, and a verdict.
+
+The two smallest sizes first; unless the variant is better at both, that is all. Then two more sizes, and projections
+at larger budgets. Every part does only what is missing, so that the command may be given again after anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+from data.files import read_json, write_json
+
+from ..rundir.worklist import is_trained
+from ..study.run import RunSpec
+from .corpus import data_stage
+from .evaluation import EvalOptions, eval_stage, shown_words
+from .pipeline import Request, outstanding, timed_plan, train_stage
+from .trial_runs import Pair, Trial, described, exact
+from .trial_tables import have_curves, pairs_of_size, points, seed_noise, spent
+
+if TYPE_CHECKING:
+    from analysis.trial.difference import Difference, SeedVariance
+    from analysis.trial.gain import Gain
+    from analysis.trial.verdict import Verdict
+
+VERSION = 1  # of try.json
+FIRST, MORE = 2, 2  # sizes of each stage
+BEYOND = 10.0  # times the study's largest compute: the second budget
+
+
+@dataclass(frozen=True)
+class Options:
+    """at: budgets [FLOP] of the projections, none: the study's largest compute and BEYOND times it; go_on: larger
+    sizes even where the smallest say stop; train_baseline: the study's own runs too, where they are missing."""
+
+    at: tuple[float, ...] = ()
+    go_on: bool = False
+    train_baseline: bool = False
+
+
+class RunsFailed(Exception):
+    """Runs or evaluations that ended before their time: {name: reason}."""
+
+    def __init__(self, failed: Mapping[str, str]) -> None:
+        super().__init__(f"{len(failed)} failed")
+        self.failed = dict(failed)
+
+
+def planned(trial: Trial, options: Options) -> dict[str, Any]:
+    """What would be trained: {"stages": [{"sizes", "pairs", "todo", "missing", "flops_exact", "expected"}], "warnings",
+    "at"}; `flops_exact` counts all of the stage's variant runs. Writes nothing."""
+    _check_name(trial)
+    sizes = trial.sizes()
+    stages, warnings = list[dict[str, Any]](), list[str]()
+    for chosen in (sizes[:FIRST], sizes[FIRST : FIRST + MORE]):
+        if not chosen:
+            continue
+        requests = trial.requests(chosen)
+        rows, told = described(trial.pairs(requests, chosen))
+        warnings += told
+        todo = [run_id for one in requests for run_id in outstanding(one)]
+        made = [timed_plan(one) for one in requests]
+        stages.append(
+            {
+                "sizes": chosen,
+                "pairs": rows,
+                "todo": todo,
+                "missing": [run.run_id for run in missing(trial, chosen)],
+                "flops_exact": sum(exact(run) * run.trained_tokens for one in requests for run in one.runs),
+                "expected": [one["expected"]["text"] for one in made],
+            }
+        )
+    at = budgets(trial, options)
+    return {"variant": trial.variant.record, "match": trial.match, "at": at, "stages": stages, "warnings": warnings}
+
+
+def budgets(trial: Trial, options: Options) -> list[float]:
+    if options.at:
+        return sorted(options.at)
+    largest = max(exact(run) * run.n_tokens for run in trial.ends(()))
+    return [largest, BEYOND * largest]
+
+
+def missing(trial: Trial, sizes: Sequence[str]) -> list[RunSpec]:
+    """The study's own runs at `sizes` that are not done, trunks too. Raises InputError where one is of another spec."""
+    request = trial.baseline(sizes)
+    request.check_runs()
+    return [run for run in request.runs if not is_trained(run, request.rundir(run))]
+
+
+def try_variant(trial: Trial, options: Options) -> dict[str, Any]:
+    """The trial as try.json holds it, which is written after each stage. Raises InputError for what cannot be compared,
+    RunsFailed where runs ended before their time."""
+    from analysis.trial.verdict import NOT_WORTH, Verdict, first_stage, last_stage
+
+    _check_name(trial)
+    sizes, at = trial.sizes(), budgets(trial, options)
+    first, more = sizes[:FIRST], sizes[FIRST : FIRST + MORE]
+    pairs = trial.pairs(trial.requests(first), first)  # refuses before anything is written
+    _require_baseline(trial, first, options)
+    _say_warnings(trial, pairs)
+    _write(trial, {"verdict": None})
+    diverged = _train(trial, first, options)
+    if diverged:
+        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), more)
+    differences, seeds = _differences(trial, first, pairs)
+    verdict = first_stage(differences)
+    if not (verdict.goes_on or options.go_on) or not more:
+        if verdict.goes_on:
+            verdict = last_stage(differences, None, None)
+        return _closed(trial, pairs, at, verdict, more, differences, seeds)
+    trial.request.say(f"try: {verdict.reason}; on to {' and '.join(more)}")
+    every = [*first, *more]
+    _require_baseline(trial, more, options)
+    more_pairs = trial.pairs(trial.requests(more), more)
+    _say_warnings(trial, more_pairs)
+    pairs = [*pairs, *more_pairs]
+    diverged = _train(trial, more, options)
+    if diverged:
+        return _closed(trial, pairs, at, Verdict(NOT_WORTH, _told_diverged(diverged)), [], differences, seeds)
+    differences, seeds = _differences(trial, every, pairs)
+    projected = _projected(trial, pairs, differences, seeds, at)
+    final = last_stage(differences, projected["gains"], projected["ratios"])
+    return _closed(trial, pairs, at, final, [], differences, seeds, projected)
+
+
+def _require_baseline(trial: Trial, sizes: Sequence[str], options: Options) -> None:
+    lacking = missing(trial, sizes)
+    if not lacking or options.train_baseline:
+        return
+    command = f"scaling train {shown_words(trial.baseline(sizes))} --out {shlex.quote(trial.study.out)}"
+    raise InputError(
+        f"{trial.study.directory}: {len(lacking)} of the study's own runs at {', '.join(sizes)} are not trained "
+        f"({lacking[0].run_id}{', ...' if len(lacking) > 1 else ''}): `{command}` trains them, or add --train-baseline"
+    )
+
+
+def _train(trial: Trial, sizes: Sequence[str], options: Options) -> dict[str, str]:
+    """Train and evaluate what is missing at `sizes`; returns the variant's runs that diverged, with the reason."""
+    requests = trial.requests(sizes)
+    own = trial.baseline(sizes)
+    failed, diverged = dict[str, str](), dict[str, str]()
+    with own.writing():
+        corpus = data_stage(own)
+        if options.train_baseline and missing(trial, sizes):
+            trial.request.say("try: the study's own runs first")
+            failed |= train_stage(own, corpus)[1]
+        failed |= _evaluated(own)
+    for request in requests:
+        if failed:
+            break
+        with request.writing():
+            found = train_stage(request, corpus)[1]
+            diverged |= {name: why for name, why in found.items() if _diverged(request, name)}
+            failed |= {name: why for name, why in found.items() if name not in diverged}
+            if not found:
+                failed |= _evaluated(request)
+    if failed:
+        raise RunsFailed(failed)
+    return diverged
+
+
+def _diverged(request: Request, run_id: str) -> bool:
+    run = next(run for run in request.runs if run.run_id == run_id)
+    return bool(request.rundir(run).status()["state"] == "failed")
+
+
+def _told_diverged(diverged: Mapping[str, str]) -> str:
+    name, why = next(iter(diverged.items()))
+    return f"the variant's {name} diverged: {why}"
+
+
+def _evaluated(request: Request) -> dict[str, str]:
+    """Evaluate the held-out loss where it is missing; returns what failed."""
+    found = eval_stage(request, EvalOptions(tasks=("validation",)))
+    return {name: reason for reason, names in found["failed"].items() for name in names}
+
+
+def _differences(
+    trial: Trial, sizes: Sequence[str], pairs: Sequence[Pair]
+) -> tuple[list[Difference], SeedVariance | None]:
+    from analysis.trial.difference import difference, seed_variance
+
+    tables = [pairs_of_size(trial, size, pairs) for size in sizes]
+    seeds = seed_variance(tables, seed_noise(trial))
+    return [difference(one, seeds) for one in tables], seeds
+
+
+def _projected(
+    trial: Trial,
+    pairs: Sequence[Pair],
+    differences: Sequence[Difference],
+    seeds: SeedVariance | None,
+    at: Sequence[float],
+) -> dict[str, Any]:
+    """{"gains": [Gain] or None, "gains_reason", "ratios": [Ratio] or None}."""
+    from analysis.trial.gain import project_gain
+    from analysis.trial.trend import project_ratio
+
+    variants = [run for one in trial.requests([d.size for d in differences]) for run in one.runs if not run.branches]
+    own = [run for run in trial.ends(()) if is_trained(run, trial.request.rundir(run))]
+    curves = have_curves([*own, *variants])
+    noise = seed_noise(trial)
+    text = max((one.se_text or 0.0) / one.baseline for one in differences)
+    gains: Any
+    try:
+        tables = points(trial, own, curves), points(trial, variants, curves)
+        gains = project_gain(*tables, at, noise[0] if noise else 0.0, text)
+    except InputError as error:
+        gains = str(error)
+    flops = []
+    for one in differences:
+        run = max((pair.baseline for pair in pairs if pair.size == one.size), key=lambda run: run.n_tokens)
+        flops.append(exact(run) * run.n_tokens)
+    ratios = project_ratio(differences, flops, seeds, at)
+    reason = gains if isinstance(gains, str) else None
+    return {"gains": None if reason else gains, "gains_reason": reason, "ratios": ratios}
+
+
+def _closed(
+    trial: Trial,
+    pairs: Sequence[Pair],
+    at: Sequence[float],
+    verdict: Verdict,
+    left: Sequence[str],
+    differences: Sequence[Difference] = (),
+    seeds: SeedVariance | None = None,
+    projected: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The result, stored. left: sizes that need not be trained."""
+    from analysis.trial.difference import LEVEL
+    from analysis.trial.verdict import ALONE
+
+    rows, warnings = described(pairs)
+    sizes = list(dict.fromkeys(pair.size for pair in pairs))
+    runs = [run for one in trial.requests(sizes) for run in one.runs]
+    saved = [run for one in (trial.requests(left) if left else []) for run in one.runs]
+    found = projected or {}
+    result = {
+        "study": trial.study.name,
+        "level": LEVEL,
+        "at": list(at),
+        "pairs": rows,
+        "differences": [dataclasses.asdict(one) | {"verdict": one.verdict} for one in differences],
+        "seed_noise": dataclasses.asdict(seeds) if seeds else None,
+        "gains": [_plain(one) for one in found["gains"]] if found.get("gains") else None,
+        "gains_reason": found.get("gains_reason"),
+        "ratios": [dataclasses.asdict(one) for one in found["ratios"]] if found.get("ratios") else None,
+        "verdict": {"word": verdict.word, "reason": verdict.reason},
+        "cost": spent(trial, runs),
+        "not_trained": {"sizes": list(left), "flops_exact": sum(exact(run) * run.trained_tokens for run in saved)},
+        "warnings": [*warnings, *([ALONE] if differences and seeds is None else [])],
+    }
+    return _write(trial, result)
+
+
+def _plain(gain: Gain) -> dict[str, float | None]:
+    """None for an end without a bound, which JSON has no number for."""
+    return {key: value if math.isfinite(value) else None for key, value in dataclasses.asdict(gain).items()}
+
+
+def _say_warnings(trial: Trial, pairs: Sequence[Pair]) -> None:
+    for line in described(pairs)[1]:
+        trial.request.say(f"warning: {line}")
+
+
+def path_of(trial: Trial) -> Path:
+    return trial.folder / "try.json"
+
+
+def _identity(trial: Trial) -> dict[str, Any]:
+    told = {"variant": trial.variant.record, "match": trial.match, "only": trial.request.only}
+    return dict(json.loads(json.dumps(told)))  # as it is read again
+
+
+def _check_name(trial: Trial) -> None:
+    """Raise InputError where the name is that of another variant, or of the same one matched otherwise."""
+    path = path_of(trial)
+    if not path.exists():
+        return
+    try:
+        there = read_json(path)
+        known = {key: there[key] for key in _identity(trial)}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: is damaged: remove it and give the command again") from None
+    if known != _identity(trial):
+        what = "another variant" if known["variant"] != trial.variant.record else "this variant matched otherwise"
+        raise InputError(f"{path.parent}: the name {trial.variant.name} is taken by {what}: give another name")
+
+
+def _write(trial: Trial, result: dict[str, Any]) -> dict[str, Any]:
+    """try.json, atomically; an unfinished one, which keeps the name, only where there is none yet."""
+    stored = {"kind": "try", "version": VERSION, **_identity(trial), **result}
+    path = path_of(trial)
+    if result["verdict"] is None and path.exists():
+        return stored
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, stored)
+    return stored

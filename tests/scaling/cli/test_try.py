@@ -1,0 +1,135 @@
+"""`scaling try`: a tiny study with a clearly bad variant, its second run, and what is wrong in one line."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from arch.errors import InputError
+from data.files import read_json
+from scaling.cli.main import app
+from scaling.cli.options import request_of
+from scaling.stages.trial import Options, planned
+from scaling.stages.trial_runs import opened
+from scaling.study.variant import read_variant
+
+from ..eighth import page_files
+
+STUDY = """
+name: tiny
+corpus: {source: "synthetic:0:300000", validation_fraction: 0.2}
+grid: {archs: [llama, tnl], sizes: [10k, 6k]}
+model: {context_length: 64}
+training: {n_tokens: 5120, batch_tokens: 256, lr: 3e-3, n_checkpoints: 1, checkpoint_dtype: fp32}
+evaluation: {validation_tokens: 8192}
+jobs: {parallel: 2}
+"""
+BAD = "name: bad\narch: llama\ntraining: {lr: 1e-5}\n"
+
+
+def scaling(folder, *arguments):
+    return CliRunner().invoke(app, [*arguments, "--out", str(folder / "out")])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    (tmp_path / "bad.yaml").write_text(BAD)
+    return tmp_path
+
+
+def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
+    words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml")]
+    refused = scaling(folder, *words)
+    told = str(refused.exception)
+    assert isinstance(refused.exception, InputError) and not (folder / "out").exists()
+    assert "are not trained (llama-10k-c64-s0, ...)" in told and "size=6k|10k" in told
+    done = scaling(folder, *words, "--train-baseline", "--json")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["verdict"]["word"] == "not worth" and "worse at 6k and 10k" in result["verdict"]["reason"]
+    assert [one["size"] for one in result["differences"]] == ["6k", "10k"]
+    assert all(one["low"] > 0.1 and one["se_seeds"] is None for one in result["differences"])
+    assert any("seeds were not repeated" in line for line in result["warnings"])
+    cost = [row["variant"]["flops_exact"] for row in result["pairs"]]
+    assert result["cost"]["flops_exact"] == sum(cost) and result["cost"]["train_seconds"] > 0
+    home = folder / "out" / "tiny"
+    assert read_json(home / "tries" / "bad" / "try.json") == result
+    runs = {path.name for path in (home / "runs").iterdir()}
+    assert runs == {f"llama-{size}-c64-s0{end}" for size in ("6k", "10k") for end in ("", "-lr1e_05")}
+    kept = {path: path.stat().st_mtime_ns for path in (home / "runs").rglob("*") if path.is_file()}
+    again = scaling(folder, *words)
+    assert again.exit_code == 0 and "not worth" in again.stdout and "train: 0 of 2 runs to do" in again.stdout
+    assert kept == {path: path.stat().st_mtime_ns for path in (home / "runs").rglob("*") if path.is_file()}
+    (folder / "bad.yaml").write_text(BAD.replace("1e-5", "1e-6"))
+    taken = scaling(folder, *words)
+    assert "the name bad is taken by another variant" in str(taken.exception)
+
+
+def plan_of(folder, text=None, match="data", only=None, study=STUDY, **words):
+    """What --dry-run tells of a variant, in this process."""
+    (folder / "tiny.yaml").write_text(study)
+    if text is not None:
+        (folder / "variant.yaml").write_text(text)
+    request = request_of(str(folder / "tiny.yaml"), None, None, folder / "out", True)
+    variant = read_variant(None if text is None else folder / "variant.yaml", **words)
+    with opened(request, variant, match, dry_run=True) as trial:
+        return planned(trial, Options())
+
+
+def message(folder, *arguments, **words):
+    with pytest.raises(InputError) as error:
+        plan_of(folder, *arguments, **words)
+    assert "\n" not in str(error.value) and not (folder / "out").exists()
+    return str(error.value)
+
+
+def test_what_cannot_be_tried_is_one_line(folder):
+    name = "name: x\narch: llama\n"
+    assert "changes nothing of llama" in message(folder, name)
+    assert "changes nothing of llama-10k-c64-s0" in message(folder, name + "training: {lr: 0.003}")
+    assert "model.expand_ratio means nothing to llama" in message(folder, name + "model: {expand_ratio: 2}")
+    assert "unknown key 'model.nrm'" in message(folder, name + "model: {nrm: layer}")
+    assert "follow from --match" in message(folder, name + "training: {n_tokens: 10240}")
+    assert "follow from --match" in message(folder, name + "model: {context_length: 128}")
+    assert "has no runs of hgrn2" in message(folder, "name: x\narch: hgrn2\ntraining: {lr: 0.1}")
+    assert "did you mean 'llama'" in message(folder, "name: x\narch: lama\ntraining: {lr: 0.1}")
+    one_size = STUDY.replace("[10k, 6k]", "[6k]")
+    assert "two sizes at least" in message(folder, name + "training: {lr: 0.1}", study=one_size)
+    axes = STUDY.replace("sizes: [10k, 6k]", "sizes: [10k, 6k], axes: {training.lr: [1e-3, 2e-3]}")
+    assert "choose one value of each with --only" in message(folder, name + "model: {norm: layer}", study=axes)
+    assert "--match" in message(folder, name + "training: {lr: 0.1}", match="size")
+    assert "together" in message(folder, arch="llama")
+    assert "model and training alone" in message(folder, arch="llama", sets=["corpus.seed=1"], name="x")
+
+
+def test_compute_is_matched_in_whole_batches(folder):
+    """A wider feed-forward part costs more a token, so the variant reads fewer."""
+    words = {"arch": "llama", "sets": ["model.d_ffn=96"], "name": "wide"}
+    made = plan_of(folder, match="compute", **words)
+    (stage,) = made["stages"]
+    for pair in stage["pairs"]:
+        one, other = pair["baseline"], pair["variant"]
+        assert other["n_tokens"] < one["n_tokens"] and other["n_tokens"] % 256 == 0
+        assert abs(other["flops_exact"] - one["flops_exact"]) <= 128 * other["flops_per_token_exact"]
+    assert len(made["warnings"]) == 2 and "are not matched" in made["warnings"][0]
+    same = plan_of(folder, **words)["stages"][0]["pairs"]
+    assert all(pair["variant"]["n_tokens"] == pair["baseline"]["n_tokens"] for pair in same)
+
+
+def test_an_architecture_of_a_plugin_is_tried_as_a_variant(folder, monkeypatch):
+    """It gets what the study says of the one that it varies."""
+    for name, text in page_files().items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(folder))
+    study = (
+        STUDY + "overrides: {by_run: {tnl/6k: {lr: 7e-3}, llama/6k: {lr: 8e-3}}, by_arch: {tnl: {weight_decay: 0.3}}}\n"
+    )
+    made = plan_of(folder, "name: gated\nplugins: gla\narch: gla\nof: tnl\n", study=study)
+    assert sorted(made["stages"][0]["todo"]) == ["gla-10k-c64-s0", "gla-6k-c64-s0"]
+    request = request_of(str(folder / "tiny.yaml"), None, None, folder / "out", True)
+    with opened(request, read_variant(folder / "variant.yaml"), "data", dry_run=True) as trial:
+        runs = {run.size: run for one in trial.requests(["6k", "10k"]) for run in one.runs}
+    assert (runs["6k"].training.lr, runs["10k"].training.lr) == (7e-3, 3e-3)
+    assert runs["6k"].training.weight_decay == 0.3 and runs["6k"].plugins == ["gla"]
+    assert not (folder / "out").exists()
