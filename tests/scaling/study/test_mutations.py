@@ -36,7 +36,15 @@ RICH = """
 name: rich
 out: out
 corpus: {source: [nowhere.txt, "synthetic:0:100000"], tokenizer: bytes, validation_fraction: 0.1, max_bytes: 1e5}
-grid: {archs: [llama, tnl, hgrn1], sizes: [14k, 25k], seeds: [0], extra_seeds: {14k: [1, 2]}}
+grid:
+  archs: [llama, tnl, hgrn1]
+  sizes:
+    - 14k
+    - 25k
+    - 30k: {n_layers: 2, d_model: 32, n_heads: 4, d_ffn: 96, tnl: {n_layers: 3, gate_rank: 4}}
+    - {from: 60k, to: 90k, count: 2, match: params, head_dim: 16}
+  seeds: [0]
+  extra_seeds: {14k: [1, 2]}
 model: {context_length: 64, lower_bound: off, chunk_size: 16, norm: rms, init_std: 0.1, decay_slopes: fixed}
 training:
   n_tokens: 20_480
@@ -94,6 +102,7 @@ OF_WORDS = [
     ("flops", ["memory", "--arch", "tnl", "--size", "1b", "--plain"], 1),
     ("flops", ["size", "--arch", "tnl", "--params", "1.3B"], 1),
     ("flops", ["size", "--match", "llama-410m"], 1),
+    ("flops", ["size", "--ladder", "1M:60M:6", "--by", "flops", "--aspect", "64", "--arch", "tnl", "--yaml"], 1),
     ("flops", ["budget", "--compute", "179pfday"], 1),
     ("flops", ["table", "--as-printed", "--format", "csv"], 1),
 ]  # fmt: skip
