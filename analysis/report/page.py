@@ -33,7 +33,7 @@ from analysis.report.tables import (
 from analysis.report.task_tables import downstream_part
 from analysis.report.tasks import tasks_figure
 from analysis.report.validation import validation_figure
-from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_text
+from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_parts
 from analysis.runs import Tables
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -93,7 +93,7 @@ def page(
         lead=_lead(fits, tables),
         evaluations=evaluations,
         drawn=drawn,
-        verdict=verdict_text(fits),
+        verdict=verdict_parts(fits),
         comparison=comparison_table(fits) if compared else [],
         predictions=prediction_table(fits) if compared else [],
         verdict_notes=[*verdict_notes(fits), f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}."],
@@ -145,5 +145,6 @@ def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 def _lead(fits: dict[str, Any], tables: Tables) -> str:
     states = tables.runs["state"].value_counts().to_dict()
     counted = ", ".join(f"{count} {state}" for state, count in states.items())
-    archs = ", ".join(name_of(arch) for arch in fits["archs"])
+    several = "; " if any(one["point"] for one in fits["archs"].values()) else ", "
+    archs = several.join(name_of(arch) for arch in fits["archs"])
     return f"{archs}. {len(tables.runs)} runs ({counted})."

@@ -25,7 +25,12 @@ ANOTHER_SIZE = {
 def verdict_text(fits: dict[str, Any]) -> list[str]:
     """What the study says, a sentence a line: which architecture is best, which ones are worse by more than noise, how
     large the best one should be, and on how many tokens it should train; of each point of the axes by itself."""
-    return [line for told in fits["verdicts"] for line in _text(fits, told)]
+    return [line for part in verdict_parts(fits) for line in part]
+
+
+def verdict_parts(fits: dict[str, Any]) -> list[list[str]]:
+    """The same, the lines of each comparison by themselves, what it found first."""
+    return [_text(fits, told) for told in fits["verdicts"]]
 
 
 def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
