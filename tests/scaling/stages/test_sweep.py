@@ -132,7 +132,7 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert law.recipe.corpus_fingerprint and law.recipe.optimizer["betas"] == [0.9, 0.95]
     rate = law.laws["llama"].at(10_000, 2e5, 512)
     assert math.log(rate.low) < WORLD.ln_best(10_000, 2e5, 65_536) < math.log(rate.high)
-    assert Path(result["report"]).read_text().count("twice too high") == 1
+    assert "twice too high" in Path(result["report"]).read_text()
 
     again = stage.sweep_stage(Request(load_study(path)))
     assert again["trained"] == [] and again["extended"] == result["extended"]
