@@ -31,7 +31,7 @@ def valleys(fit: RatesFit) -> go.Figure:
         for row in range(rows)
         for arch in archs
     ]
-    figure = make_subplots(rows, len(archs), subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.16 / rows)
+    figure = make_subplots(rows, len(archs), subplot_titles=titles, shared_yaxes=True, vertical_spacing=0.24 / rows)
     sizes = {cell.size: cell.n_params for cell in fit.cells}
     colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
     for column, arch in enumerate(archs, start=1):
