@@ -1,7 +1,7 @@
 """Which losses a fit is of: those before any decay of the learning rate, or those at the end of one.
 
-Never both: a decay lowers the loss of a run by about as much as many more tokens do (Haegele et al. 2024, section 3),
-and a loss inside one is no run's end.
+Never both: a decay lowers the loss (Haegele et al. 2024, section 3), so that a fit of both would be one of neither; and
+a loss inside one is no run's end.
 """
 
 from __future__ import annotations
