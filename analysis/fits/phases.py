@@ -55,7 +55,11 @@ def told(tables: Tables, settings: FitSettings) -> dict[str, Any] | None:
     left = {str(phase): int(number) for phase, number in rows.items() if phase != settings.points}
     if not left:
         return None
-    words: dict[str, str] = {UNDECAYED: "before any decay", DECAYING: "inside a decay", DECAYED: "at the end of one"}
+    words: dict[str, str] = {
+        UNDECAYED: "before any decay",
+        DECAYING: "inside a decay",
+        DECAYED: "at the end of a decay",
+    }
     text = f"fitted: losses {words[settings.points]} of the learning rate (fit.points); left out: " + ", ".join(
         f"{number:,} rows {words[phase]}" for phase, number in left.items()
     )

@@ -142,7 +142,12 @@ def _step(normal: np.ndarray, pull: np.ndarray, damping: np.ndarray, fixed: np.n
     free = ~held
     damped = normal * (free[:, :, None] & free[:, None])
     damped = damped + (damping[:, None] * scale + held + 1e-300)[:, :, None] * np.eye(normal.shape[1])
-    return np.asarray(fixed + np.linalg.solve(damped, pull[:, :, None])[:, :, 0])
+    try:
+        return np.asarray(fixed + np.linalg.solve(damped, pull[:, :, None])[:, :, 0])
+    except np.linalg.LinAlgError:  # a term that vanished: its columns are nothing beside the others
+        size = np.sqrt(np.maximum(np.einsum("rpp->rp", damped), 1e-300))
+        alike = damped / size[:, :, None] / size[:, None] + 1e-12 * np.eye(normal.shape[1])
+        return np.asarray(fixed + np.linalg.solve(alike, (pull / size)[:, :, None])[:, :, 0] / size)
 
 
 def fit(data: Data, shared: bool = True, log_loss: np.ndarray | None = None) -> tuple[np.ndarray, float]:

@@ -15,7 +15,7 @@ from analysis.fits.comparison.compare import (
     token_savings,
 )
 from analysis.fits.comparison.draws import corrected, fit_paired, p_value_of_one_e
-from analysis.fits.comparison.joint import fit, gather, jacobian, predict, unpack
+from analysis.fits.comparison.joint import _step, fit, gather, jacobian, predict, unpack
 from analysis.fits.comparison.pairs import describe_pairs
 from analysis.fits.comparison.views import across
 from analysis.fits.cost import Cost
@@ -65,6 +65,24 @@ def test_the_solver_ends_where_scipys_does():
     )
     assert total == pytest.approx(2 * found.cost, rel=1e-9)
     np.testing.assert_allclose(theta, found.x, rtol=1e-5)
+
+
+def test_a_term_that_vanished_stops_no_step():
+    """Where size tells nothing, A of an architecture goes to nothing, and its columns with it."""
+    rng = np.random.default_rng(0)
+    whole = rng.standard_normal((12, 5))
+    whole[:, 3] = whole[:, 2]  # A and alpha, of one size
+    best = whole @ np.linalg.lstsq(whole, residual := rng.standard_normal(12), rcond=None)[0]
+    whole[:, 2:4] *= 1e-17  # which changes no fit
+
+    def step(columns):
+        normal, pull = columns.T @ columns, columns.T @ residual
+        none = np.zeros((1, len(pull)))
+        return _step(normal[None], pull[None], np.full(1, 1e-17), none, none.astype(bool))[0]
+
+    found = step(whole)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(whole @ found, best, atol=1e-6)
 
 
 def test_residuals_are_corrected_to_the_noise_they_had():
