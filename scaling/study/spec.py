@@ -97,7 +97,12 @@ class StudySpec(StudyFile):
                         f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
-        found = [run for cell in cells for run in self._runs(*cell)]
+        found, kinds = list[RunSpec](), dict[str, Callable[[int], list[RunSpec]]]()
+        for arch, size, seed, point in cells:
+            kind = repr((arch, size, point))  # values of a point may be lists
+            if kind not in kinds:
+                kinds[kind] = self._runs_of(arch, size, point)
+            found += kinds[kind](seed)
         names = [run.run_id for run in found]
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -138,8 +143,8 @@ class StudySpec(StudyFile):
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, _given(change.model)
 
-    def _runs(self, arch: str, size: str, seed: int, point: Point) -> list[RunSpec]:
-        """What is trained of one cell: a run, or a trunk and its branches."""
+    def _runs_of(self, arch: str, size: str, point: Point) -> Callable[[int], list[RunSpec]]:
+        """What is trained of a cell, by its seed: a run, or a trunk and its branches."""
         training, file = _given(self.training), _given(self.model)
         for change in self.overrides.of(arch, size):
             found = _given(change)
@@ -183,24 +188,30 @@ class StudySpec(StudyFile):
         set_training = _differing(set_training, Training(**training), told)
         new = {f"training.{field}" for field in set_training} | {f"model.{field}" for field in own}
         named = {short(field): value for field, value in point}
-        run = RunSpec(
-            plugins=[plugin] if plugin else [],
-            study=self.name,
-            run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix_of(named | set_training | own)}",
-            arch=arch,
-            size=size,
-            seed=seed,
-            point=dict(point),
-            model=config.to_dict(),
-            corpus=self.corpus,
-            training=resolved,
-            recompute=self.jobs.recompute,
-            cuda_graphs=self.jobs.cuda_graphs,
-            sets=[change for change in self.sets if change.partition("=")[0].strip() in new],
-            rate=law.told,
-            notes=law.notes,
-        )
-        return with_branches(run, split.branches, [*split.notes, *law.notes]) if split else [run]
+        suffix, model = suffix_of(named | set_training | own), config.to_dict()
+        sets = [change for change in self.sets if change.partition("=")[0].strip() in new]
+
+        def of_seed(seed: int) -> list[RunSpec]:
+            run = RunSpec(
+                plugins=[plugin] if plugin else [],
+                study=self.name,
+                run_id=f"{arch}-{size}-c{config.context_length}-s{seed}{suffix}",
+                arch=arch,
+                size=size,
+                seed=seed,
+                point=dict(point),
+                model=model,
+                corpus=self.corpus,
+                training=resolved,
+                recompute=self.jobs.recompute,
+                cuda_graphs=self.jobs.cuda_graphs,
+                sets=sets,
+                rate=law.told,
+                notes=law.notes,
+            )
+            return with_branches(run, split.branches, [*split.notes, *law.notes]) if split else [run]
+
+        return of_seed
 
     def _rated(
         self, arch: str, given: dict[str, Any], config: ModelConfig, n_params: Callable[[], int], where: str

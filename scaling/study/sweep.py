@@ -47,7 +47,7 @@ class SweepSpec(StudySpec):
         for lr in self.tried[where]:
             for seed in self.sweep.seeds:
                 point = (("training.lr", lr), ("training.n_tokens", where.tokens), *batch)
-                yield from self._runs(where.arch, where.size, seed, point)
+                yield from self._runs_of(where.arch, where.size, point)(seed)
 
     def with_rates(self, more: Mapping[Where, float]) -> SweepSpec:
         """With one more rate in some of the cells."""
