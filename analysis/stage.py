@@ -49,6 +49,9 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     held_out = study.evaluation.validation_tokens
     inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings.to_dict(), "validation_tokens": held_out}
     inputs["files"] = _input_files(study, runs)
+    variants, others = _variants(study, runs)
+    if others:
+        inputs["others"] = others
     wanted = _hash(inputs)
     stored = _read(results / "fits.json")
     if not force and stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
@@ -62,13 +65,14 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     from analysis.runs import load_tables
     from arch.registry import warnings_of
 
-    ids = [*(run.run_id for run in runs), *_variants(study, runs)]
+    ids = [*(run.run_id for run in runs), *variants]
     tables = load_tables(study.directory, ids, settings.control, held_out)
     settings = resolved(tables, settings)
     whole = grouped(tables, settings)
     metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
     hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
     fits = fit_study(whole, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
+    fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in others]
     fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
     fits["downstream"] = _downstream(fits, whole, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
@@ -170,14 +174,17 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     return settings_of(study.fit, study.grid)
 
 
-def _variants(study: StudySpec, runs: Sequence[RunSpec]) -> list[str]:
-    """Runs on disk that --set made of the study's own: in the tables, and in no fit."""
+def _variants(study: StudySpec, runs: Sequence[RunSpec]) -> tuple[list[str], list[str]]:
+    """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
+    others, as of an earlier grid, which are counted alone."""
     own = {run.run_id for run in runs}
-    found = []
+    variants: list[str] = []
+    others: list[str] = []
     for path in sorted((study.directory / "runs").glob("*/run.json")):
-        if path.parent.name not in own and ((_read(path) or {}).get("spec") or {}).get("sets"):
-            found.append(path.parent.name)
-    return found
+        if path.parent.name not in own:
+            made = ((_read(path) or {}).get("spec") or {}).get("sets")
+            (variants if made else others).append(path.parent.name)
+    return variants, others
 
 
 def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
@@ -186,7 +193,7 @@ def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | N
     scores = study.directory / SCORES
     found: dict[str, str | None] = {"corpus/manifest.json": sha256(corpus) if corpus.exists() else None}
     found[SCORES] = sha256(scores) if scores.exists() else None
-    for run_id in (*(run.run_id for run in runs), *_variants(study, runs)):
+    for run_id in (*(run.run_id for run in runs), *_variants(study, runs)[0]):
         directory = study.directory / "runs" / run_id
         files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
         for path in [*files, *sorted(directory.glob("evals/*/validation.json"))]:

@@ -109,7 +109,7 @@ def _band_values(law: dict[str, Any]) -> list[float]:
 
 
 def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
-    head = f"<b>{name_of(arch)}</b>  " if law_name == "loss" else ""
+    head = f"<b>{name_of(arch)}</b>{'<br>' if one['point'] else '  '}" if law_name == "loss" else ""
     if not one["fitted"]:
         return f"{head}{symbol}: not fitted"
     law = one["laws"][law_name]

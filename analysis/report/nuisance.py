@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analysis.figures.axes import minus
@@ -22,7 +23,7 @@ def nuisance_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "size": ", ".join(filter(None, (cell["size"], cell["length"]))),
                 "taken": _taken(cell),
                 "loss of each value": "; ".join(losses),
-                "next best": "" if cell["margin"] is None else f"{cell['margin']:+.2%}",
+                "next best": "" if cell["margin"] is None else f"{math.expm1(cell['margin']):+.2%}",
                 "seeds compared": str(cell["n_seeds"]) if len(cell["values"]) > 1 else "",
                 "at (tokens)": "" if cell["n_tokens"] is None else count(cell["n_tokens"]),
             }

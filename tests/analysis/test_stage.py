@@ -79,7 +79,22 @@ def test_fit_writes_tables_and_laws_once(study: StudySpec) -> None:
     assert {path: path.stat().st_mtime_ns for path in results.iterdir()} == before
     metrics = study.directory / "runs" / runs[0].run_id / "metrics.jsonl"
     metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-100]))
-    assert stage.fit(study, runs).fresh
+    # what --set made of the study's runs is in the tables and in no fit, what the grid no longer has is counted
+    variant, other = (write_run(study.directory, "tnl", "14k", BUDGETS["14k"], seed=seed) for seed in (8, 9))
+    path = study.directory / "runs" / variant / "run.json"
+    record = json.loads(path.read_text())
+    record["spec"]["sets"] = ["training.lr=1e-3"]
+    path.write_text(json.dumps(record))
+    again = stage.fit(study, runs)
+    assert again.fresh and again.fits["left_out"] == [
+        {"run_id": variant, "why": "changed by --set training.lr=1e-3"},
+        {"run_id": other, "why": "not of the study file's grid"},
+    ]
+    told = stage.read_tables(results).runs.set_index("run_id")
+    assert (
+        told.loc[variant, ["point", "variant"]].tolist() == ["lr=0.001", "training.lr=1e-3"] and other not in told.index
+    )
+    assert again.fits["archs"]["tnl"]["n_runs"] == fits["archs"]["tnl"]["n_runs"]
     (results / "runs.parquet").unlink()
     assert stage.fit(study, runs).fresh
     (results / "runs.parquet").write_bytes(b"x")
