@@ -28,7 +28,7 @@ def first_stage(differences: Sequence[Difference]) -> Verdict:
     """After the smallest sizes: to go on the variant must be better at every one."""
     worse = [one for one in differences if one.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_sizes(worse)}: {_told(worse[0])}")
+        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse)}")
     unknown = [one for one in differences if one.high is None]
     if unknown:
         return Verdict(
@@ -40,7 +40,7 @@ def first_stage(differences: Sequence[Difference]) -> Verdict:
     if level:
         return Verdict(
             CANNOT_TELL,
-            f"variant and baseline are not told apart at {_sizes(level)}: {_told(level[0])}; more seeds narrow it",
+            f"variant and baseline are not told apart at {_told(level)}; more seeds narrow it",
         )
     return Verdict(CANNOT_TELL, f"the variant is better at {_sizes(differences)}", goes_on=True)
 
@@ -51,25 +51,27 @@ def last_stage(
     """After all sizes: by gains in compute where surfaces could be fitted, else by ratios of the losses."""
     worse = [one for one in differences if one.verdict == WORSE]
     if worse:
-        return Verdict(NOT_WORTH, f"the variant is worse at {_sizes(worse)}: {_told(worse[0])}")
+        return Verdict(NOT_WORTH, f"the variant is worse at {_told(worse)}")
     if not gains and not ratios:
+        told = [f"{one.verdict} at {one.size}" for one in differences]
         return Verdict(
             CANNOT_TELL,
-            f"not enough to project: {len(differences)} sizes, and a line over compute takes {LEAST_SIZES}",
+            f"not enough to project: {len(differences)} sizes ({', '.join(told)}), "
+            f"and a line over compute takes {LEAST_SIZES}",
         )
-    told: list[tuple[float, str, bool, bool]] = []
+    rows: list[tuple[float, str, bool, bool]] = []
     if gains:
         for gain in gains:
             text = f"{gain.gain:.2f} [{gain.low:.2f}, {gain.high:.2f}] times the compute at {flop(gain.c)} FLOP"
-            told.append((gain.c, text, gain.low > 1, gain.high < 1))
+            rows.append((gain.c, text, gain.low > 1, gain.high < 1))
         what = "the baseline needs"
     else:
         for one in ratios or ():
             text = f"{one.ratio:.4f} [{one.low:.4f}, {one.high:.4f}] at {flop(one.c)} FLOP"
-            told.append((one.c, text, one.high < 1, one.low > 1))
+            rows.append((one.c, text, one.high < 1, one.low > 1))
         what = "the variant's loss over the baseline's is projected at"
-    sentence = f"{what} {', '.join(text for _, text, _, _ in told)} ({LEVEL:.0%} intervals)"
-    if all(good for _, _, good, _ in told):
+    sentence = f"{what} {', '.join(text for _, text, _, _ in rows)} ({LEVEL:.0%} intervals)"
+    if all(good for _, _, good, _ in rows):
         against = [one for one in (ratios or ()) if gains and one.ratio >= 1]
         if against:
             return Verdict(
@@ -78,7 +80,7 @@ def last_stage(
                 f"{flop(against[0].c)} FLOP: the two disagree",
             )
         return Verdict(WORTH, sentence)
-    if max(told)[3]:
+    if max(rows)[3]:
         return Verdict(NOT_WORTH, sentence)
     return Verdict(CANNOT_TELL, f"{sentence}: the advantage is not certain there")
 
@@ -87,5 +89,7 @@ def _sizes(found: Sequence[Difference]) -> str:
     return " and ".join(one.size for one in found)
 
 
-def _told(one: Difference) -> str:
-    return f"{one.value:+.4f} nats a token [{one.low:+.4f}, {one.high:+.4f}]"
+def _told(found: Sequence[Difference]) -> str:
+    each = " and ".join(f"{one.size} ({one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}])" for one in found)
+    unknown = "; the noise between seeds is not known" if any(one.se_seeds is None for one in found) else ""
+    return f"{each}, nats a token{unknown}"

@@ -47,7 +47,8 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
     done = scaling(folder, *words, "--train-baseline", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
-    assert result["verdict"]["word"] == "not worth" and "worse at 6k and 10k" in result["verdict"]["reason"]
+    assert result["verdict"]["word"] == "not worth" and "worse at 6k (+" in result["verdict"]["reason"]
+    assert "noise between seeds is not known" in result["verdict"]["reason"]
     assert [one["size"] for one in result["differences"]] == ["6k", "10k"]
     assert all(one["low"] > 0.1 and one["se_seeds"] is None for one in result["differences"])
     assert any("seeds were not repeated" in line for line in result["warnings"])
@@ -98,9 +99,26 @@ def test_what_cannot_be_tried_is_one_line(folder):
     assert "two sizes at least" in message(folder, name + "training: {lr: 0.1}", study=one_size)
     axes = STUDY.replace("sizes: [10k, 6k]", "sizes: [10k, 6k], axes: {training.lr: [1e-3, 2e-3]}")
     assert "choose one value of each with --only" in message(folder, name + "model: {norm: layer}", study=axes)
+    sweep = STUDY.replace("lr: 3e-3", "lr: law").replace("n_tokens: 5120", "n_tokens: 100N")
+    sweep = (
+        sweep.replace("[10k, 6k]", "[6k, 10k, 14k]") + "sweep: {rates: {first: 2e-3, factor: 2, count: 4}, share: 9}\n"
+    )
+    assert "wait for the study's sweep" in message(folder, name + "model: {norm: layer}", study=sweep)
     assert "--match" in message(folder, name + "training: {lr: 0.1}", match="size")
     assert "together" in message(folder, arch="llama")
     assert "model and training alone" in message(folder, arch="llama", sets=["corpus.seed=1"], name="x")
+
+
+def test_branches_are_paired_by_their_endings(folder):
+    """Each branch with the variant's of the same tokens; their trunks have no end to compare."""
+    study = STUDY.replace("n_tokens: 5120", "schedule: wsd, branches: [2560, 5120]")
+    words = {"arch": "llama", "sets": ["training.lr=0.1"], "name": "fast", "study": study}
+    (stage,) = plan_of(folder, **words)["stages"]
+    assert len(stage["todo"]) == 6 and len(stage["pairs"]) == 4
+    for pair in stage["pairs"]:
+        assert pair["variant"]["run_id"].rpartition("-")[2] == pair["baseline"]["run_id"].rpartition("-")[2]
+        assert pair["variant"]["n_tokens"] == pair["baseline"]["n_tokens"]
+    assert "are branches" in message(folder, match="compute", **words)
 
 
 def test_compute_is_matched_in_whole_batches(folder):
