@@ -40,7 +40,7 @@ def data_stage(request: Request) -> Corpus:
     request.line(describe_corpus(corpus), False)
     if (made_of := corpus.manifest["settings"]["source"]) != wanted.source:
         request.say(f"corpus: made of {', '.join(made_of)}; {', '.join(wanted.source)} holds the same text")
-    for line in [*corpus.warnings, *_too_few(request.study, corpus)]:
+    for line in [*corpus.warnings, *_too_few(request.study, corpus), *_other_law(request, corpus)]:
         request.say(f"warning: {line}")
     return corpus
 
@@ -54,6 +54,13 @@ def _require_enough(request: Request, corpus: Corpus) -> None:
         rows = run.training.batch_tokens // run.context_length
         require_tokens(corpus, run.n_tokens, request.study.corpus.epochs, run.context_length, rows)
         window_starts(len(corpus.validation), run.context_length, request.study.evaluation.validation_tokens)
+
+
+def _other_law(request: Request, corpus: Corpus) -> list[str]:
+    """A line where learning rates follow a law that was swept on other text."""
+    swept = {run.rate.get("corpus_fingerprint") for run in request.runs} - {None, corpus.fingerprint}
+    told = ", ".join(sorted(str(one) for one in swept))
+    return [f"learning rates follow a law that was swept on another corpus ({told})"] if swept else []
 
 
 def check_corpus(request: Request, data_later: bool = False) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -18,6 +19,7 @@ from data.files import write_json
 from flops import count_params
 from scaling.cli.main import app
 from scaling.stages import sweep as stage
+from scaling.stages.corpus import data_stage
 from scaling.stages.pipeline import Request, prepare_runs
 from scaling.study.law_file import read_law
 from scaling.study.spec import load_study
@@ -139,6 +141,13 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     runs = load_study(path).runs()
     assert not any(run.is_pending for run in runs)
     assert runs[0].rate["level"] == LEVEL and runs[0].training.lr == float(f"{runs[0].training.peak_lr:.3g}")
+    # a law of other text is told
+    content = json.loads(Path(result["law"]).read_text())
+    content["recipe"]["corpus_fingerprint"] = "0123"
+    Path(result["law"]).write_text(json.dumps(content))
+    told = io.StringIO()
+    data_stage(Request(load_study(path), stream=told))
+    assert "a law that was swept on another corpus (0123)" in told.getvalue()
     # another sweep is still to come, whatever the file there says
     raw = yaml.safe_load(path.read_text()) | {"sweep": {"seeds": [0, 1], "share": None}}
     path.write_text(yaml.safe_dump(raw))
