@@ -67,6 +67,22 @@ def test_a_bad_variant_stops_after_the_smallest_sizes(folder):
     assert "the name bad is taken by another variant" in str(taken.exception)
 
 
+@pytest.mark.slow
+def test_larger_sizes_are_projected(folder):
+    """--go-on trains them after a bad start; what the first sizes told stays."""
+    (folder / "tiny.yaml").write_text(STUDY.replace("[10k, 6k]", "[10k, 6k, 14k]").replace("llama, tnl", "llama"))
+    words = ["try", str(folder / "bad.yaml"), "--against", str(folder / "tiny.yaml"), "--train-baseline", "--json"]
+    first = json.loads(scaling(folder, *words).stdout)
+    assert first["not_trained"]["sizes"] == ["14k"] and first["ratios"] is None
+    done = json.loads(scaling(folder, *words, "--go-on", "--at", "1e12,1e11").stdout)
+    assert [one["size"] for one in done["differences"]] == ["6k", "10k", "14k"]
+    assert done["differences"][:2] == first["differences"] and done["verdict"]["word"] == "not worth"
+    assert [one["c"] for one in done["ratios"]] == done["at"] == [1e11, 1e12]
+    assert all(one["low"] < one["ratio"] < one["high"] for one in done["ratios"])
+    assert done["gains"] is None and done["gains_reason"]
+    assert done["cost"]["flops_exact"] > first["cost"]["flops_exact"]
+
+
 def plan_of(folder, text=None, match="data", only=None, study=STUDY, **words):
     """What --dry-run tells of a variant, in this process."""
     (folder / "tiny.yaml").write_text(study)
