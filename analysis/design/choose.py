@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.design.precision import missed, precision
+from analysis.design.missed import missed
+from analysis.design.precision import precision
 from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
 from analysis.design.simulate import Outcome, simulate
 from analysis.design.worlds import Noise, World

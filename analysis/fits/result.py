@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 FIT_RESULT_VERSION = 1
+WIDE_A = 0.08  # half of the interval of a: more does not tell how to split 100 times the compute by a factor of 1.4
 FAR = 100.0  # times beyond the computes of a fit: from there on no backtest comes near, and the form alone speaks
 BELIEVE, INSIDE, DO_NOT = "believe", "believe inside the range", "do not believe"
 

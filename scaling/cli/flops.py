@@ -175,6 +175,15 @@ def _too_large(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
     ]
 
 
+def on_device(spec: StudySpec, runs: Sequence[RunSpec], device: Device) -> dict[str, Any]:
+    """{"on_device": {"device", "seconds", "text"}}: the wall time of `cost` on one of them, for `scaling plan`."""
+    seconds = cost(spec, runs, device, None, 1, "exact")["totals"]["wall_seconds"]
+    text = (
+        f"on one {device.name}, one run after the other, about {duration(seconds)} (flops study says how it is known)"
+    )
+    return {"on_device": {"device": device.name, "seconds": seconds, "text": text}}
+
+
 def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     """The table, and `found` itself for JSON."""
     unit, totals = found["device_unit"], found["totals"]

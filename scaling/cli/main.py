@@ -12,10 +12,12 @@ import typer
 
 from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
+from flops.hardware import device_of
 
 from . import design as cli_design
 from . import evaluate as cli_eval
 from . import fit as cli_fit
+from . import flops as cli_flops
 from . import jobs as cli_jobs
 from . import recall as cli_recall
 from . import sweep as cli_sweep
@@ -84,17 +86,29 @@ def run(
 
 
 @app.command()
-def plan(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as_json: AsJson = False) -> None:
-    """What the study will cost: parameters, tokens, steps and FLOP of every run, and its time on this machine."""
+def plan(
+    study: Study,
+    only: Only = None,
+    sets: Sets = None,
+    out: Out = None,
+    device: Annotated[str | None, typer.Option(help="Its time on one of these too, as `flops study` has it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the study will cost: parameters, tokens, steps and FLOP of every run, its time on this machine, and what its
+    fits will not identify."""
     from ..stages import pipeline as commands
     from ..stages import sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
     from ..study.plan_view import show_plan
 
+    chosen = None if device is None else device_of(device)
     request = request_of(study, only, sets, out, as_json)
     later = _check_tasks(request.study, only, data_later=True)
     table = commands.timed_plan(request) | notes_of(request)
+    if chosen is not None:
+        table |= cli_flops.on_device(request.study, request.runs, chosen)
+        table["notes"].append(table["on_device"]["text"])
     table["warnings"] += later + check_corpus(request, data_later=True)
     table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
     if as_json:

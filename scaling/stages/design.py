@@ -175,6 +175,7 @@ def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
         "sizes": list(proposal.sizes),
         "tokens": [list(row) for row in proposal.tokens],
         "seeds": list(proposal.seeds),
+        "curves": proposal.curves,
         "capped": proposal.capped,
         "points_an_architecture": proposal.n_runs,
         **real,

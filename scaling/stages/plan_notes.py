@@ -12,6 +12,9 @@ from flops.tables import duration
 from ..study.run import RunSpec
 from .evaluation import planned
 
+MOST_CHECKED = 200  # runs
+NOISE_TOLD = "0.5%"
+
 if TYPE_CHECKING:
     from .pipeline import Request
 
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
 def notes_of(request: Request) -> dict[str, Any]:
     """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned}."""
     time = evaluation_time(request)
-    return {"fits": fit_notes(request.runs)} | ({"evaluations": time} if time else {})
+    return {"fits": "\n".join([fit_notes(request.runs), *design_notes(request.runs)])} | (
+        {"evaluations": time} if time else {}
+    )
 
 
 def fit_notes(runs: Sequence[RunSpec]) -> str:
@@ -41,6 +46,46 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
     line += f", so {', '.join(few)} can have none" if few else ""
     twice = len({kind[:2] for kind, found in seeds.items() if len(found) > 1})
     return line + (f"; {twice} size(s) with two seeds or more" if twice else "; no size has two seeds: no intervals")
+
+
+def design_notes(runs: Sequence[RunSpec]) -> list[str]:
+    """A line for each architecture whose exponent of N_opt these runs will not tell well enough to believe it, and what
+    would; one line where all are alike, where there are too many runs to look at, or where axes make them several
+    studies."""
+    if len(runs) > MOST_CHECKED or any(run.point for run in runs):
+        why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
+        return [f"design: not checked ({why}): docs/design.md"]
+    from analysis.design.check import Run, expect
+    from flops import count_params, train_flops_per_token
+
+    trunks = {run.trunk for run in runs if run.trunk}
+    found: dict[str, list[Run]] = {}
+    vocabulary: dict[str, int] = {}
+    for run in runs:
+        if run.run_id in trunks:
+            continue
+        try:
+            per_token = float(train_flops_per_token(run.config, "exact"))
+        except InputError:  # a plugin's costs do not tell
+            continue
+        n_params = float(count_params(run.config).non_embedding)
+        one = Run(run.size, n_params, float(run.n_tokens), per_token, run.trunk or run.run_id, bool(run.trunk))
+        found.setdefault(run.arch, []).append(one)
+        vocabulary[run.arch] = run.config.vocab_size
+    lines: dict[str, list[str]] = {}
+    for arch, its in found.items():
+        told = expect(arch, its, vocabulary[arch])
+        if told.too_wide:
+            known = f"known to ±{told.half_a:.3f} only (limit {told.limit})" if told.half_a < 1 else "unknown"
+            text = f"the exponent of N_opt will be {known}" + (f": {told.remedy}" if told.remedy else "")
+            lines.setdefault(text, []).append(arch)
+    if not lines:
+        return []
+    return [
+        *(f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()),
+        f"design: reckoned for noise of {NOISE_TOLD} between seeds and laws of the literature; scaling design proposes "
+        "a study",
+    ]
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:

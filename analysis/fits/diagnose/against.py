@@ -7,10 +7,9 @@ import math
 
 from analysis.fits.diagnose.evidence import Evidence, is_assumed
 from analysis.fits.diagnose.side_by_side import ERRORS
-from analysis.fits.result import FitResult
+from analysis.fits.result import WIDE_A, FitResult
 from arch.amounts import count
 
-WIDE_A = 0.08  # half of the interval of a: more does not tell how to split 100 times the compute by a factor of 1.4
 WIDE_N = 1.5  # factor from N_opt to an end of its interval
 ONE_SIZE_A = 0.07  # change of a when one size is left out
 ONE_SIZE_N = 1.3  # factor of N_opt when one size is left out

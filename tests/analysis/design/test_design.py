@@ -8,7 +8,8 @@ import yaml
 from scipy import optimize
 
 from analysis.design.choose import Judged, answers, naive_of, saving, simulated
-from analysis.design.precision import missed, precision
+from analysis.design.missed import missed
+from analysis.design.precision import precision
 from analysis.design.priors import kind_of, literature
 from analysis.design.proposal import DECAY, Proposal, candidates, laid, naive, scaled
 from analysis.design.simulate import draw, simulate

@@ -7,8 +7,10 @@ import pytest
 
 from arch.presets import preset
 from flops import count_params, train_flops_per_token
+from flops.hardware import DEVICES
+from scaling.cli.flops import on_device
 from scaling.stages.pipeline import Request, headline
-from scaling.stages.plan_notes import evaluation_time, fit_notes
+from scaling.stages.plan_notes import design_notes, evaluation_time, fit_notes
 from scaling.study.plan import PF_DAY, plan
 from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study
@@ -162,3 +164,13 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
     assert "n6m (llama, tnl, mamba2): d20n, d80n cut to one run, d50m" in lines
     few = study.runs("size=n400k,arch=llama|tnl")
     assert [len(line.split()) for line in show_plan(plan(study, few)).splitlines()[2:26]] == [10] * 24
+
+
+def test_plans_say_what_will_not_be_identified_and_the_time_on_a_device():
+    lines = design_notes(load_study("quickstart").runs())
+    assert lines[0].startswith("design: ") and "the exponent of N_opt will be" in lines[0] and "seeds" in lines[0]
+    many = load_study("quickstart", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
+    assert len(many) > 200 and design_notes(many) == ["design: not checked (more than 200 runs): docs/design.md"]
+    study = load_study("quickstart")
+    found = on_device(study, study.runs(), DEVICES["h200"])["on_device"]
+    assert found["seconds"] > 0 and "on one H200 SXM" in found["text"]

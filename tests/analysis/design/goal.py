@@ -1,0 +1,100 @@
+"""How often the studies that `scaling design` proposes are right in worlds that it did not see, beside the naive
+ladder of the same cost, and how close the widths are that it promises.
+
+    python -m tests.analysis.design.goal 5.75e16 [noise]
+"""
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis.design.choose import summary
+from analysis.design.precision import precision
+from analysis.design.prices import Prices
+from analysis.design.priors import literature
+from analysis.design.proposal import Proposal
+from analysis.design.simulate import Outcome, simulate
+from analysis.design.study_file import Setting
+from analysis.design.worlds import KINDS, Noise, World
+from flops.hardware import device_of
+from scaling.stages.design import Question, design
+
+FRESH = {"fitted": 14, "interaction": 4, "exponents": 4, "mistuned": 4, "saturating": 4}  # 30 worlds
+SEED = 20_000  # of worlds and noise that no design was made on
+CAP = 250e6
+
+
+@dataclass
+class Goal:
+    """`ratio`: found over promised half-widths of a, one a world; `known`: the same where the promise is the linearised
+    width of the world's own surface, as a good pilot would tell it."""
+
+    seconds: float
+    words: str
+    promised: float
+    outcomes: list[Outcome]
+    ratio: np.ndarray
+    known: np.ndarray
+    bound: np.ndarray
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return summary(self.outcomes)
+
+
+def fresh(seed: int = SEED) -> list[World]:
+    rng = np.random.default_rng(seed)
+    prior = literature("llama", 257)
+    return [prior.draw(rng, (kind,)) for kind, number in FRESH.items() for _ in range(number)]
+
+
+def goal(budget: float, noise: float = 0.005, studies: int = 40, worlds: list[World] | None = None) -> dict[str, Goal]:
+    """{"design", "naive"} for one architecture and `budget` FLOP."""
+    began = time.process_time()
+    setting = Setting("goal", ["llama"], "books.txt", 2048, True)
+    question = Question(
+        "exponent", budget, False, device_of("h200"), CAP, 0.0, noise, setting, least_size=3e5, studies=studies
+    )
+    found = design(question, lambda what, share: None)
+    seconds = time.process_time() - began
+    cost = Prices(["llama"], {"vocab_size": 257, "context_length": 2048}).flops()
+    told = {}
+    for name, row in (("design", found["proposals"][0]), ("naive", found["naive"])):
+        tokens = tuple(map(tuple, row["tokens"]))
+        proposal = Proposal(tuple(row["sizes"]), tokens, tuple(row["seeds"]), curves=row["curves"])
+        own = worlds or fresh()
+        outcomes = simulate(proposal, own, Noise(noise), cost, found["target_flops"], SEED)
+        promised = row["summary"]["half_a"][1]
+        half = np.array([one.half_a for one in outcomes])
+        linear = precision(proposal.layout(), own, Noise(noise), cost, found["target_flops"], bound=True)
+        told[name] = Goal(
+            seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a), 1.96 * linear.bound_a
+        )
+    return told
+
+
+def show(budget: float, noise: float = 0.005) -> None:
+    kinds = np.repeat(list(FRESH), list(FRESH.values()))
+    assert set(kinds) == set(KINDS)
+    for name, one in goal(budget, noise).items():
+        told = one.summary
+        right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in one.outcomes])
+        print(f"{name}: {one.words}")
+        print(
+            f"  right {told['right']:.0%} (a {told['right_a']:.0%}, N_opt {told['right_n']:.0%}), identified "
+            f"{told['identified']:.0%}, held {told['held']:.0%}; by kind "
+            + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
+        )
+        told_ratio = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (one.ratio, one.known)]
+        print(
+            f"  half of a: promised {one.promised:.3f}, found {np.median([o.half_a for o in one.outcomes]):.3f}, found "
+            f"over promised {told_ratio[0]}, over the world's own {told_ratio[1]}; bound {np.median(one.bound):.3f}; "
+            f"design took {one.seconds:.0f} s of processor time"
+        )
+
+
+if __name__ == "__main__":
+    show(float(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.005)
