@@ -22,7 +22,7 @@ WITHIN_A, WITHIN_N, WITHIN_L = 0.05, math.log(1.3), 0.005  # of a, log N_opt, lo
 SCREENED = 24  # worlds on which all proposals are judged without noise of their own
 A_BIN = 8  # proposals of one smallest size that the cheap half of the screen leaves
 AS_GOOD = 0.02  # of the share: of proposals this close to the best, that of the fewest runs is taken
-MOST_SHOWN = 3
+MOST_FOUND = 12  # of which some may have sizes that no shape comes close to
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def screen(
     for one in judged:
         if all(one.proposal.sizes != other.proposal.sizes for other in found):
             found.append(one)
-    return found[:MOST_SHOWN]
+    return found[:MOST_FOUND]
 
 
 def naive_of(price: Price, budget: float, cap: float) -> Proposal | None:

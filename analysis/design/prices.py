@@ -21,7 +21,7 @@ from flops.pace import pace
 KNOTS = np.geomspace(4e3, 4e10, 29)
 LEAST_STEPS = 500  # of the shortest run: fewer are warm-up
 MOST_BATCH = 65_536  # tokens
-USUAL = 5.0  # tokens a parameter of the shortest run, where a batch must be guessed before there is one
+USUAL = 20.0  # tokens a parameter of the shortest run, where a batch must be guessed before there is one
 
 
 def batch_of(shortest: float, context: int) -> int:

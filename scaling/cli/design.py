@@ -55,7 +55,7 @@ def design(
         int | None, typer.Option(min=16, help="Tokens of a sequence; default: 2048 on GPUs, 256 on cores.")
     ] = None,
     least_size: Annotated[
-        Text, typer.Option(help="Parameters of the smallest size, or more; default: 300k on GPUs, 5k on cores.")
+        Text, typer.Option(help="Parameters of the smallest size, or more; default: 300k on GPUs, 20k on cores.")
     ] = None,
     studies: Annotated[int, typer.Option(min=8, help="Simulated studies a proposal.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
@@ -111,7 +111,7 @@ def design(
         quantity(target, "--target", 1e30) if target else 0.0,
         _share(seed_noise) if seed_noise else noise or 0.005,
         setting,
-        quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 5e3,
+        quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 2e4,
         1 if gpu else cores,
         studies,
         seed,
@@ -172,6 +172,7 @@ def show(found: Mapping[str, Any]) -> str:
         f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
         f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
         f"factor to an end of its interval there: median (10% to 90% of worlds); right: {what}",
+        *(f"left out: {line}" for line in found["skipped"]),
         "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
         f"time: on {found['device']}, modelled; rates and batches of the study file are a first guess, sweeps are not "
         f"in the budget; designed in {found['design_seconds']:.0f} s",

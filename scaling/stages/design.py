@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NEXT_S = 2.0  # from a run's end to the first step of the next in the same process: 0.1 to 3.4 s seen (docs/speed.md)
 CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
+MOST_SHOWN = 3  # proposals
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are asked for, if nowhere else
 
 
@@ -81,19 +82,32 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     if not found:
         raise InputError(_too_small(question))
     ladder = naive_of(price, budget, question.cap)
-    asked = [*found, *([] if ladder is None else [Judged(ladder, 0.0)])]
-    rows, total, done = [], len(asked) * len(worlds), 0
+    real, skipped = [], []
+    for one in [*found, *([] if ladder is None else [Judged(ladder, 0.0)])]:
+        if len(real) == MOST_SHOWN and one.proposal != ladder:
+            continue
+        try:
+            proposal, costs = fitted_to(one.proposal, question)
+        except InputError as error:  # no shape comes close to one of its sizes
+            skipped.append(f"{one.proposal.words}: {str(error).partition(': ')[2]}")
+            continue
+        real.append((replace(one, proposal=proposal), costs, one.proposal == ladder))
+    if all(is_naive for *_, is_naive in real):
+        raise InputError(f"scaling design: {skipped[0]}")
+    total, done = len(real) * len(worlds), 0
 
     def step() -> None:
         nonlocal done
         done += 1
         told("simulated studies", done / total)
 
-    for one in asked:
-        proposal, real = fitted_to(one.proposal, question)
-        judged = simulated(replace(one, proposal=proposal), worlds, noise, cost, target, question.seed, step)
-        rows.append(_row(judged, real))
-    own, other = rows[: len(found)], rows[len(found)] if ladder is not None else None
+    own, other = [], None
+    for one, costs, is_naive in real:
+        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step), costs)
+        if is_naive:
+            other = row
+        else:
+            own.append(row)
     own.sort(key=lambda row: -_merit(row, question.ask))
     for row in own:
         row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
@@ -110,6 +124,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "prior": sorted({prior.source for prior in priors}),
         "proposals": own,
         "naive": other,
+        "skipped": skipped,
     }
 
 
