@@ -82,7 +82,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     if not found:
         raise InputError(_too_small(question))
     ladder = naive_of(price, budget, question.cap)
-    real, skipped = [], []
+    real: list[tuple[Judged, dict[str, Any], bool]] = []
+    skipped: list[str] = []
     for one in [*found, *([] if ladder is None else [Judged(ladder, 0.0)])]:
         if len(real) == MOST_SHOWN and one.proposal != ladder:
             continue
