@@ -172,11 +172,11 @@ def test_a_sweep_is_of_the_files_own_runs(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_on_two_cores(tmp_path):
-    """Real runs, of seconds each, from the file to runs that follow the law."""
-    sizes = {"sizes": ["6k", "10k", "14k"], "rates": [4e-3, 8e-3, 16e-3, 32e-3, 64e-3], "share": None}
-    grid = {"archs": ["llama"], "sizes": ["6k", "10k", "14k"]}
-    path = write(tmp_path, sweep=sizes | {"tokens": ["4N", "12N"]}, grid=grid, **SMALL)
-    path.write_text(path.read_text().replace("100N", "6N"))
-    result = stage.sweep_stage(Request(load_study(path)))
-    assert set(result["fit"].laws) <= {"llama"}
-    assert not any(run.is_pending for run in load_study(path).runs())
+    """Real runs, of seconds each: they are trained, judged and drawn, and one size gives no law."""
+    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    path = write(tmp_path, grid=grid, **SMALL, sweep={"rates": [1e-3, 1.6e-2, 0.256], "tokens": "6N", "share": None})
+    with pytest.raises(InputError, match="a law needs a best rate inside the rates tried at 3 sizes"):
+        stage.sweep_stage(Request(load_study(path)))
+    losses = [one.loss for one in stage.points_of_sweep(Request(sweep_of(load_study(path))))]
+    assert len(losses) == 3 and losses[1] < losses[0] < 5.6
+    assert "no law of LLaMA" in (tmp_path / "out/s/sweep/report/index.html").read_text()
