@@ -105,7 +105,7 @@ def test_a_profile_that_is_not_there(config):
     [
         ({"cluster": CPUS | {"nodez": 1}}, "unknown key 'jobs.cluster.nodez'.*did you mean 'nodes'"),
         ({"cluster": CPUS | {"nodes": 0}}, "jobs.cluster.nodes: must be greater than 0"),
-        ({"resources": {"7c": {}}}, "unknown architecture, size or kind of job '7c'"),
+        ({"resources": {"7c": {}}}, "this study has no run of 7c"),
         ({"resources": {"7b": {"node": 1}}}, "unknown key 'jobs.resources.7b.node'.*did you mean 'nodes'"),
     ],
 )
