@@ -52,7 +52,7 @@ def test_a_dry_run_names_examples_tokens_and_time(tmp_path: Path) -> None:
     assert [one["checkpoints"] for one in todo["forecast"]] == [4, 4, 4, 4]
     lines = show_missing(todo).splitlines()
     cells = {line.split()[0]: line for line in lines}
-    assert "10 windows" in cells["validation"] and "1.28 k" in cells["validation"]
+    assert "10 windows" in cells["validation"] and "1.28k" in cells["validation"]
     assert "1,225 cells" in cells["niah-easy"] and "about" in cells["niah-easy"] and cells["one"].count("-") == 3
     assert lines[-1].startswith("16 of 16 evaluations to do, about ") and lines[-1].endswith("nothing was written)")
     assert any(line.startswith("time of validation, niah-easy, niah-standard: assumed: one core") for line in lines)
