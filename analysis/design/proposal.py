@@ -2,8 +2,8 @@
 
 Every size has one trunk a seed at a constant rate, from which a run is decayed at each number of tokens: the trunk
 costs the tokens up to its last decay, a decay a tenth of its run's. Or its runs keep the constant rate, and their whole
-curves are fitted. The naive ladder is what a study without a plan
-does: all sizes to equal tokens at a constant rate, whole curves.
+curves are fitted. The naive ladder is what a study without a plan does: all sizes to equal tokens at a constant rate,
+whole curves.
 """
 
 from __future__ import annotations
