@@ -98,6 +98,9 @@ def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
     found: dict[str, dict[str, list[Any]]] = {}
     owner: dict[str, str] = {}
     for name, given in raw.items():
+        for key in (name, *(given if isinstance(given, dict) else ())):
+            if not isinstance(key, str):
+                raise ValueError(f"{shown(key)} is no word: {HOW}")
         if "." in name:
             fields = {name: given}
         elif isinstance(given, dict) and given:

@@ -117,6 +117,9 @@ def read_study(file: Path, sets: list[str], out: str | Path | None) -> dict[str,
     one_range = isinstance(raw.get("fit", {}).get("range"), list)  # for all architectures
     for keys in strangers(checked, known["archs"], known["sizes"], one_range):
         raise InputError(f"{_origin('.'.join(keys), str(file), sets)}: {_told(keys, known)}")
+    varied = {field for axis in checked.grid.axes.values() for field in axis}
+    for section, given in changes.items():  # they leave fewer points to fit
+        results |= {field: value for field, value in given.items() if f"{section}.{field}" in varied}
     return {name: getattr(checked, name) for name in StudyFile.model_fields} | {
         "path": str(file),
         "file_archs": tuple(known["archs"]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -209,6 +209,27 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
     ]
     begin = {run.run_id: run.begins_after for run in runs}
     return [trunk.model_copy(update={"branches": begin, "notes": notes}), *runs]
+
+
+def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
+    """The runs of `families` (each a run, or a trunk and its branches) without those that are another one to the bit:
+    of a whole family, and of branches of one trunk. Their notes say which stands for them."""
+    kept: dict[tuple[str, ...], list[RunSpec]] = {}
+    for family in families:
+        own: dict[str, RunSpec] = {}
+        told = []
+        for run in family:
+            if (first := own.setdefault(run.spec_hash, run)) is not run:
+                told.append(f"{run.run_id} is {first.run_id} to the bit: one run")
+        if (there := kept.get(tuple(own))) is None:
+            kept[tuple(own)] = there = list(own.values())
+        else:
+            told = [f"{family[0].run_id} is {there[0].run_id} to the bit: one run"]
+        if told:
+            names = {run.run_id for run in there}
+            branches = {name: step for name, step in there[0].branches.items() if name in names}
+            there[0] = there[0].model_copy(update={"notes": [*there[0].notes, *told], "branches": branches})
+    return [run for family in kept.values() for run in family]
 
 
 def decisive(training: dict[str, Any]) -> dict[str, Any]:

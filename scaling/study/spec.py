@@ -22,7 +22,7 @@ from .file import find_study, read_study, suffix_of
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
-from .run import RunSpec, resolved_training, with_branches
+from .run import RunSpec, each_once, resolved_training, with_branches
 from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
@@ -97,12 +97,14 @@ class StudySpec(StudyFile):
                         f"{self.origin}: {where}.{field} means nothing to {', '.join(archs)}, only to "
                         f"{', '.join(archs_with(field))}: leave it out"
                     )
-        found, kinds = list[RunSpec](), dict[str, Callable[[int], list[RunSpec]]]()
+        families, kinds = list[list[RunSpec]](), dict[str, Callable[[int], list[RunSpec]]]()
         for arch, size, seed, point in cells:
             kind = repr((arch, size, point))  # values of a point may be lists
             if kind not in kinds:
                 kinds[kind] = self._runs_of(arch, size, point)
-            found += kinds[kind](seed)
+            families.append(kinds[kind](seed))
+        several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
+        found = each_once(families) if several else [run for family in families for run in family]
         names = [run.run_id for run in found]
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])

@@ -170,3 +170,47 @@ def test_a_thousand_cells_are_planned_at_once(load):
     runs = study.runs()
     assert len(runs) == 1000 and len(plan(study, runs)["runs"]) == 1000
     assert time.process_time() - begun < 2.0
+
+
+SAME = """
+name: same
+corpus: {source: "stdlib:"}
+grid:
+  archs: [llama]
+  sizes: [6k]
+  axes: {AXES}
+training: {n_tokens: 200_000, batch_tokens: 1024, lr: 1e-3MORE}
+"""
+
+
+def same(tmp_path, axes, more="", sets=None):
+    (tmp_path / "same.yaml").write_text(SAME.replace("AXES", axes).replace("MORE", more))
+    return load_study(tmp_path / "same.yaml", sets)
+
+
+def test_points_that_are_one_run_are_trained_once(tmp_path):
+    runs = same(tmp_path, "training.n_tokens: [10_000, 50_000, 80_000]", ", max_tokens: 40_000").runs()
+    assert [run.run_id for run in runs] == ["llama-6k-c256-s0-n_tokens10000", "llama-6k-c256-s0-n_tokens50000"]
+    assert runs[1].notes == [
+        "llama-6k-c256-s0-n_tokens80000 is llama-6k-c256-s0-n_tokens50000 to the bit: one run",
+    ]
+    branched = (
+        (tmp_path / "same.yaml").read_text().replace("n_tokens: 200_000", "schedule: wsd, branches: [40450, 40451]")
+    )
+    (tmp_path / "same.yaml").write_text(branched.replace("axes: {training.n_tokens: [10_000, 50_000, 80_000]}", ""))
+    trunk, branch = load_study(tmp_path / "same.yaml").runs()
+    assert list(trunk.branches) == [branch.run_id] and "to the bit: one run" in trunk.notes[-1]
+
+
+def test_results_of_fewer_points_lie_beside_the_studys_own(tmp_path):
+    axes = "training.lr: [1e-3, 2e-3]"
+    whole, part = same(tmp_path, axes), same(tmp_path, axes, sets=["training.lr=1e-3"])
+    assert len(part.runs()) == 1 and not part.is_variant
+    assert part.results != whole.results and part.results.name == "results-lr0.001"
+    assert part.report.name == "report-lr0.001"
+
+
+@pytest.mark.parametrize("axes", ["1: [2]", "1.5: [2]", "true: [2]", "x: {1: [2]}"])
+def test_an_axis_that_is_no_word(tmp_path, axes):
+    with pytest.raises(InputError, match=r"a key must be a word|is no word: write training.FIELD"):
+        same(tmp_path, axes)
