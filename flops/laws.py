@@ -19,7 +19,7 @@ from .quantity import PF_DAY
 from .shapes import arch_of
 from .table7 import DATA, STEP_TOKENS, configuration
 
-FITS_SCHEMA = 4  # of fits.json
+FITS_SCHEMA = 5  # of fits.json; 5: `verdicts` and `approaches.comparisons` are lists, one for each point of the axes
 FITS = "results/fits.json"  # below a study's directory
 PAPER_TOKENS = 300e9
 MOST_DIGITS = 60  # of what a law gives; beyond it products no longer fit a float

@@ -27,9 +27,10 @@ from scaling.study.schedule import DECAYED
 AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
 EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
-VARIANT, NUISANCE, AVERAGED = (
+VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
     "changed by --set",
     "at another value of a nuisance axis than the best",
+    "of a value, or of a mean, of a nuisance axis that cannot be judged",
     "averaged with others over a nuisance axis",
 )
 NOT_DONE, TWICE, SHORT, OTHER_PHASE = (
@@ -159,7 +160,8 @@ def study_points(
     for record in tables.runs.to_dict("records"):
         row = {str(key): value for key, value in record.items()}
         if row["left_out"]:
-            why = AVERAGED if str(row["run_id"]) in averaged else VARIANT if row["variant"] else NUISANCE
+            better = NUISANCE if " ends lower than " in row["left_out"] else UNJUDGED
+            why = AVERAGED if str(row["run_id"]) in averaged else VARIANT if row["variant"] else better
             dropped[why] = dropped.get(why, 0) + 1
             continue
         if row["state"] != "done":

@@ -36,9 +36,9 @@ def _loss(one: dict[str, Any]) -> str:
 
 
 def _taken(cell: dict[str, Any]) -> str:
-    if cell["chosen"] is None:
-        return "none: no run of it is done"
     over = f"mean over {'; '.join(cell['mean_over'])}" if cell["mean_over"] else ""
+    if cell["chosen"] is None:
+        return f"none: no seed has all values of the {over}" if over else "none: no value can be judged"
     return ", ".join(filter(None, (cell["chosen"], over)))
 
 
@@ -67,7 +67,11 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
     ]
     if cell["chosen"] is not None and len(cell["values"]) > 1 and not cell["n_seeds"]:
         lines.append("no seed was trained at all values, and each value is judged by seeds of its own")
-    if cell["incomplete"]:
+    if cell["chosen"] is None and not cell["mean_over"]:
+        lines.append("warning: no value can be judged, and none of its runs is in the fits")
+    elif cell["chosen"] is None:
+        lines.append("warning: no seed has all values of the mean, and none of its runs is in the fits")
+    elif cell["incomplete"]:
         seeds = ", ".join(map(str, cell["incomplete"]))
         lines.append(f"seed {seeds} lacks a value of the mean, and is left out of the fits")
     return lines

@@ -1,7 +1,8 @@
 """What is compared with what, where a grid has axes."""
 
 from analysis.figures.palette import arch_colors, dashes, name_of
-from analysis.labels import arch_of, families, group_of, parts, point_of, without
+from analysis.labels import Endings, arch_of, families, group_of, parts, point_of, without
+from scaling.study.file import suffix_of
 
 
 def test_a_group_is_an_architecture_at_a_point():
@@ -17,6 +18,16 @@ def test_a_group_is_an_architecture_at_a_point():
     colors = arch_colors(groups)
     assert colors[groups[0]] == colors[groups[1]] != colors[groups[2]]
     assert list(dashes(groups).values()) == ["solid", "dash", "dash"] and dashes(["llama"]) == {"llama": "solid"}
+
+
+def test_a_run_that_has_not_begun_is_placed_by_its_name():
+    endings = Endings(["lr=1e-05, betas=0.9/0.95, d_model=64", "lr=0.001, betas=0.9/0.95, d_model=48"])
+    for value in ("1e-05", "0.002"):
+        changes = {"lr": float(value), "betas": [0.9, 0.95], "d_model": 48}
+        name = f"study/llama-llama-7b-c2048-s0{suffix_of(changes)}"
+        assert endings.read(name) == (f"lr={value}, betas=0.9/0.95, d_model=48", "")
+        assert endings.read(f"{name}-d5m") == (f"lr={value}, betas=0.9/0.95, d_model=48", "d5m")
+    assert endings.read("llama-7b-c2048-s0-lr0.001")[0] is None and endings.read("of another kind")[0] is None
 
 
 def test_architectures_are_compared_at_equal_points():

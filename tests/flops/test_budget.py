@@ -291,8 +291,8 @@ def changed(*path, value) -> dict:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (changed("schema", value=2), "is of schema 2, this version reads 4: run `scaling fit` again"),
-        (changed("schema", value=5), "is of schema 5"),
+        (changed("schema", value=4), "is of schema 4, this version reads 5: run `scaling fit` again"),
+        (changed("schema", value=6), "is of schema 6"),
         (changed("schema", value=None), "is of schema None"),
         ([1, 2], "is of schema None"),
         ("{", "cannot be read as JSON"),

@@ -1,6 +1,7 @@
 """Nuisance axes against worlds whose best value is known, and the groups that the others make."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from analysis.fits.study import fit_study
 from analysis.fits.study_curves import mean_curve, smoothed
 from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.runs import load_tables
+from analysis.runs import load_tables, run_ids_of
 from arch.errors import InputError
 from flops.laws import load_laws
 from tests.analysis.fits.synthetic import BATCH, write_run
@@ -95,6 +96,60 @@ def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(
     assert "seed 2 lacks a value of the mean, and is left out of the fits: TNL 14k" in nuisance_notes(fits)
     read = study_points(StudyRuns("s", load_tables(tmp_path), settings))
     assert sorted(set(read.groups["tnl"].run)) == sorted(names) and sum(read.dropped.values()) == 5
+
+
+def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
+    """One value failed, has not begun, or is of no run: no lucky run, nor a mean over others, stands for it."""
+    for size in ("14k", "25k", "55k", "98k"):
+        for decay, shift in ((1, 0.0), (2, 0.05), (4, 0.4)):
+            if decay != 4 or size in ("14k", "25k"):
+                state = "failed" if (size, decay) == ("25k", 4) else "done"
+                write(tmp_path, "tnl", size, 0, shift, state=state, **{"training.weight_decay": decay})
+    ids = [*run_ids_of(tmp_path), "tnl-55k-c256-s0-weight_decay4"]
+    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
+    tables = grouped(load_tables(tmp_path, ids), settings)
+    assert [name.partition(",")[0] for name in tables.told["means"]] == ["tnl/14k"]
+    runs = tables.runs.set_index("run_id")
+    others = runs[runs["size"].isin(["25k", "55k", "98k"]) & (runs["state"] == "done")]
+    assert len(others) == 6 and set(others["left_out"]) == {
+        "no seed has all values of the mean over weight_decay=1; weight_decay=2; weight_decay=4"
+    }
+    fits = fit_study(tables, settings)
+    told = {cell["size"]: (cell["chosen"], cell["incomplete"]) for cell in fits["nuisance"]["cells"]}
+    assert told == {"14k": ("", []), "25k": (None, [0]), "55k": (None, [0]), "98k": (None, [0])}
+    assert [one["size"] for one in fits["archs"]["tnl"]["sizes"]] == ["14k"]
+    rows = {row["size"]: row for row in nuisance_rows(fits)}
+    assert rows["25k"]["loss of each value"] == "mean: not judged (1 failed at weight_decay=4)"
+    assert rows["55k"]["loss of each value"] == "mean: not judged (1 waiting at weight_decay=4)"
+    assert rows["98k"]["loss of each value"] == "mean: not judged (weight_decay=4, not begun)"
+    assert rows["25k"]["taken"].startswith("none: no seed has all values of the mean over weight_decay=1; ")
+    told = "warning: no seed has all values of the mean, and none of its runs is in the fits: TNL 25k, 55k, 98k"
+    assert told in nuisance_notes(fits)
+    best = fit_study(load_tables(tmp_path, ids), FitSettings(**SETTINGS, nuisance={"weight_decay": "best"}))
+    assert {
+        "without weight_decay=4 (1 waiting): TNL 55k",
+        "without weight_decay=4 (not begun): TNL 98k",
+    } < set(nuisance_notes(best))
+
+
+def test_branches_of_one_trunk_take_one_value(tmp_path):
+    """That of the longest, although the other ends lower at the shorter one."""
+    trunks, made = {}, {}
+    for lr, ends in ((1, (0.0, 0.03)), (2, (0.02, 0.0))):
+        for n, shift in zip((50, 100), ends, strict=True):
+            trunk = write(tmp_path, "tnl", "14k", shift=shift, n_tokens=n * BATCH, **at(lr))
+            made[lr, n] = f"{trunk}-d{n}"
+            trunks[made[lr, n]] = trunk
+            path = (tmp_path / "runs" / trunk).rename(tmp_path / "runs" / made[lr, n]) / "run.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"run_id": made[lr, n]}))
+    read = load_tables(tmp_path)
+    read = replace(read, runs=read.runs.assign(trunk=read.runs["run_id"].map(trunks)))
+    tables = grouped(read, FitSettings(**SETTINGS, nuisance={"lr": "best"}))
+    cells = {cell["length"]: cell for cell in tables.told["cells"]}
+    assert {cells[name]["chosen"] for name in ("d50", "d100")} == {"lr=2"}
+    assert cells["d50"]["margin"] == pytest.approx(-0.02)
+    left = tables.runs.set_index("run_id")["left_out"]
+    assert left[made[1, 50]] == "lr=2 ends lower than lr=1 at the longest branch" and left[made[2, 50]] == ""
 
 
 def test_other_token_grids_do_not_break_a_mean(tmp_path):
