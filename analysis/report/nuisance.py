@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from scipy.special import stdtrit
+
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
 from arch.amounts import count
 
 MOST_NAMED = 3  # runs that a line names
+DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes
 
 
 def nuisance_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
@@ -47,7 +50,7 @@ def nuisance_notes(fits: dict[str, Any]) -> list[str]:
     found: dict[str, dict[str, list[str]]] = {}
     cells = fits["nuisance"].get("cells", ())
     for cell in cells:
-        for text in _doubts(cell):
+        for text in [*_doubts(cell), *_not_apart(cell, fits["interval"]["seed_noise"])]:
             found.setdefault(text, {}).setdefault(name_of(cell["group"]), []).append(cell["size"])
     lines = []
     for text, groups in found.items():
@@ -75,6 +78,22 @@ def _doubts(cell: dict[str, Any]) -> list[str]:
         seeds = ", ".join(map(str, cell["incomplete"]))
         lines.append(f"seed {seeds} lacks a value of the mean, and is left out of the fits")
     return lines
+
+
+def _not_apart(cell: dict[str, Any], noise: dict[str, Any] | None) -> list[str]:
+    """The values whose loss differs from that taken by less than noise of independent seeds makes: sqrt(2 / seeds) s
+    times Student's quantile. Seeds that share their batches are told apart a little better than that."""
+    losses = {one["value"]: math.log(one["loss"]) for one in cell["values"] if one["loss"] is not None}
+    if cell["chosen"] is None or len(losses) < 2:
+        return []
+    if noise is None:
+        return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
+    reach = float(stdtrit(noise["df"], DOUBT)) * noise["s"] * math.sqrt(2 / max(cell["n_seeds"], 1))
+    off = {value: loss - losses[cell["chosen"]] for value, loss in losses.items() if value != cell["chosen"]}
+    near = [value for value, more in off.items() if abs(more) < reach]
+    lower = [value for value, more in off.items() if more <= -reach and more < 0]
+    lines = [f"{cell['chosen']} is not told apart from {', '.join(near)} by the noise between seeds"] if near else []
+    return lines + [f"{value} ends lower here, but the longest branch takes {cell['chosen']}" for value in lower]
 
 
 def left_out_lines(fits: dict[str, Any]) -> list[str]:

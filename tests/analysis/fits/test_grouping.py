@@ -77,6 +77,24 @@ def test_an_optimum_at_the_edge_and_a_tie_are_told(tmp_path):
     assert "two values end equally low, and the first was taken: TNL 25k" in lines
 
 
+def test_a_value_that_noise_may_have_chosen_is_doubted(tmp_path):
+    """s = 0.0071 from two seeds at each of two sizes, so a difference of means has the standard error 0.0071."""
+    for size in ("14k", "25k"):
+        for lr, shift in ((1, 0.001), (2, 0.0), (4, 0.5)):
+            for seed in (0, 1):
+                write(tmp_path, "tnl", size, seed, shift + 0.01 * seed, **at(lr))
+    for lr, shift in ((1, 0.1), (2, 0.0), (4, 0.5)):
+        write(tmp_path, "tnl", "55k", 0, shift, **at(lr))
+    settings = FitSettings(**SETTINGS, nuisance={"lr": "best"})
+    fits = fit_study(load_tables(tmp_path), settings)
+    assert fits["interval"]["seed_noise"]["s"] == pytest.approx(0.01 / 2**0.5)
+    lines = nuisance_notes(fits)
+    assert "lr=2 is not told apart from lr=1 by the noise between seeds: TNL 14k, 25k" in lines
+    assert not any("lr=4" in line for line in lines if "not told apart" in line)
+    quiet = nuisance_notes(fits | {"interval": fits["interval"] | {"seed_noise": None}})
+    assert any(line.startswith("no seeds measure the noise, so nobody knows") for line in quiet)
+
+
 def test_mean_averages_log_loss_at_equal_tokens_and_leaves_incomplete_seeds_out(tmp_path):
     shifts = {256: 0.0, 512: 0.06}
     for seed in (0, 1):
