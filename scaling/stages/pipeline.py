@@ -26,7 +26,7 @@ from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environm
 from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
-from ..study.spec import LAW_NAME, StudySpec
+from ..study.spec import StudySpec
 from .corpus import data_stage
 from .progress import Progress, Watched
 from .trunks import check_trunks
@@ -93,11 +93,11 @@ class Request:
 
     def check_rates(self) -> None:
         """Raise InputError where runs follow a law that the study's own sweep has not given yet."""
-        if any(run.is_pending for run in self.runs):
-            raise InputError(
-                f"{self.study.directory}/{LAW_NAME}: is not there yet, and runs follow it (training.lr: law): "
-                f"`scaling sweep {self.study.path}` first"
-            )
+        pending = [run for run in self.runs if run.is_pending]
+        if pending:
+            first = min(pending, key=lambda run: run.rate["swept"])
+            told = f"{len(pending)} runs have no learning rate yet (training.lr: law): {first.rate['pending']}"
+            raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
 
     def check_runs(self) -> None:
         """Raise InputError where a run's directory was written for another spec."""

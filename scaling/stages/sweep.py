@@ -13,9 +13,9 @@ from arch.errors import InputError
 from flops import count_params
 
 from ..rundir.lock import study_lock
+from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
-from ..study.spec import LAW_NAME
-from ..study.sweep import SweepSpec, Where, recipe_of, sweep_of
+from ..study.sweep import SweepSpec, recipe_of, sweep_of
 from .corpus import data_stage
 from .pipeline import Request, timed_plan, train_stage
 
@@ -43,8 +43,8 @@ def plan_sweep(request: Request) -> dict[str, Any]:
 
 
 def pending(request: Request) -> bool:
-    """Whether runs that were asked for wait for the study's sweep."""
-    return any(run.is_pending for run in request.runs)
+    """Whether runs that were asked for wait for the study's sweep, and it has not told that they have no rate."""
+    return any(run.is_pending and not run.rate["swept"] for run in request.runs)
 
 
 def sweep_line(request: Request) -> str:
@@ -93,7 +93,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
         request.say(f"sweep: {len(more)} cells are best at their first or last rate: one more rate each")
         spec = spec.with_rates(more)
     page = write_page(fit, study.name, spec.directory / "report")
-    law = law_file(fit, recipe).model_copy(update={"sweep": spec.sweep.asked if spec.sweep else None})
+    law = law_file(fit, recipe).model_copy(update={"sweep": sweep_told(study)})
     write_json(study.directory / LAW_NAME, law.model_dump(mode="json", by_alias=True), kind="results")
     extended = {
         f"{where.arch}/{where.size} {where.tokens}": [rate for rate in rates if rate not in first[where]]

@@ -22,6 +22,7 @@ from .file import find_study, read_study, suffix_of
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
+from .own_law import read_own_law
 from .run import RunSpec, each_once, resolved_training, with_branches
 from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
@@ -29,8 +30,6 @@ from .training import Training
 from .types import Section
 
 NO_LAW = Followed(0.0, {}, [])
-PENDING = Followed(0.0, {"pending": True}, [])  # the study's own sweep is still to come
-LAW_NAME = "rates.json"  # of the study's own sweep, in its directory
 
 
 class StudySpec(StudyFile):
@@ -145,6 +144,10 @@ class StudySpec(StudyFile):
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]
                 yield f"overrides.{by}.{key}.model", archs, _given(change.model)
 
+    def runs_at(self, arch: str, size: str, point: Point, seed: int) -> list[RunSpec]:
+        """What is trained of any point, whether the grid has it or not."""
+        return self._runs_of(arch, size, point)(seed)
+
     def _runs_of(self, arch: str, size: str, point: Point) -> Callable[[int], list[RunSpec]]:
         """What is trained of a cell, by its seed: a run, or a trunk and its branches."""
         training, file = _given(self.training), _given(self.model)
@@ -226,20 +229,23 @@ class StudySpec(StudyFile):
             raise InputError(f"training.lr_law of {where} is read by lr: law alone: add that, or leave it out")
         if given.get("lr") != LAW or horizon_of(given, n_params) is None:
             return {key: value for key, value in own.items() if value != LAW}, NO_LAW
-        if given.get("lr_law") is not None:
-            path = Path(self.path).parent / Path(given["lr_law"]).expanduser()
-        elif self.sweep is None:
+        if given.get("lr_law") is None and self.sweep is None:
             raise InputError(
                 f"training.lr: law of {where} needs the law's file: add training.lr_law, or a section sweep that makes "
                 f"it"
             )
-        elif not (path := self.directory / LAW_NAME).exists():
-            return {key: value for key, value in own.items() if key != "lr"}, PENDING
-        file = read_law(path)
-        if given.get("lr_law") is None and self.sweep and file.law.sweep != self.sweep.asked:
-            return {key: value for key, value in own.items() if key != "lr"}, PENDING
-        sizes = (config.vocab_size, config.context_length)
-        found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
+        swept = False
+        try:
+            if given.get("lr_law") is None:
+                file, swept = read_own_law(self, arch), True
+            else:
+                file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
+            sizes = (config.vocab_size, config.context_length)
+            found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
+        except InputError as error:
+            if given.get("lr_law") is not None:
+                raise
+            return {key: value for key, value in own.items() if key != "lr"}, _pending(str(error), swept)
         return own | {"lr": found.lr}, found
 
     def _of_file(self, arch: str, size: str, file: dict[str, Any], axes: dict[str, Any]) -> ModelConfig | None:
@@ -248,6 +254,11 @@ class StudySpec(StudyFile):
             return self.grid.sizes.config(arch, size, file, axes)
         except InputError:
             return None
+
+
+def _pending(why: str, swept: bool) -> Followed:
+    """Of a run whose rate the study's own sweep has not given; swept: another sweep would not give it either."""
+    return Followed(0.0, {"pending": why, "swept": swept}, [f"no learning rate yet: {why}"])
 
 
 def _given(section: Section) -> dict[str, Any]:

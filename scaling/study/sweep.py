@@ -5,31 +5,16 @@ study itself, so that corpus, training and evaluation are as ever. Its directory
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from arch.errors import InputError, nearest
-from flops import count_params
+from arch.errors import InputError
 
 from .batch_rule import beta2_at
-from .law_file import OPTIMIZER, OWN_KEYS, schedule_of
-from .model_section import ModelSection
+from .law_file import OPTIMIZER, schedule_of
+from .own_law import OF_FILE, Where, swept_fields
 from .rate_law import Recipe
 from .run import RunSpec
 from .spec import StudySpec
-from .sweep_section import EVERY, Sweep
-from .training import Overrides, Training
-
-N_SIZES = 3
-OF_MAIN_RUNS = ("lr", "n_tokens", "max_tokens", "branches", "checkpoint_tokens", "max_steps", *OWN_KEYS)
-
-
-class Where(NamedTuple):
-    """A cell as the study file says it; batch_tokens: None is the batch of `training`."""
-
-    arch: str
-    size: str
-    tokens: int | str
-    batch_tokens: int | None
 
 
 class SweepSpec(StudySpec):
@@ -43,11 +28,9 @@ class SweepSpec(StudySpec):
     def runs_of(self, where: Where) -> Iterator[RunSpec]:
         """The runs of a cell, by rate and seed."""
         assert self.sweep is not None
-        batch = () if where.batch_tokens is None else (("training.batch_tokens", where.batch_tokens),)
         for lr in self.tried[where]:
             for seed in self.sweep.seeds:
-                point = (("training.lr", lr), ("training.n_tokens", where.tokens), *batch)
-                yield from self._runs_of(where.arch, where.size, point)(seed)
+                yield from self.runs_at(where.arch, where.size, where.at(lr), seed)
 
     def with_rates(self, more: Mapping[Where, float]) -> SweepSpec:
         """With one more rate in some of the cells."""
@@ -59,62 +42,10 @@ class SweepSpec(StudySpec):
 
 def sweep_of(study: StudySpec) -> SweepSpec:
     """The sweep that the study file asks for. Raises InputError where it asks for none, or for what cannot be."""
-    if study.sweep is None:
-        raise InputError(
-            f"{study.path}: has no section sweep: add one, `sweep: {{}}` takes its defaults (docs/rates.md)"
-        )
-    changed = [change for change in study.sets if change.partition(".")[0].strip() in ("training", "model", "grid")]
+    changed = [change for change in study.sets if change.partition(".")[0].strip() in OF_FILE]
     if changed:
         raise InputError(f"--set {changed[0]}: a sweep is of the study file's own runs: change a copy of the file")
-    sizes = swept_sizes(study, study.sweep)
-    rates = {size: study.sweep.rates.get(size, study.sweep.rates.get(EVERY, [])) for size in sizes}
-    for key in study.sweep.rates:
-        if key not in (EVERY, *sizes):
-            raise InputError(f"{study.path}: sweep.rates.{key}: this sweep has no size {key}{nearest(key, sizes)}")
-    if without := [size for size in sizes if not rates[size]]:
-        raise InputError(f"{study.path}: sweep.rates has none for {', '.join(without)}: add them")
-    batches: list[int | None] = [*study.sweep.batch_tokens] if study.sweep.batch_tokens else [None]
-    tried = {
-        Where(arch, size, tokens, batch): list(rates[size])
-        for arch in study.grid.archs
-        for size in sizes
-        for tokens in study.sweep.tokens
-        for batch in batches
-    }
-    overrides: dict[str, Any] = {
-        by: {key: _short(change) for key, change in table.items()} for by, table in study.overrides
-    }
-    fields = {name: getattr(study, name) for name in StudySpec.model_fields}
-    fields |= {
-        **{"name": "sweep", "out": str(study.directory), "tried": tried, "sets": (), "set_results": {}},
-        "training": Training(**_short(study.training), n_checkpoints=1),
-        "overrides": Overrides(**overrides),
-        "evaluation": study.evaluation.model_copy(update={"tasks": None, "settings": {}, "data": None}),
-        "grid": study.grid.model_copy(update={"axes": {}, "nuisance": {}}),
-        **{"set_model": ModelSection(), "set_training": Training()},
-    }
-    return SweepSpec.model_construct(**fields)
-
-
-def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:
-    """The sizes of the sweep, the smallest first: those of the first architecture decide."""
-    known = list(study.grid.sizes)
-    for size in sweep.sizes or []:
-        if size not in known:
-            raise InputError(f"{study.path}: sweep.sizes: this study has no size {size}{nearest(size, known)}")
-    arch = study.grid.archs[0]
-
-    def n_params(size: str) -> int:
-        return count_params(study.grid.sizes.config(arch, size, {}, {})).non_embedding
-
-    ordered = sorted(sweep.sizes or known, key=n_params)
-    return ordered if sweep.sizes else ordered[:N_SIZES]
-
-
-def _short(section: Training) -> dict[str, Any]:
-    """What a section says, but for what decides rates, lengths and checkpoints."""
-    found = section.model_dump(exclude_unset=True, serialize_as_any=True)
-    return {key: value for key, value in found.items() if key not in (*OF_MAIN_RUNS, "n_checkpoints")}
+    return SweepSpec.model_construct(**swept_fields(study))
 
 
 def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:

@@ -111,6 +111,17 @@ def settled(world: World, diverged: float) -> Any:
     return train_stage
 
 
+CHANGED: list[tuple[dict[str, Any], str]] = [
+    ({"sweep": {"seeds": [0, 1]}}, "is of another section sweep than the study file has now"),
+    ({"grid": {"archs": ["llama", "hgrn2"]}}, "its sweep had no hgrn2"),
+    ({"training": {"weight_decay": 0.2}}, "its sweep had other runs of llama"),
+    ({"training": {"precision": "bf16"}}, "its sweep had other runs of llama"),
+    ({"training": {"warmup_tokens": 4096}}, "its sweep had other runs of llama"),
+    ({"model": {"norm_eps": 1e-4}}, "its sweep had other runs of llama"),
+    ({"corpus": {"source": "synthetic:1:200000"}}, "its sweep had other runs of llama"),
+]
+
+
 def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     """The losses are a known world's: training takes minutes (the slow test below does it)."""
     monkeypatch.setattr(stage, "train_stage", settled(WORLD, diverged=0.05))
@@ -148,10 +159,31 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     told = io.StringIO()
     data_stage(Request(load_study(path), stream=told))
     assert "a law that was swept on another corpus (0123)" in told.getvalue()
-    # another sweep is still to come, whatever the file there says
-    raw = yaml.safe_load(path.read_text()) | {"sweep": {"seeds": [0, 1], "share": None}}
-    path.write_text(yaml.safe_dump(raw))
-    assert all(run.is_pending for run in load_study(path).runs())
+    # another sweep is still to come, whatever the file there says, and can be asked for
+    said = yaml.safe_load(path.read_text())
+    for more, told in CHANGED:
+        path.write_text(
+            yaml.safe_dump(
+                {
+                    key: {**value, **more.get(key, {})} if isinstance(value, dict) else value
+                    for key, value in said.items()
+                }
+            )
+        )
+        pending = [run for run in load_study(path).runs() if run.is_pending]
+        assert pending and {run.arch for run in pending} == ({"hgrn2"} if "grid" in more else {"llama"})
+        assert all(told in run.rate["pending"] and not run.rate["swept"] for run in pending)
+        with pytest.raises(InputError, match=f"(?s){told}.*`scaling sweep .*` first"):
+            Request(load_study(path)).check_rates()
+        assert CliRunner().invoke(app, ["sweep", str(path), "--dry-run"]).exit_code == 0
+        assert told in CliRunner().invoke(app, ["plan", str(path)]).output.replace("\n", " ")
+    # --set makes other runs, not another sweep; a run that the law says nothing of is not swept for again
+    path.write_text(yaml.safe_dump(said))
+    assert not any(run.is_pending for run in load_study(path, ["grid.sizes=[14k, 25k]"]).runs())
+    for run in load_study(path, ["training.weight_decay=0.3"]).runs():
+        assert run.rate["swept"] and "its sweep had weight_decay 0.1, the run has 0.3" in run.rate["pending"]
+    Path(result["law"]).write_text("{")
+    assert all("not JSON" in run.rate["pending"] for run in load_study(path).runs())
 
 
 def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch):
