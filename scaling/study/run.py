@@ -213,16 +213,17 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
     """The runs of `families` (each a run, or a trunk and its branches) without those that are another one to the bit:
-    of a whole family, and of branches of one trunk. Their notes say which stands for them."""
+    a whole family, and branches of one trunk that end at the same step. Notes say which stands for them."""
     kept: dict[tuple[str, ...], list[RunSpec]] = {}
     for family in families:
-        own: dict[str, RunSpec] = {}
+        own: dict[tuple[bool, int], RunSpec] = {}
         told = []
         for run in family:
-            if (first := own.setdefault(run.spec_hash, run)) is not run:
+            if (first := own.setdefault((run.trunk is None, run.n_steps), run)) is not run:
                 told.append(f"{run.run_id} is {first.run_id} to the bit: one run")
-        if (there := kept.get(tuple(own))) is None:
-            kept[tuple(own)] = there = list(own.values())
+        hashes = tuple(run.spec_hash for run in own.values())
+        if (there := kept.get(hashes)) is None:
+            kept[hashes] = there = list(own.values())
         else:
             told = [f"{family[0].run_id} is {there[0].run_id} to the bit: one run"]
         if told:

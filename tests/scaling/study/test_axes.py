@@ -194,10 +194,8 @@ def test_points_that_are_one_run_are_trained_once(tmp_path):
     assert runs[1].notes == [
         "llama-6k-c256-s0-n_tokens80000 is llama-6k-c256-s0-n_tokens50000 to the bit: one run",
     ]
-    branched = (
-        (tmp_path / "same.yaml").read_text().replace("n_tokens: 200_000", "schedule: wsd, branches: [40450, 40451]")
-    )
-    (tmp_path / "same.yaml").write_text(branched.replace("axes: {training.n_tokens: [10_000, 50_000, 80_000]}", ""))
+    branched = SAME.replace("n_tokens: 200_000", "schedule: wsd, branches: [40450, 40451]").replace("MORE", "")
+    (tmp_path / "same.yaml").write_text(branched.replace("axes: {AXES}", "").replace("  axes: AXES\n", ""))
     trunk, branch = load_study(tmp_path / "same.yaml").runs()
     assert list(trunk.branches) == [branch.run_id] and "to the bit: one run" in trunk.notes[-1]
 
