@@ -129,8 +129,8 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         ]
 
     off_l = column("off_l")
-    pairs = np.abs(off_l[:, None] - off_l[None])[np.triu_indices(len(off_l), 1)]
     with np.errstate(over="ignore", invalid="ignore"):
+        pairs = np.abs(off_l[:, None] - off_l[None])[np.triu_indices(len(off_l), 1)]
         right_a, right_n = np.abs(column("off_a")) < WITHIN_A, np.abs(column("off_n")) < WITHIN_N
         factor = np.exp(np.minimum(column("half_n"), 700))
     return {

@@ -16,6 +16,7 @@ from flops.quantity import quantity
 # parameters, batches of 65,536), and within a fifth of those tried for the quickstart (6 k and 55 k, batches of 1,024).
 RATE, RATE_N, RATE_POWER, RATE_BATCH = 4e-3, 4e5, -0.37, 65_536
 WARM = 0.1  # of the shortest run's tokens: warm-up
+SMOOTHED = 0.1  # of them, at the most: the window that smooths a curve
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,15 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
         rate = f"lr: {first_rate(n, batch):g}, batch_tokens: {batch}, warmup_tokens: {steps * batch}"
         lines.append(f"    {name}: {{{rate}, {length}}}")
-    smoothing = max(batch_of(one[0], setting.context) for one in proposal.tokens) * 30
+    smoothing = min(
+        max(batch_of(one[0], setting.context) for one in proposal.tokens) * 30,
+        max(1, round(SMOOTHED * min(one[0] for one in proposal.tokens))),
+    )
+    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}"
+    read = curves if proposal.curves else "loss: validation, points: decayed"
     lines += [
         f"evaluation: {{validation_tokens: {16 * max(setting.context, 2048)}, batch_rows: 16}}",
-        f"fit: {{loss: train_smoothed, smoothing_tokens: {smoothing}, flops: exact}}",
+        f"fit: {{{read}, flops: exact}}",
         f"jobs: {{parallel: {setting.parallel}}}",
     ]
     return "\n".join(lines) + "\n"

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 ASKS = ("exponent", "loss", "compare")
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".parquet", ".jsonl", ".json")
+NO_BETTER = (
+    "warning: none of these answers what is asked better than the naive ladder: give more budget, a lower "
+    "--least-size, or ask for what less can tell"
+)
 Text = str | None
 
 
@@ -71,11 +75,14 @@ def design(
     """
     import os
 
+    from pydantic import TypeAdapter, ValidationError
+
     from analysis.design.study_file import Setting
     from arch.registry import KNOWN
 
     from ..stages.design import Question
     from ..stages.design import design as answer
+    from ..study.types import Name
 
     started = time.monotonic()
     for one in arch:
@@ -93,6 +100,12 @@ def design(
         raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(told) or 'none'}")
     if write is not None and corpus is None:
         raise InputError("--write: a study file needs its text: give --corpus")
+    if write is not None and not write.parent.is_dir():
+        raise InputError(f"{write}: there is no directory {write.parent}: make it, or give another --write")
+    try:
+        TypeAdapter(Name).validate_python(name)
+    except ValidationError as error:
+        raise InputError(f"--name: {error.errors()[0]['ctx']['error']}") from None
     if write is not None and write.exists() and not dry_run:
         raise InputError(f"{write}: is there already: give another --write")
     amount = quantity(given[told[0]] or "", told[0], 1e30)
@@ -140,7 +153,19 @@ def show(found: Mapping[str, Any]) -> str:
     """The proposals and the naive ladder, and what the columns mean."""
     rows = [(str(i), row) for i, row in enumerate(found["proposals"], 1)]
     rows += [("naive", found["naive"])] if found["naive"] else []
-    heads = ["", "runs", "FLOP", "time", "identified", "half of a", "N_opt known", "half of L", "right", "saving"]
+    heads = [
+        "",
+        "runs",
+        "FLOP",
+        "time",
+        "identified",
+        "half of a",
+        "holds",
+        "N_opt known",
+        "half of L",
+        "right",
+        "saving",
+    ]
     lines = []
     for label, row in rows:
         told = row["summary"]
@@ -153,6 +178,7 @@ def show(found: Mapping[str, Any]) -> str:
                 duration(row["seconds"]),
                 f"{told['identified']:.0%}",
                 _three(told["half_a"], "{:.3f}"),
+                f"{told['held']:.0%}",
                 _three(told["factor_n"], "x {:.2f}"),
                 _three(told["half_l"], "{:.2%}"),
                 f"{right:.0%}",
@@ -165,13 +191,15 @@ def show(found: Mapping[str, Any]) -> str:
         "compare": "the loss at the target within 0.5% of the truth",
     }[found["ask"]]
     notes = [
+        *([NO_BETTER] if not found["better_than_naive"] else []),
         *(f"{label}: {row['words']}" for label, row in rows),
         f"{found['worlds']} worlds (half of the fitted form, half of four others; seed {found['seed']}); prior: "
         f"{'; '.join(found['prior'])}; noise between seeds {found['seed_noise']:.2%} "
         f"({found['seed_noise_source']})",
         f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
         f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
-        f"factor to an end of its interval there: median (10% to 90% of worlds); right: {what}",
+        f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
+        f"holds the truth, of 95% asked for; right: {what}",
         *(f"left out: {line}" for line in found["skipped"]),
         "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
         f"time: on {found['device']}, modelled; rates and batches of the study file are a first guess, sweeps are not "
@@ -201,6 +229,7 @@ def _head(found: Mapping[str, Any]) -> str:
         f"Proposed: {best['words']}.",
         f"Of {told['studies']} simulated studies {told['identified']:.0%} identify N_opt and D_opt; half of the "
         f"interval of a: {told['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
+        *([NO_BETTER] if not found["better_than_naive"] else []),
     ]
     return "".join(f"# {line}\n" for line in lines)
 

@@ -112,6 +112,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     own.sort(key=lambda row: -_merit(row, question.ask))
     for row in own:
         row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
+    better = other is None or _merit(own[0], question.ask) > _merit(other, question.ask)
     return {
         "ask": question.ask,
         "archs": list(archs),
@@ -125,6 +126,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "prior": sorted({prior.source for prior in priors}),
         "proposals": own,
         "naive": other,
+        "better_than_naive": better,
         "skipped": skipped,
     }
 

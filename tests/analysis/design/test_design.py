@@ -130,6 +130,14 @@ def test_a_study_file_says_the_proposal():
     for n, tokens, row in zip(proposal.sizes, proposal.tokens, told["overrides"]["by_size"].values(), strict=True):
         assert row["branches"] == pytest.approx(list(tokens), rel=row["batch_tokens"] / tokens[0])
         assert row["batch_tokens"] % 2048 == 0 and row["branches"][0] / row["batch_tokens"] >= min(500, n / 5e3)
+    assert told["fit"] == {
+        "loss": "validation",
+        "points": "decayed",
+        "flops": "exact",
+    }  # as simulated
+    whole = laid(3e5, 6, 32.0, 20.0, 1.0, 1.0, (3, -2), 1e8, curves=True)
+    fit = yaml.safe_load(text_of(whole, setting))["fit"]
+    assert fit["loss"] == "train_smoothed" and fit["smoothing_tokens"] <= 0.1 * whole.tokens[0][0] + 1
     twice = resized(proposal, 4.0, 1e9)
     assert twice.cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)

@@ -44,6 +44,8 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
         (["--arch", "llama", "--budget", "1e9"], "too small"),
+        (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' is to name a directory"),
+        (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
     ],
 )
 def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
