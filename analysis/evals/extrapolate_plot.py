@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
 from analysis.figures.axes import kibi, log_axis
+from analysis.figures.palette import DASHES
 from analysis.figures.style import arch_panels, dress, size_scale
-from analysis.labels import group_of
+from analysis.labels import SEPARATOR, group_of
 from analysis.runs import RUN_ID
+from scaling.study.model_section import model_changes
+from scaling.study.training import Training
 
 from .table import newest_of_each_run
 
 NOTE = "Perplexity by context length; every length is evaluated on the same tokens. *: longer than the training length."
 COLUMNS, PANEL, MAX_TICKS = 4, 310, 6
-DASHES = ("solid", "dot", "dash", "dashdot")
+FAINT = 0.4  # opacity of further seeds
+LENGTH = re.compile(r"d\d[^-]*|n_tokens[^-]*")  # endings of runs that differ in how long they trained
 HATCH = {"shape": "/", "fgcolor": "rgba(120,120,120,0.28)", "bgcolor": "rgba(0,0,0,0)", "size": 9, "solidity": 0.12}
 
 
@@ -46,7 +51,8 @@ def _number(value: float | None) -> str:
 
 
 def figures(results: Sequence[dict[str, Any]]) -> dict[str, go.Figure]:
-    """By file name; a panel for each architecture, a line for each run's newest checkpoint, coloured by size."""
+    """By file name; a panel for each architecture at each point of the grid's axes, a line for each run's newest
+    checkpoint, coloured by size."""
     newest = newest_of_each_run(results)
     figures = {
         "extrapolate": _figure(
@@ -83,8 +89,8 @@ def _figure(
     several = len(trained_on) > len({arch for arch, _ in trained_on})  # a study that varies it: a panel for each
 
     def panel(match: Any, result: dict[str, Any]) -> str:
-        point = f"context_length={result['values']['context_length']}" if several else ""
-        return group_of(_arch(match, result), point)
+        point = [f"context_length={result['values']['context_length']}"] if several else []
+        return group_of(_arch(match, result), SEPARATOR.join([*point, *_endings(match, result)[0]]))
 
     archs = list(dict.fromkeys(panel(match, result) for match, result in named))
     styles = _styles(newest)
@@ -108,15 +114,16 @@ def _figure(
             y=[y for _, y in line],
             mode="lines+markers",
             name=result["run_id"],
-            line=styles[result["run_id"]],
+            **styles[result["run_id"]],
             marker={"size": 5},
             hovertemplate=f"{result['run_id']}, step {result['step']}<br>%{{x:.0f}} tokens: %{{y:.4g}}<extra></extra>",
         )
         figure.add_trace(trace, **place)
     dress(figure, max(560, 330 * columns + 240), PANEL * rows + 90, r=210)
-    figure.update_layout(
-        legend={"title": {"text": "hatched: longer than the training length"}, "x": 1.01, "y": 1, "font": {"size": 11}}
-    )
+    told = "hatched: longer than the training length"
+    if any(style["opacity"] < 1 for style in styles.values()):
+        told += "<br>fainter: further seeds"
+    figure.update_layout(legend={"title": {"text": told}, "x": 1.01, "y": 1, "font": {"size": 11}})
     figure.update_annotations(font_size=13)
     return figure
 
@@ -138,16 +145,34 @@ def _arch(match: Any, result: dict[str, Any]) -> str:
     return str(match[1]) if match else str(result["run_id"])
 
 
+def _endings(match: Any, result: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """What a run's name says of its point after its seed, -lr0.001-normrms, as lr=0.001, and of its length."""
+    name = result["run_id"][match.end() :] if match else ""
+    endings = [one for one in name.split("-") if one]
+    length = [one for one in endings if LENGTH.fullmatch(one)]
+    return [_written_out(one) for one in endings if one not in length], length
+
+
+def _written_out(ending: str) -> str:
+    fields = [name for name in (*Training.model_fields, *model_changes().model_fields) if ending.startswith(name)]
+    field = max(fields, key=len, default="")
+    return f"{field}={ending.removeprefix(field)}" if field else ending
+
+
 def _styles(newest: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Lines of runs: one colour a size in all panels, in the study's order; several runs of one differ in dashes."""
-    cells = {}
+    """Of runs: one colour a size in all panels, in the study's order; a dash a length; seeds but the first fainter."""
+    known = {}
     for result in newest:
         match = RUN_ID.match(result["run_id"])
-        cells[result["run_id"]] = (match[1], match[2]) if match else ("", "")
-    colors = size_scale(list(dict.fromkeys(size for _, size in cells.values())))
-    seen: list[tuple[str, str]] = []
-    found = {}
-    for run, cell in cells.items():
-        found[run] = {"color": colors[cell[1]], "dash": DASHES[seen.count(cell) % len(DASHES)], "width": 1.7}
-        seen.append(cell)
-    return found
+        length = "-".join(_endings(match, result)[1])
+        known[result["run_id"]] = (match[2], int(match[3]), length) if match else ("", 0, "")
+    colors = size_scale(list(dict.fromkeys(size for size, _, _ in known.values())))
+    lengths = list(dict.fromkeys(length for _, _, length in known.values()))
+    first = min((seed for _, seed, _ in known.values()), default=0)
+    return {
+        run: {
+            "line": {"color": colors[size], "dash": DASHES[lengths.index(length) % len(DASHES)], "width": 1.7},
+            "opacity": 1.0 if seed == first else FAINT,
+        }
+        for run, (size, seed, length) in known.items()
+    }

@@ -1,5 +1,6 @@
 """Names and colours of the architectures in every picture and table, as they were registered; of a group of fits
-(analysis.labels) those of its architecture, and a dash of its own for each point of the axes."""
+(analysis.labels) those of its architecture, and a dash of its own for each point of the axes, with shades of the colour
+where the points are more than the dashes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from arch.registry import ARCHITECTURES
 APPROACH_COLORS = {"envelope": "#009e73", "isoflop": "#d55e00", "parametric": "#0072b2"}  # told apart by all eyes
 SPARE_COLORS = ("#000000", "#a6761d", "#5e4fa2", "#666666")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SHADES = (0.0, -0.45, 0.5, -0.7, 0.75)  # of a colour: how far on its way to black (below 0) or white
+DARK = 120  # the sum of a dark colour's parts, whose shades are all lighter
 
 
 def name_of(group: str) -> str:
@@ -20,13 +23,23 @@ def name_of(group: str) -> str:
 
 
 def arch_colors(groups: Sequence[str]) -> dict[str, str]:
-    """A colour for each, the same for all points of an architecture; architectures without one of their own get spare
-    ones in turn."""
+    """A colour for each, of an architecture: the same for its first points, other shades of it where dashes repeat.
+    Architectures without one of their own get spare ones in turn."""
     archs = list(dict.fromkeys(map(arch_of, groups)))
     spare = iter(SPARE_COLORS * len(archs))
     own = {arch: ARCHITECTURES[arch].color for arch in archs if arch in ARCHITECTURES}
     colors = {arch: own.get(arch) or next(spare) for arch in archs}
-    return {group: colors[arch_of(group)] for group in groups}
+    points = list(dict.fromkeys(map(point_of, groups)))
+    rounds = {group: points.index(point_of(group)) // len(DASHES) for group in groups}
+    return {group: _shade(colors[arch_of(group)], SHADES[rounds[group] % len(SHADES)]) for group in groups}
+
+
+def _shade(color: str, by: float) -> str:
+    """The colour #rrggbb mixed with black (by < 0) or white."""
+    parts = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    end = 0 if by < 0 and sum(parts) > DARK else 255
+    mixed = [round(end * abs(by) + part * (1 - abs(by))) for part in parts]
+    return "#" + "".join(f"{part:02x}" for part in mixed) if by else color
 
 
 def dashes(groups: Sequence[str]) -> dict[str, str]:

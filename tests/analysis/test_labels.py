@@ -20,6 +20,14 @@ def test_a_group_is_an_architecture_at_a_point():
     assert list(dashes(groups).values()) == ["solid", "dash", "dash"] and dashes(["llama"]) == {"llama": "solid"}
 
 
+def test_no_two_groups_look_alike():
+    """Six dashes; with more points shades of the colour beside them."""
+    groups = [f"{arch}, context_length={2**n}" for arch in ("llama", "tnl", "spare") for n in range(20)]
+    looks = list(zip(arch_colors(groups).values(), dashes(groups).values(), strict=True))
+    assert len(set(looks)) == len(groups) and all(len(color) == 7 for color, _ in looks)
+    assert len({color for color, _ in looks[:6]}) == 1 and len({color for color, _ in looks[:9]}) == 2
+
+
 def test_a_run_that_has_not_begun_is_placed_by_its_name():
     endings = Endings(["lr=1e-05, betas=0.9/0.95, d_model=64", "lr=0.001, betas=0.9/0.95, d_model=48"])
     for value in ("1e-05", "0.002"):

@@ -70,11 +70,23 @@ def test_the_figures_hatch_what_is_longer_than_the_training() -> None:
 def test_a_size_has_one_colour_in_all_panels() -> None:
     runs = ("llama-25k-c128-s0", "tnl-14k-c128-s0", "tnl-25k-c128-s0", "tnl-25k-c128-s1", "llama-llama-7b-c128-s0")
     drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs])["extrapolate"].data
-    lines = {trace.name: trace.line for trace in drawn if trace.mode == "lines+markers"}
-    colors = [lines[run].color for run in runs]
+    lines = {trace.name: trace for trace in drawn if trace.mode == "lines+markers"}
+    colors = [lines[run].line.color for run in runs]
     assert colors[0] == colors[2] == colors[3] and len(set(colors)) == 3
-    assert [lines[run].dash for run in runs] == ["solid", "solid", "solid", "dot", "solid"]
+    opacities = [lines[run].opacity for run in runs]
+    assert opacities[3] < 0.5 and set(opacities[:3] + opacities[4:]) == {1.0}, "a second seed is fainter"
     assert len({trace.xaxis for trace in drawn}) == 2, "a published size is one of its architecture's"
+
+
+def test_a_point_of_the_axes_has_a_panel() -> None:
+    """Types of decay are told apart; lengths of one point by dashes, its seeds by strength."""
+    kinds = ("independent", "dependent", "none")
+    runs = [f"tnl-14k-c128-s{seed}-decay{kind}{end}" for kind in kinds for seed in (0, 1) for end in ("-d5m", "-d10m")]
+    drawn = figures([extrapolated(run, 10, 9.0, 8.0) for run in runs])["extrapolate"]
+    assert [one.text for one in drawn.layout.annotations][:3] == [f"<b>TNL, decay={kind}</b>" for kind in kinds]
+    lines = {trace.name: trace for trace in drawn.data if trace.mode == "lines+markers"}
+    looks = {(one.xaxis, one.line.color, one.line.dash, one.opacity) for one in lines.values()}
+    assert len(looks) == len(runs) and len({one.xaxis for one in lines.values()}) == 3
 
 
 def test_the_page_is_drawn_once(tmp_path: Path, no_browser: None) -> None:
