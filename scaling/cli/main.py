@@ -191,7 +191,7 @@ def report(study: Study, sets: Sets = None, out: Out = None, force: Force = Fals
 
     request = request_of(study, None, sets, out, as_json)
     commands.check_results(request)
-    with request.writing():
+    with request.writing(results=True):
         path = commands.report_stage(request, force)
     if as_json:
         print_json({"report": str(path)})

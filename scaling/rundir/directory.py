@@ -167,6 +167,23 @@ def _whole(folder: Path, verify: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield path, manifest
 
 
+class OtherRun(InputError):
+    """A run's directory was written for another spec or corpus; `told`: the message without its remedy."""
+
+    def __init__(self, told: str, remedy: str) -> None:
+        super().__init__(f"{told}: {remedy}")
+        self.told = told
+
+
+def at_stored_rate(rundir: RunDir, run: RunSpec) -> RunSpec:
+    """A run whose learning rate is still to come with the rate that its directory has; any other run as it is."""
+    if not run.is_pending or not rundir.run_json.exists():
+        return run
+    stored = rundir.spec()
+    training = run.training.model_copy(update={"lr": stored.training.lr})
+    return run.model_copy(update={"training": training, "rate": stored.rate})
+
+
 def prepare_run(
     directory: str | Path,
     run: RunSpec,
@@ -208,13 +225,14 @@ def prepare_run(
 
 
 def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = None, known: Known | None = None) -> bool:
-    """Whether run.json is there already; raises InputError where it was written for another spec or corpus.
+    """Whether run.json is there already; raises OtherRun where it was written for another spec or corpus. A rate
+    that is still to come is none that could be another.
 
     `known` tells whether the corpus is one that a run with this fingerprint and source means (Corpus.is_known_as).
     """
     if not rundir.run_json.exists():
         return False
-    record = rundir.record()
+    record, run = rundir.record(), at_stored_rate(rundir, run)
     there = record.get("spec_hash")
     if there != run.spec_hash and there not in rundir.hashes(run):
         told, here = f"spec_hash {there}", run.spec_hash
@@ -229,10 +247,11 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
     return True
 
 
-def _other(rundir: RunDir, there: str, here: str) -> InputError:
-    return InputError(
-        f"{rundir.path}: was written with {there}, this study asks for {here}: rename the study, make the change "
-        f"with --set (its runs have directories of their own), or remove this directory"
+def _other(rundir: RunDir, there: str, here: str) -> OtherRun:
+    return OtherRun(
+        f"{rundir.path}: was written with {there}, this study asks for {here}",
+        "rename the study, make the change with --set (its runs have directories of their own), or remove this "
+        "directory",
     )
 
 

@@ -19,7 +19,7 @@ from arch.amounts import count, flop
 from arch.errors import FULL, InputError
 from flops import cost_table
 
-from ..rundir.directory import RunDir, check_run, clean_unfinished, package_versions, prepare_run
+from ..rundir.directory import RunDir, at_stored_rate, check_run, clean_unfinished, package_versions, prepare_run
 from ..rundir.held_states import release_states, without_trunk
 from ..rundir.lock import study_lock
 from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
@@ -71,12 +71,13 @@ class Request:
         return RunDir(self.study.run_directory(run))
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, results: bool = False) -> Iterator[None]:
         """Alone in the study's directory, and only where no run of another spec is in the way.
 
-        What a kill left unfinished there is removed first.
+        What a kill left unfinished there is removed first. results: fit and report, of runs at the rates that they had.
         """
-        self.check_rates()
+        if not results:
+            self.check_rates()
         self.check_runs()
         with study_lock(self.study.directory):
             try:
@@ -254,7 +255,7 @@ def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
     from analysis.stage import fit
 
     check_results(request)
-    result = fit(request.study, request.study.runs(), force)
+    result = fit(request.study, _at_stored_rates(request), force)
     request.say(("fit: done" if result.fresh else "fit: nothing to do") + _beside(request, request.study.results))
     return result.fits
 
@@ -264,11 +265,23 @@ def report_stage(request: Request, force: bool = False) -> Path:
     from analysis.stage import report
 
     check_results(request)
-    result = report(request.study, request.study.runs(), force)
+    result = report(request.study, _at_stored_rates(request), force)
     request.say(("report: drawn" if result.fresh else "report: nothing to do") + _beside(request, request.study.report))
     if result.no_pictures:
         request.say(f"report: no PNGs ({result.no_pictures})")
     return result.path
+
+
+def _at_stored_rates(request: Request) -> list[RunSpec]:
+    """The study's runs; those whose rate is to come at the one that they were trained at, which is told."""
+    runs = request.study.runs()
+    pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
+    if pending:
+        request.say(
+            f"warning: {len(pending)} runs are taken at the learning rate that they were trained at; the study file "
+            f"asks for another law: {pending[0].rate['pending']}"
+        )
+    return [at_stored_rate(request.rundir(run), run) for run in runs]
 
 
 def _beside(request: Request, directory: Path) -> str:

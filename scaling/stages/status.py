@@ -43,6 +43,10 @@ def status_rows(
         status, last = rundir.status(), rundir.last_row() or {}
         if other := _other_settings(rundir, run):
             status = status | {"state": OTHER_SETTINGS, "reason": other}
+        elif run.is_pending:
+            there = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
+            state = OTHER_SETTINGS if there else "waiting"
+            status = status | {"state": state, "reason": f"{there}no learning rate yet: {run.rate['pending']}"}
         to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
             {

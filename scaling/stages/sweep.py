@@ -12,7 +12,9 @@ from arch.amounts import count, flop
 from arch.errors import InputError
 from flops import count_params
 
+from ..rundir.directory import OtherRun, RunDir, check_run
 from ..rundir.lock import study_lock
+from ..rundir.worklist import is_trained
 from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
 from ..study.sweep import SweepSpec, recipe_of, sweep_of
@@ -22,13 +24,15 @@ from .pipeline import Request, timed_plan, train_stage
 if TYPE_CHECKING:
     from analysis.rates.fit import RatesFit
     from analysis.rates.points import RatePoint
+    from data.corpus import Corpus
 
 MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side
 
 
 def plan_sweep(request: Request) -> dict[str, Any]:
     """The plan of the sweep's first rates, as timed_plan, with "cells" and "share", its FLOP `exact` over those of the
-    study's runs, and "refused", why it would be refused: that is more than sweep.share allows."""
+    study's runs, and "refused", why it would be refused: that is more than sweep.share allows, or directories of other
+    runs are in the way."""
     spec = sweep_of(request.study)
     table = timed_plan(Request(spec, None, request.stream))
     main = plan(request.study, request.study.runs())["totals"]["flops_exact"]
@@ -39,7 +43,34 @@ def plan_sweep(request: Request) -> dict[str, Any]:
             f"{request.study.path}: the sweep would cost {share:.0%} of the study's {flop(main)} FLOP exact, and "
             f"sweep.share allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
+    refused = _other_runs(spec) or _trained_at_other_rates(request, spec) or refused
     return table | {"cells": len(spec.tried), "share": share, "refused": refused}
+
+
+def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
+    """Why what was swept earlier is in the way."""
+    for run in spec.runs():
+        rundir = RunDir(spec.run_directory(run))
+        try:
+            check_run(rundir, run, *((corpus.fingerprint, corpus.is_known_as) if corpus else ()))
+        except OtherRun as error:
+            return f"{error.told}: remove {spec.directory} to sweep again"
+    return None
+
+
+def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
+    """Why the study's runs would be refused after the sweep; None where the sweep has nothing left to train."""
+    swept = [(run, RunDir(spec.run_directory(run))) for run in spec.runs()]
+    if all(is_trained(run, rundir) or rundir.status()["state"] == "failed" for run, rundir in swept):
+        return None
+    for run in request.study.runs():
+        rundir = request.rundir(run)
+        if run.is_pending and rundir.run_json.exists():
+            return (
+                f"{rundir.path}: holds a run at learning rate {rundir.spec().training.lr:g}, and the sweep is to give "
+                f"another: rename the study, or remove this directory"
+            )
+    return None
 
 
 def pending(request: Request) -> bool:
@@ -77,6 +108,8 @@ def sweep_stage(request: Request) -> dict[str, Any]:
     spec.directory.mkdir(parents=True, exist_ok=True)
     if not (link := spec.directory / "corpus").exists():
         link.symlink_to(Path("..") / "corpus")
+    if refused := _other_runs(spec, corpus):
+        raise InputError(refused)
     recipe = recipe_of(spec, corpus.fingerprint)
     trained: list[str] = []
     while True:

@@ -56,6 +56,7 @@ def swept_fields(study: StudySpec) -> dict[str, Any]:
             raise InputError(f"{study.path}: sweep.rates.{key}: this sweep has no size {key}{nearest(key, sizes)}")
     if without := [size for size in sizes if not rates[size]]:
         raise InputError(f"{study.path}: sweep.rates has none for {', '.join(without)}: add them")
+    _check_batches(study, study.sweep)
     batches: list[int | None] = [*study.sweep.batch_tokens] if study.sweep.batch_tokens else [None]
     tried = {
         Where(arch, size, tokens, batch): list(rates[size])
@@ -76,6 +77,16 @@ def swept_fields(study: StudySpec) -> dict[str, Any]:
         "grid": study.grid.model_copy(update={"axes": {}, "nuisance": {}}),
         **{"set_model": ModelSection(), "set_training": Training()},
     }
+
+
+def _check_batches(study: StudySpec, sweep: Sweep) -> None:
+    """Raise InputError where a rule for short runs would make two batches one."""
+    sections = [study.training, *(change for _, table in study.overrides for change in table.values())]
+    if sweep.batch_tokens and any(section.min_steps is not None for section in sections):
+        raise InputError(
+            f"{study.path}: sweep.batch_tokens: training.min_steps would halve these batches until some are equal: "
+            f"leave out one of the two"
+        )
 
 
 def swept_sizes(study: StudySpec, sweep: Sweep) -> list[str]:

@@ -72,7 +72,7 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
     row |= {
         "lr": None if run.is_pending else run.training.peak_lr,
         "n_checkpoints": checkpoints,
-        "spec_hash": run.spec_hash,
+        "spec_hash": None if run.is_pending else run.spec_hash,
     }
     row["flops_per_token_train"] = cost["flops_per_token_train"]
     for convention, per_token in cost["flops_per_token_train"].items():

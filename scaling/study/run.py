@@ -91,6 +91,8 @@ class RunSpec(Section):
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["model"] = self.config.identity() | self.unread
         parts["training"] = training_as_hashed(decisive(parts["training"]))
+        if self.is_pending:
+            parts["training"]["lr"] = "law"  # no run with a rate is this one
         if self.plugins:
             parts["plugins"] = self.plugins
         return parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator, ValidationError
@@ -23,7 +24,15 @@ class RateLadder(Section):
 
     @property
     def rates(self) -> list[float]:
-        return [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
+        try:
+            found = [float(f"{self.first * self.factor**step:.6g}") for step in range(self.count)]
+        except OverflowError:
+            found = [math.inf]
+        if not math.isfinite(found[-1]):
+            raise ValueError(f"first x factor^{self.count - 1} is no finite rate: write smaller numbers")
+        if len(set(found)) < len(found):
+            raise ValueError(f"a factor of {self.factor:.9g} makes equal rates, to six digits: write a larger one")
+        return found
 
 
 class RateList(Section):
@@ -44,8 +53,11 @@ def _rates(raw: Any) -> dict[str, list[float]]:
 def _one(raw: Any) -> list[float]:
     try:
         if isinstance(raw, list):
-            return sorted(RateList.model_validate({"rates": raw}).rates)
-        return RateLadder.model_validate(raw).rates
+            rates = sorted(RateList.model_validate({"rates": raw}).rates)
+            if len({f"{rate:.6g}" for rate in rates}) < len(rates):
+                raise ValueError("rates are equal to six digits: write distinct ones")
+            return rates
+        ladder = RateLadder.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -53,6 +65,7 @@ def _one(raw: Any) -> list[float]:
             f"{place}: {first['msg'].replace('Input should be', 'must be')}: write a list of at least {LEAST} rates, "
             f"or {{first: 1e-3, factor: 2, count: 5}}"
         ) from None
+    return ladder.rates
 
 
 def _some(raw: Any) -> Any:

@@ -16,11 +16,14 @@ from typer.testing import CliRunner
 from analysis.rates.law import LEVEL
 from arch.errors import InputError
 from data.files import write_json
-from flops import count_params
+from flops import cost_table, count_params
 from scaling.cli.main import app
+from scaling.rundir.directory import prepare_run
+from scaling.stages import pipeline
 from scaling.stages import sweep as stage
 from scaling.stages.corpus import data_stage
 from scaling.stages.pipeline import Request, prepare_runs
+from scaling.stages.status import OTHER_SETTINGS, status_rows
 from scaling.study.law_file import read_law
 from scaling.study.spec import load_study
 from scaling.study.sweep import sweep_of
@@ -73,6 +76,9 @@ def test_runs_are_those_of_the_study_at_other_rates_and_lengths(tmp_path):
         ({"rates": [1e-3, 2e-3]}, "write a list of at least 3 rates"),
         ({"rates": 3}, "sweep.rates: must be a list of rates"),
         ({"rates": {"first": 1e-3, "factor": 1, "count": 5}}, "factor"),
+        ({"rates": {"first": 1e300, "factor": 1e300, "count": 5}}, "sweep.rates: first x factor^4 is no finite rate"),
+        ({"rates": {"first": 1e-3, "factor": 1.0000001, "count": 5}}, "makes equal rates, to six digits"),
+        ({"rates": [1e-3, 1.0000001e-3, 2e-3]}, "rates are equal to six digits"),
         ({"share": 0.01}, "and sweep.share allows 1%"),
         ({"tokens": ["10N", "10N"]}, "names '10N' twice"),
     ],
@@ -195,6 +201,50 @@ def test_runs_that_diverge_move_a_cell_down_twice_at_most(tmp_path, monkeypatch)
         stage.sweep_stage(Request(load_study(path)))
     tried = {json.loads(one.read_text())["spec"]["training"]["lr"] for one in tmp_path.rglob("run.json")}
     assert tried == {1e-3, 2e-3, 4e-3, 8e-3, 16e-3}
+
+
+def test_batches_of_a_sweep_stay_what_they_are(tmp_path):
+    training = {"lr": "law", "n_tokens": "100N", "batch_tokens": 512, "min_steps": 1000}
+    sweep = {"batch_tokens": [512, 1024], "share": None}
+    overrides = {"by_size": {"6k": {"min_steps": training.pop("min_steps")}}}
+    for more in ({"training": {**training, "min_steps": 1000}}, {"training": training, "overrides": overrides}):
+        with pytest.raises(InputError, match=r"^.*sweep.batch_tokens: training.min_steps would halve.*$"):
+            sweep_of(load_study(write(tmp_path, sweep=sweep, **more)))
+
+
+def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
+    """Of a study that was trained at the default rate, which then is to take a law's."""
+    training = {"n_tokens": "20N", "batch_tokens": 512, "n_checkpoints": 2}
+    more = {**SMALL, "grid": {"archs": ["llama"], "sizes": ["6k", "10k"]}}
+    trained = Request(load_study(write(tmp_path, training=training, **more)), stream=io.StringIO())
+    settled(WORLD, diverged=1.0)(trained, data_stage(trained))
+    path = write(tmp_path, training=training | {"lr": "law"}, **more)
+    pending = Request(load_study(path), stream=io.StringIO())
+    shown = CliRunner().invoke(app, ["plan", str(path), "--json"])
+    assert all(row["lr"] is None and row["spec_hash"] is None for row in json.loads(shown.stdout)["runs"])
+    assert not {run.spec_hash for run in pending.runs} & {run.spec_hash for run in trained.runs}
+    for row in status_rows(pending.study, pending.runs):
+        assert row["state"] == OTHER_SETTINGS and "holds a run at 0.0003; no learning rate yet" in row["reason"]
+    shown = CliRunner().invoke(app, ["run", str(path), "--dry-run"])
+    assert "would train 2 of 2 runs" in shown.output
+    # nothing is spent on a law that these directories could not follow
+    with pytest.raises(InputError, match=r"holds a run at learning rate 0\.0003, and the sweep is to give another"):
+        stage.sweep_stage(pending)
+    assert not (trained.study.directory / "sweep" / "runs").exists()
+    # fits and report are of the runs that there are
+    with pending.writing(results=True):
+        runs = pipeline._at_stored_rates(pending)
+    assert [run.spec_hash for run in runs] == [run.spec_hash for run in trained.runs]
+    assert "warning: 2 runs are taken at the learning rate that they were trained at" in pending.stream.getvalue()
+
+
+def test_a_sweep_of_other_training_says_what_to_remove(tmp_path):
+    spec = sweep_of(load_study(write(tmp_path, **SMALL)))
+    run = spec.runs()[0]
+    prepare_run(spec.run_directory(run), run, cost_table(run.config), "f", {})
+    path = write(tmp_path, **SMALL, training={"lr": "law", "n_tokens": "100N", "batch_tokens": 512, "eps": 1e-7})
+    refused = stage.plan_sweep(Request(load_study(path)))["refused"]
+    assert "training.eps=1e-08" in refused and refused.endswith(f": remove {spec.directory} to sweep again")
 
 
 def test_a_sweep_is_of_the_files_own_runs(tmp_path):
