@@ -43,8 +43,21 @@ def plan_sweep(request: Request) -> dict[str, Any]:
             f"{request.study.path}: the sweep would cost {share:.0%} of the study's {flop(main)} FLOP exact, and "
             f"sweep.share allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
-    refused = _other_runs(spec) or _trained_at_other_rates(request, spec) or refused
+    refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or refused
     return table | {"cells": len(spec.tried), "share": share, "refused": refused}
+
+
+def _twice(spec: SweepSpec) -> str | None:
+    """Why cells cannot be told apart: their runs make the same steps."""
+    known: dict[tuple[Any, ...], str] = {}
+    for run in spec.runs():
+        cell = (run.arch, run.size, run.n_tokens, run.training.batch_tokens, run.seed, run.training.lr)
+        if (first := known.setdefault(cell, run.run_id)) != run.run_id:
+            return (
+                f"{spec.path}: sweep.tokens: {first} and {run.run_id} have the same {run.n_steps:,} steps: take "
+                f"lengths that are further apart, or a smaller batch"
+            )
+    return None
 
 
 def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
@@ -58,10 +71,15 @@ def _other_runs(spec: SweepSpec, corpus: Corpus | None = None) -> str | None:
     return None
 
 
+def _is_left(spec: SweepSpec) -> bool:
+    """Whether the sweep has a run to train."""
+    swept = [(run, RunDir(spec.run_directory(run))) for run in spec.runs()]
+    return not all(is_trained(run, rundir) or rundir.status()["state"] == "failed" for run, rundir in swept)
+
+
 def _trained_at_other_rates(request: Request, spec: SweepSpec) -> str | None:
     """Why the study's runs would be refused after the sweep; None where the sweep has nothing left to train."""
-    swept = [(run, RunDir(spec.run_directory(run))) for run in spec.runs()]
-    if all(is_trained(run, rundir) or rundir.status()["state"] == "failed" for run, rundir in swept):
+    if not _is_left(spec):
         return None
     for run in request.study.runs():
         rundir = request.rundir(run)
@@ -112,6 +130,13 @@ def sweep_stage(request: Request) -> dict[str, Any]:
         raise InputError(refused)
     recipe = recipe_of(spec, corpus.fingerprint)
     trained: list[str] = []
+    if _is_left(spec) and (
+        follow := [run for run in study.runs() if run.rate and request.rundir(run).run_json.exists()]
+    ):
+        request.say(
+            f"warning: {len(follow)} runs that are there follow a law ({follow[0].run_id}, ...): a law fitted to more "
+            f"runs may move their rates, and they would have to be trained again"
+        )
     while True:
         one = Request(spec, None, request.stream)
         with one.writing():

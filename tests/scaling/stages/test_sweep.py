@@ -79,6 +79,7 @@ def test_runs_are_those_of_the_study_at_other_rates_and_lengths(tmp_path):
         ({"rates": {"first": 1e300, "factor": 1e300, "count": 5}}, "sweep.rates: first x factor^4 is no finite rate"),
         ({"rates": {"first": 1e-3, "factor": 1.0000001, "count": 5}}, "makes equal rates, to six digits"),
         ({"rates": [1e-3, 1.0000001e-3, 2e-3]}, "rates are equal to six digits"),
+        ({"tokens": ["10N", "10.001N"], "share": 9}, "n_tokens10.001N have the same"),
         ({"share": 0.01}, "and sweep.share allows 1%"),
         ({"tokens": ["10N", "10N"]}, "names '10N' twice"),
     ],
@@ -188,6 +189,15 @@ def test_from_runs_to_a_law_that_the_study_follows(tmp_path, monkeypatch):
     assert not any(run.is_pending for run in load_study(path, ["grid.sizes=[14k, 25k]"]).runs())
     for run in load_study(path, ["training.weight_decay=0.3"]).runs():
         assert run.rate["swept"] and "its sweep had weight_decay 0.1, the run has 0.3" in run.rate["pending"]
+    # one more architecture: what is there may have to be trained again, which is told before
+    following = Request(load_study(path), stream=io.StringIO())
+    prepare_runs(following, data_stage(following))
+    path.write_text(yaml.safe_dump(said | {"grid": {**said["grid"], "archs": ["llama", "hgrn2"]}}))
+    told = io.StringIO()
+    stage.sweep_stage(Request(load_study(path), stream=told))
+    assert "warning: 4 runs that are there follow a law" in told.getvalue()
+    assert not any(run.is_pending for run in load_study(path).runs())
+    path.write_text(yaml.safe_dump(said))
     Path(result["law"]).write_text("{")
     assert all("not JSON" in run.rate["pending"] for run in load_study(path).runs())
 
