@@ -27,6 +27,7 @@ from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import DECAYED, UNDECAYED
 
 LAWS = ("loss", "n_opt", "d_opt")
+NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
 
 
 def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -40,7 +41,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     tables = grouped(tables, settings)
     runs = tables.runs[tables.runs["arch"].notna()]
     groups = run_curves(tables, settings)
-    archs = list(dict.fromkeys(runs.loc[runs["left_out"] == "", "group"]))
+    gone = [cell["group"] for cell in (tables.told or {}).get("cells", ()) if cell["chosen"] is None]
+    archs = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
     noise = seed_noise(groups, settings)
@@ -50,7 +52,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         used = groups.get(arch, {})
         curves = {name: size_curves(used, name, settings) for name in CONVENTIONS}
         result = _describe(runs, arch, used, curves[settings.flops], settings)
-        reason = _unusable(used, curves[settings.flops], settings)
+        reason = NOT_JUDGED if not used and arch in gone else _unusable(used, curves[settings.flops], settings)
         if reason is None:
             usable[arch] = curves[settings.flops]
             stretches = _stretches(curves, arch, settings)

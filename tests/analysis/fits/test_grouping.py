@@ -150,6 +150,19 @@ def test_a_mean_that_lacks_a_value_takes_no_run_of_its_cell(tmp_path):
     } < set(nuisance_notes(best))
 
 
+def test_an_architecture_that_loses_all_runs_is_told(tmp_path):
+    """All are done, and of every mean one is too short."""
+    for size in ("14k", "25k"):
+        write(tmp_path, "tnl", size, **{"training.weight_decay": 1})
+        write(tmp_path, "tnl", size, n_tokens=5 * BATCH, **{"training.weight_decay": 2})
+    settings = FitSettings(**SETTINGS, nuisance={"weight_decay": "mean"})
+    fits = fit_study(load_tables(tmp_path), settings)
+    assert not fits["archs"]["tnl"]["fitted"] and "no size can a value" in fits["archs"]["tnl"]["reason"]
+    assert len(fits["left_out"]) == 4 and fits["archs"]["tnl"]["n_runs"] == 0
+    with pytest.raises(InputError, match="4 of a value, or of a mean, of a nuisance axis that cannot be judged"):
+        study_points(StudyRuns("s", load_tables(tmp_path), settings))
+
+
 def test_branches_of_one_trunk_take_one_value(tmp_path):
     """That of the longest, although the other ends lower at the shorter one."""
     trunks, made = {}, {}
