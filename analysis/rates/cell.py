@@ -18,7 +18,7 @@ from scaling.study.rate_law import REACH
 
 from .points import RatePoint
 
-DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends above did not train
+DIVERGED = 1.25  # times the lowest loss of its cell: a run that ends above diverged, or its rate is too low to tell
 TUNING = 1.345  # of Huber's loss, in standard deviations: 95 % as efficient as squares for normal errors
 
 
@@ -59,7 +59,8 @@ class Cell:
     """One cell of a sweep. `fitted` is None where it has no optimum, and `reason` says why in one line.
 
     rates, losses: every rate tried, ascending, and its mean loss over the seeds, nan where a run of it diverged; used:
-    whether the parabola is fitted to it. extend: the side on which rates are missing, "lower" or "higher".
+    whether the parabola is fitted to it. n_too_low: runs below the best rate that had not trained by their end.
+    extend: where a rate is missing: "lower", "higher", or "between" the two rates of `gap`.
     pure_rss, pure_dof: of what seeds differ by at one rate, less their levels.
     """
 
@@ -74,9 +75,11 @@ class Cell:
     n_runs: int
     n_seeds: int
     n_diverged: int
+    n_too_low: int
     fitted: Fitted | None
     reason: str = ""
     extend: str = ""
+    gap: tuple[float, float] | None = None
     pure_rss: float = 0.0
     pure_dof: int = 0
     points: tuple[RatePoint, ...] = field(repr=False, default=())
@@ -97,18 +100,23 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
     standard deviations count by their size, not its square."""
     first = points[0]
     rates = sorted({one.lr for one in points})
-    finite = [one.loss for one in points if math.isfinite(one.loss)]
-    lost = [one for one in points if not math.isfinite(one.loss) or one.loss > diverged * min(finite)]
-    bad = {one.lr for one in lost}  # a rate that one seed did not survive is too high, whatever the others show
-    kept = [one for one in points if one.lr not in bad]
+    ended = [one for one in points if math.isfinite(one.loss)]
+    lowest = min(ended, key=lambda one: one.loss, default=first)
+    far = [one for one in ended if one.loss > diverged * lowest.loss]
+    # a rate that one seed did not survive is too high, whatever the others show
+    lost = {one.lr for one in points if not math.isfinite(one.loss)} | {one.lr for one in far if one.lr > lowest.lr}
+    too_low = {one.lr for one in far if one.lr < lowest.lr} - lost
+    kept = [one for one in points if one.lr not in lost | too_low]
     means = _means(kept, rates)
+    shown = means | _means([one for one in points if one.lr in too_low], rates)
     common = {
         **{name: getattr(first, name) for name in ("arch", "size", "n_params", "n_tokens", "batch_tokens")},
         "rates": tuple(rates),
-        "losses": tuple(math.exp(means[rate]) if rate in means else math.nan for rate in rates),
+        "losses": tuple(math.exp(shown[rate]) if rate in shown else math.nan for rate in rates),
         "n_runs": len(points),
         "n_seeds": len({one.seed for one in points}),
-        "n_diverged": len(lost),
+        "n_diverged": len(points) - len(ended) + sum(one.lr in lost for one in far),
+        "n_too_low": sum(one.lr in too_low for one in far),
         "points": tuple(points),
     }
     nothing = tuple(False for _ in rates)
@@ -122,16 +130,31 @@ def fit_cell(points: Sequence[RatePoint], diverged: float = DIVERGED, huber: boo
     near = _near(sorted(means), best)
     used = tuple(rate in near for rate in rates)
     runs = [one for one in kept if one.lr in near]
-    if len(near) < 3:
-        reason = f"only {len(near)} of its rates trained: add rates around {best:g}"
-        return Cell(**common, used=used, fitted=None, reason=reason, extend="lower")
+    gap = _gap(rates, best, lost, too_low)
+    if len(near) < 3 and gap:
+        reason = f"only {len(near)} of its rates can be fitted: add one between {gap[0]:g} and {gap[1]:g}"
+        return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
     fitted = _parabola(runs, huber, cubic)
     pure = _pure(runs)
     if fitted is None or not math.log(min(near)) <= fitted.log_rate <= math.log(max(near)):
+        if gap and best in (min(near), max(near)):
+            other = gap[1] if gap[0] == best else gap[0]
+            why = "which is too low to tell" if other in too_low else "where a run diverged"
+            reason = f"its optimum lies between {best:g}, its best rate, and {other:g}, {why}: add a rate between"
+            return Cell(**common, used=used, fitted=None, reason=reason, extend="between", gap=gap)
         shape = "its parabola has no lowest point" if fitted is None else "its parabola is lowest outside of its rates"
         reason = f"{shape}: noise is as large as what the rates differ by: add seeds, or rates further apart"
         return Cell(**common, used=used, fitted=None, reason=reason)
     return Cell(**common, used=used, fitted=fitted, pure_rss=pure[0], pure_dof=pure[1])
+
+
+def _gap(rates: list[float], best: float, lost: set[float], too_low: set[float]) -> tuple[float, float] | None:
+    """The best rate and a neighbour of it that diverged, or is too low to tell: the optimum may lie between them."""
+    place = rates.index(best)
+    if (above := rates[place + 1]) in lost:
+        return best, above
+    below = rates[place - 1]
+    return (below, best) if below in too_low | lost else None
 
 
 def _near(rates: list[float], best: float) -> set[float]:

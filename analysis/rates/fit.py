@@ -32,6 +32,11 @@ class RatesFit:
         return sum(one.n_diverged for one in self.cells)
 
     @property
+    def n_too_low(self) -> int:
+        """Runs that were left out because their rates are too low to tell."""
+        return sum(one.n_too_low for one in self.cells)
+
+    @property
     def unused(self) -> list[Cell]:
         """Cells without an optimum."""
         return [one for one in self.cells if one.fitted is None]
@@ -41,7 +46,8 @@ def fit_rates(
     points: Sequence[RatePoint], without: Sequence[Term] = (), diverged: float = DIVERGED, huber: bool = False
 ) -> RatesFit:
     """Cells and laws of a sweep. `without`: terms that the law shall not have (law.terms_of); `diverged`: a run that
-    ends above so many times the lowest loss of its cell did not train; `huber`: cells by Huber's loss."""
+    ends above so many times the lowest loss of its cell diverged, or is of too low a rate to tell; `huber`: cells by
+    Huber's loss."""
     grouped: dict[tuple[str, str, int, int], list[RatePoint]] = {}
     for one in points:
         grouped.setdefault(one.cell, []).append(one)
@@ -76,7 +82,12 @@ def cell_row(cell: Cell, noise: Noise | None) -> dict[str, Any]:
     row: dict[str, Any] = {
         key: getattr(cell, key) for key in ("arch", "size", "n_params", "n_tokens", "batch_tokens", "n_runs", "n_seeds")
     }
-    row |= {"n_diverged": cell.n_diverged, "rates": list(cell.rates), "used": list(cell.used)}
+    row |= {
+        "n_diverged": cell.n_diverged,
+        "n_too_low": cell.n_too_low,
+        "rates": list(cell.rates),
+        "used": list(cell.used),
+    }
     row["losses"] = [loss if loss == loss else None for loss in cell.losses]
     if cell.fitted is None or noise is None:
         return row | {"best_rate": None, "why": cell.reason}

@@ -20,6 +20,7 @@ def cell_rows(fit: RatesFit) -> list[dict[str, str]]:
         row = {"architecture": name_of(cell.arch), "size": cell.size, "tokens": count(cell.n_tokens)}
         row |= {"batch": f"{cell.batch_tokens:,}", "rates": f"{cell.rates[0]:g} to {cell.rates[-1]:g}"}
         row |= {"runs": str(cell.n_runs), "diverged": str(cell.n_diverged) if cell.n_diverged else ""}
+        row |= {"rate too low": str(cell.n_too_low) if cell.n_too_low else ""}
         if cell.fitted is not None and fit.noise is not None:
             row["best rate"] = f"{math.exp(cell.fitted.log_rate):.3g}"
             row["times or over"] = f"{math.exp(fit.noise.sd * cell.fitted.unit_se):.3g}"
@@ -38,7 +39,10 @@ def law_rows(fit: RatesFit) -> list[dict[str, str]]:
         row |= {name: cost(law, factor, n_params) for name, factor in (("twice too high", 2.0), ("half", 0.5))}
         worst = max(law.left_out_size, key=lambda one: float(one["excess"]), default=None)
         if worst is not None:
-            row["a size left out costs at most"] = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
+            told = f"{worst['excess']:.2%} [{worst['low']:.2%}, {worst['high']:.2%}]"
+            most = max(float(one["high"]) for one in law.left_out_size)
+            told += f"; another up to {most:.2%}" if most > float(worst["high"]) else ""
+            row["a size left out costs, in the worst cell"] = told
         row["chance of the misfit"] = f"{law.misfit['p']:.2f}"
         rows.append(row)
     return rows
@@ -77,6 +81,10 @@ def verdict(fit: RatesFit) -> list[str]:
             )
     if fit.n_diverged:
         lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")
+    if fit.n_too_low:
+        lines.append(
+            f"{fit.n_too_low} run(s) are left out because their rates are too low to tell: they had hardly trained"
+        )
     if fit.unused:
         lines.append(
             f"{len(fit.unused)} of {len(fit.cells)} cells have no best rate: {', '.join(map(_short, fit.unused))}"

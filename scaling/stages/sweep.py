@@ -17,7 +17,7 @@ from ..rundir.lock import study_lock
 from ..rundir.worklist import is_trained
 from ..study.own_law import LAW_NAME, Where, sweep_told
 from ..study.plan import plan
-from ..study.sweep import SweepSpec, recipe_of, sweep_of
+from ..study.sweep import SweepSpec, not_swept, recipe_of, sweep_of
 from .corpus import data_stage
 from .pipeline import Request, timed_plan, train_stage
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from analysis.rates.points import RatePoint
     from data.corpus import Corpus
 
-MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side
+MAX_EXTRA = 2  # rates that a cell may get beyond those of the study file, on each side; between them twice as many
+NARROW = 1.25  # times that the rates of a gap must differ by to get another between them
 
 
 def plan_sweep(request: Request) -> dict[str, Any]:
@@ -44,6 +45,7 @@ def plan_sweep(request: Request) -> dict[str, Any]:
             f"sweep.share allows {most:.0%}: raise it, or take fewer rates, seeds or tokens"
         )
     refused = _twice(spec) or _other_runs(spec) or _trained_at_other_rates(request, spec) or refused
+    table["notes"] += [line] if (line := not_swept(request.study)) else []
     return table | {"cells": len(spec.tried), "share": share, "refused": refused}
 
 
@@ -97,13 +99,14 @@ def pending(request: Request) -> bool:
 
 
 def sweep_line(request: Request) -> str:
-    """What the sweep that runs wait for costs, in one line."""
+    """What the sweep that runs wait for costs, in one line, and a second one for axes that it does not sweep."""
     table = plan_sweep(request)
     totals = table["totals"]
     return (
         f"learning rates by a sweep first: {table['cells']} cells, {totals['n_runs']} runs, "
         f"{count(totals['n_tokens'])} tokens, {flop(totals['flops_exact'])} FLOP exact "
         f"({table['share']:.1%} of the runs above); {table['refused'] or table['expected']['text']}"
+        + (f"\n{line}" if (line := not_swept(request.study)) else "")
     )
 
 
@@ -148,7 +151,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
         more = _more(spec, first, fit)
         if not more:
             break
-        request.say(f"sweep: {len(more)} cells are best at their first or last rate: one more rate each")
+        request.say(f"sweep: {len(more)} cells need one more rate each beside their best one")
         spec = spec.with_rates(more)
     page = write_page(fit, study.name, spec.directory / "report")
     law = law_file(fit, recipe).model_copy(update={"sweep": sweep_told(study)})
@@ -211,14 +214,18 @@ def points_of_sweep(request: Request) -> list[RatePoint]:
 
 
 def _more(spec: SweepSpec, first: dict[Where, tuple[float, ...]], fit: RatesFit) -> dict[Where, float]:
-    """One more rate for each cell whose best rate is its first or last, on that side, MAX_EXTRA at most."""
-    sides = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell.extend for cell in fit.cells}
+    """One more rate for each cell whose best rate is its first or last, on that side, or beside one that diverged,
+    between the two; MAX_EXTRA at most on a side."""
+    cells = {(cell.arch, cell.size, cell.n_tokens, cell.batch_tokens): cell for cell in fit.cells}
     found = {}
     for where, rates in spec.tried.items():
         run = next(spec.runs_of(where))
-        side = sides[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
+        cell = cells[(run.arch, run.size, run.n_tokens, run.training.batch_tokens)]
+        side, gap, n_more = cell.extend, cell.gap, len(rates) - len(first[where])
         if side == "lower" and sum(rate < first[where][0] for rate in rates) < MAX_EXTRA:
             found[where] = float(f"{rates[0] ** 2 / rates[1]:.6g}")
         elif side == "higher" and sum(rate > first[where][-1] for rate in rates) < MAX_EXTRA:
             found[where] = float(f"{rates[-1] ** 2 / rates[-2]:.6g}")
+        elif side == "between" and gap and gap[1] >= NARROW * gap[0] and n_more < 2 * MAX_EXTRA:
+            found[where] = float(f"{math.sqrt(gap[0] * gap[1]):.6g}")
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -95,6 +95,7 @@ def follow(
     tokenizer: str,
     vocab_size: int,
     context_length: int,
+    model: Mapping[str, Any],
     n_params: Callable[[], int],
     where: str,
 ) -> Followed:
@@ -131,6 +132,12 @@ def follow(
         notes.append(
             f"{where}: context_length {context_length}, the law of its learning rate {law.recipe.context_length}"
         )
+    swept = {key: value for key, value in law.recipe.model.get(arch, {}).items() if model.get(key) != value}
+    if swept:
+        told["swept_model"] = swept
+        has = ", ".join(f"{key}={model.get(key)}" for key in swept)
+        was = ", ".join(f"{key}={value}" for key, value in swept.items())
+        notes.append(f"{where}: its rate was swept with {was}, and the run has {has}")
     return Followed(lr, told, notes)
 
 

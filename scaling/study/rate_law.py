@@ -124,6 +124,8 @@ class Recipe(Section):
     """The schedule by name, with the fields that it reads."""
     optimizer: dict[str, Any]
     """Weight decay, betas, eps and clipping."""
+    model: dict[str, dict[str, Any]] = {}
+    """By architecture: fields of the model that were the same at all sizes, its shape left out."""
     beta2_batch_tokens: int | None
     """Where given, the batch that beta2 is stated for: other batches take clip(beta2^(B / this), 0.9, 0.9999)."""
     warmup_tokens: list[int]

@@ -241,7 +241,7 @@ class StudySpec(StudyFile):
             else:
                 file = read_law(Path(self.path).parent / Path(given["lr_law"]).expanduser())
             sizes = (config.vocab_size, config.context_length)
-            found = follow(file, arch, given, self.corpus.tokenizer, *sizes, n_params, where)
+            found = follow(file, arch, given, self.corpus.tokenizer, *sizes, config.to_dict(), n_params, where)
         except InputError as error:
             if given.get("lr_law") is not None:
                 raise

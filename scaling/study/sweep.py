@@ -10,10 +10,11 @@ from typing import Any
 from arch.errors import InputError
 
 from .batch_rule import beta2_at
-from .law_file import OPTIMIZER, schedule_of
+from .law_file import OPTIMIZER, OWN_KEYS, schedule_of
 from .own_law import OF_FILE, Where, swept_fields
 from .rate_law import Recipe
 from .run import RunSpec
+from .sizes import SHAPE
 from .spec import StudySpec
 
 
@@ -48,6 +49,39 @@ def sweep_of(study: StudySpec) -> SweepSpec:
     return SweepSpec.model_construct(**swept_fields(study))
 
 
+def _alike(runs: list[RunSpec]) -> dict[str, Any]:
+    """The fields of the model that all runs of an architecture share: what differs from size to size is shape."""
+    models = [run.config.to_dict() for run in runs]
+    told_otherwise = ("arch", "vocab_size", "context_length", *SHAPE)
+    return {
+        field: value
+        for field, value in models[0].items()
+        if field not in told_otherwise and all(one.get(field) == value for one in models)
+    }
+
+
+def not_swept(study: StudySpec) -> str | None:
+    """What the axes of the grid are to the sweep, in one line; None where there are none but of rates and lengths."""
+    fields = [field for axis in study.grid.axes.values() for field in axis]
+    judged = ("n_tokens", "lr", *OWN_KEYS, *(["batch_tokens"] if study.sweep and study.sweep.batch_tokens else []))
+    left = [field for field in fields if field.removeprefix("training.") not in judged]
+    if not left:
+        return None
+    swept: dict[str, list[str]] = {}
+    for run in sweep_of(study).runs():
+        for field in left:
+            section, _, name = field.partition(".")
+            known = run.config.to_dict() if section == "model" else run.training.model_dump()
+            value = str(known.get(name))
+            if name in known and value not in swept.setdefault(name, []):
+                swept[name].append(value)
+    told = ", ".join(f"{name}={'|'.join(values)}" for name, values in swept.items())
+    return (
+        f"axes are not swept ({', '.join(left)}): the rates of all points follow a sweep with {told}; a study file for "
+        f"each point gets each a sweep of its own"
+    )
+
+
 def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
     """What all runs of the sweep have in common. Raises InputError where they have not."""
     stated, batch = sweep.training.betas, sweep.training.beta2_batch_tokens
@@ -72,6 +106,7 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
         tokenizer=sweep.corpus.tokenizer,
         **{key: found[key] for key in ("vocab_size", "context_length", "schedule")},
         optimizer={key: found[key] for key in (*OPTIMIZER, "betas")},
+        model={arch: _alike([run for run in runs if run.arch == arch]) for arch in sweep.grid.archs},
         beta2_batch_tokens=batch,
         warmup_tokens=[min(warmup), max(warmup)],
         corpus_fingerprint=corpus_fingerprint,

@@ -15,6 +15,7 @@ from analysis.rates.cell import cubic_of, fit_cell
 from analysis.rates.excess import excess_of
 from analysis.rates.fit import fit_rates
 from analysis.rates.points import RatePoint, points_of
+from analysis.rates.rows import cell_rows, law_rows, verdict
 from arch.errors import InputError
 
 from .worlds import World
@@ -149,7 +150,32 @@ def test_runs_that_diverged_are_left_out_and_counted_and_still_bracket():
     one_of_two = fit_cell(curve([2.1, 2.0, 2.05, 2.3]) + curve([2.1, 2.0, 2.05, math.nan], seed=1))
     assert one_of_two.used == (True, True, True, False) and one_of_two.n_diverged == 1
     edge = fit_cell(curve([2.1, 2.0, math.nan]))
-    assert edge.fitted is None and edge.reason.startswith("only 2 of its rates trained")
+    assert edge.fitted is None and edge.reason == "only 2 of its rates can be fitted: add one between 0.002 and 0.004"
+    assert edge.extend == "between" and edge.gap == (2e-3, 4e-3)
+
+
+def test_a_rate_between_the_best_and_one_that_diverged_is_what_is_missing():
+    """The parabola is lowest beyond the best rate, above which nothing trained: no noise."""
+    lrs = [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3]
+    cell = fit_cell(curve([1.50, 1.45, 1.42, 1.41, math.nan], lrs))
+    assert cell.fitted is None and cell.extend == "between" and cell.gap == (2e-3, 4e-3)
+    assert cell.reason == (
+        "its optimum lies between 0.002, its best rate, and 0.004, where a run diverged: add a rate between"
+    )
+    slow = fit_cell(curve([2.50, 1.38, 1.42, 1.46, 1.50], lrs))
+    assert slow.extend == "between" and slow.gap == (2.5e-4, 5e-4) and "0.00025, which is too low" in slow.reason
+
+
+def test_rates_that_are_too_low_are_not_called_diverged():
+    low = fit_cell(curve([3.0, 2.9, 2.10, 2.02, 2.00, 2.03, 5.0]))
+    assert (low.n_diverged, low.n_too_low) == (1, 2) and low.losses[0] == pytest.approx(3.0)
+    assert low.used == (False, False, True, True, True, True, False) and math.isnan(low.losses[-1])
+    world = World(count=11, sizes=(400_000, 1_000_000, 2_500_000))
+    fit = fit_rates(world.sweep(np.random.default_rng(0)))
+    told = verdict(fit)
+    assert fit.n_too_low and any(f"{fit.n_too_low} run(s) are left out because their rates" in line for line in told)
+    assert fit.n_diverged and any(f"{fit.n_diverged} run(s) diverged" in line for line in told)
+    assert cell_rows(fit)[0]["rate too low"] and "in the worst cell" in " ".join(law_rows(fit)[0])
 
 
 def test_a_seed_that_misses_a_rate_moves_no_optimum():

@@ -26,7 +26,7 @@ from scaling.stages.pipeline import Request, prepare_runs
 from scaling.stages.status import OTHER_SETTINGS, status_rows
 from scaling.study.law_file import read_law
 from scaling.study.spec import load_study
-from scaling.study.sweep import sweep_of
+from scaling.study.sweep import recipe_of, sweep_of
 from tests.analysis.rates.worlds import World
 
 SMALL = {"corpus": {"source": "synthetic:0:200000", "epochs": 20}, "evaluation": {"validation_tokens": 1024}}
@@ -255,6 +255,35 @@ def test_a_sweep_of_other_training_says_what_to_remove(tmp_path):
     path = write(tmp_path, **SMALL, training={"lr": "law", "n_tokens": "100N", "batch_tokens": 512, "eps": 1e-7})
     refused = stage.plan_sweep(Request(load_study(path)))["refused"]
     assert "training.eps=1e-08" in refused and refused.endswith(f": remove {spec.directory} to sweep again")
+
+
+def test_a_rate_between_the_best_and_one_that_diverged_is_tried(tmp_path, monkeypatch):
+    """Every run above 10e-3 diverges, and the best rate lies above it."""
+    monkeypatch.setattr(stage, "train_stage", settled(World(c=(-5.0, -0.1, 0.0, 0.0), noise=0.0), diverged=0.010))
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    grid = {"archs": ["llama"], "sizes": ["6k"]}
+    path = write(
+        tmp_path, **SMALL, grid=grid, sweep={"rates": [2e-3, 4e-3, 8e-3, 16e-3], "tokens": "6N", "share": None}
+    )
+    with pytest.raises(InputError, match="at 3 sizes, and there are 0"):
+        stage.sweep_stage(Request(load_study(path)))
+    tried = {json.loads(one.read_text())["spec"]["training"]["lr"] for one in tmp_path.rglob("run.json")}
+    assert sorted(tried) == pytest.approx([2e-3, 4e-3, 8e-3, 8e-3 * 2**0.25, 8e-3 * 2**0.5, 16e-3], rel=1e-5)
+
+
+def test_axes_that_are_not_swept_are_told_and_the_law_knows_the_model_that_was(tmp_path):
+    grid = {"archs": ["tnl"], "sizes": ["6k", "10k", "14k"], "axes": {"model.decay": ["dependent", "none"]}}
+    path = write(tmp_path, grid=grid)
+    for command in (["sweep", str(path), "--dry-run"], ["plan", str(path)]):
+        shown = CliRunner().invoke(app, command).output
+        assert (
+            "axes are not swept (model.decay): the rates of all points follow a sweep with decay=independent" in shown
+        )
+    swept = recipe_of(sweep_of(load_study(path)), None).model["tnl"]
+    assert swept["decay"] == "independent" and not {"n_layers", "d_model", "context_length"} & set(swept)
+    grid["axes"] = {"training.lr": ["law", 1e-3]}
+    shown = CliRunner().invoke(app, ["plan", str(write(tmp_path, grid=grid))]).output
+    assert "learning rates by a sweep first" in shown and "axes are not swept" not in shown
 
 
 def test_a_sweep_is_of_the_files_own_runs(tmp_path):

@@ -113,6 +113,16 @@ def test_what_lies_outside_may_be_asked_for_and_is_told(tmp_path, law):
     )
 
 
+def test_a_run_of_another_model_than_the_swept_one_is_told(tmp_path, law):
+    recipe = law.recipe.model_copy(update={"model": {"tnl": {"decay": "independent", "norm": "srms"}}})
+    swept = law.model_copy(update={"recipe": recipe})
+    grid = {"archs": ["llama", "tnl"], "sizes": ["25k"], "axes": {"model.decay": ["independent", "none"]}}
+    llama, same, other = load_study(study(tmp_path, swept, {}, grid=grid)).runs()
+    assert not llama.notes and not same.notes and "swept_model" not in same.rate
+    assert other.rate["swept_model"] == {"decay": "independent"}
+    assert other.notes == ["tnl/25k, decay=none: its rate was swept with decay=independent, and the run has decay=none"]
+
+
 def test_a_law_without_a_term_in_tokens_holds_for_the_tokens_that_were_swept(tmp_path):
     world = World(sizes=(6_000, 12_000, 25_000, 60_000), batches=(1_024,), horizons=(20,), archs=("llama", "tnl"))
     fit = fit_rates(world.sweep(np.random.default_rng(0)), without=["n_tokens"])
