@@ -1,7 +1,7 @@
 """A study as array jobs: one array for each shape of resources, short runs packed, evaluations after their runs.
 
 corpus -> train (afterok) -> eval (aftercorr: element k after element k) -> finish (afterany, and looks itself what is
-complete). The branches of element k's trunks are element k of arrays of their own (aftercorr), with as many processes.
+complete). The branches of element k's trunk are element k of arrays of their own (aftercorr), with as many processes.
 Only what is missing is planned. Pure: knows neither SLURM nor what is on disk.
 """
 
@@ -118,7 +118,9 @@ def _trainings(
     jobs: list[ArrayJob] = []
     for number, group in sorted(alone.items()):
         sizes = {need.run.run_id: need.world_size for need in group if need.world_size}
-        found = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes)
+        # A failed trunk ends its element: alone in it, it takes no other trunk's branches and evaluations with it.
+        together_s = 0.0 if number else None
+        found = train_arrays([need.run for need in group], study, estimator, max_array_size, sizes, together_s)
         trunks = [replace(job, name=f"train-{i}") for i, job in enumerate(found, sum(not job.after for job in jobs))]
         jobs += trunks
         for trunk in trunks if number else ():
@@ -158,9 +160,13 @@ def train_arrays(
     estimator: ResourceEstimator,
     max_array_size: int,
     world_sizes: Mapping[str, int | None] | None = None,
+    together_s: float | None = None,
 ) -> list[ArrayJob]:
     """Arrays of training elements, the longest first; runs of expected minutes share an element. world_sizes: the
-    processes of runs that continue states of so many."""
+    processes of runs that continue states of so many. together_s: the expected seconds of a shared element, else the
+    profile's pack_minutes."""
+    if together_s is None:
+        together_s = estimator.profile.pack_minutes * 60.0
     shapes: dict[object, list[Piece]] = {}
     estimates: dict[object, ResourceEstimate] = {}  # the same of every seed
     start = START_S[device_of(estimator.profile).unit]
@@ -173,7 +179,7 @@ def train_arrays(
         shapes.setdefault(_shape(estimate), []).append(Piece(run.run_id, estimate, start))
     elements: list[list[Piece]] = []
     for pieces in shapes.values():
-        elements += pack(pieces, estimator.profile.pack_minutes * 60.0)
+        elements += pack(pieces, together_s)
     arrays: dict[Resources, list[list[Piece]]] = {}
     for element in sorted(elements, key=lambda pieces: -sum(piece.seconds for piece in pieces)):
         arrays.setdefault(_resources(element, estimator), []).append(element)

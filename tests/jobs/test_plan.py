@@ -77,7 +77,8 @@ def test_branches_follow_their_trunks_element_by_element(tmp_path, pack_minutes)
         trunk = plan.job(name)
         assert kind == "aftercorr" and trunk.after == (("corpus", "afterok"),)
         for own, element in zip(job.elements, trunk.elements, strict=True):
-            assert {runs[one].trunk for one in own} == set(element), "element k is of the trunks of element k"
+            assert {runs[one].trunk for one in own} == set(element), "element k is of the trunk of element k"
+            assert len(element) == 1, "a trunk that fails cancels its own branches alone"
         assert job.resources.world_size == trunk.resources.world_size
     for job in by_kind(plan, "train"):
         after = [one for one in by_kind(plan, "eval") if one.after == ((job.name, "aftercorr"),)]
