@@ -138,6 +138,15 @@ def ffn_step(width: int) -> int:
     return 8 if width < 256 else 16 if width < 1024 else 64
 
 
+def limit_at(arch: str, target: float) -> float:
+    """How far a size of `arch` may be off its target, as a share of it."""
+    return _limit(entry_of(arch), target)
+
+
+def _limit(entry: Entry, target: float) -> float:
+    return CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
+
+
 def rung(arch: str, ladder: Ladder, target: float, changes: Mapping[str, Any]) -> Found:
     """The model of `arch` for one of the ladder's targets, with `changes` to fields that are no part of its shape
     (vocab_size, context_length, norm, ..). Raises InputError, which names the nearest there are, where none comes as
@@ -159,13 +168,13 @@ def _rung(
         by_params = Ladder(ladder.start, ladder.end, ladder.count, "params", ladder.aspect, ladder.head_dim)
         goal = measure(rung(REFERENCE, by_params, target, same).cfg)
     options = dict(known.ladder) | changes
-    limit = CLOSE if target >= (1e6 if entry.has_mlp else 1e7) else CLOSE_SMALL
+    limit = _limit(entry, target)
     if entry.has_mlp:
         best, there = _by_ffn(arch, ladder, target, goal, measure, options)
     else:
         best, there = _by_depth(arch, ladder, target, goal, measure, options, limit)
     if abs(best.deviation) > limit:
-        raise InputError(_unreachable(ladder, goal, limit, there))
+        raise InputError(_unreachable(ladder, goal, limit, there, best.cfg.context_length))
     return best
 
 
@@ -219,8 +228,8 @@ def _by_depth(
     return at(width, layers), [value for value, _, _ in found]
 
 
-def _unreachable(ladder: Ladder, goal: float, limit: float, there: list[float]) -> str:
-    what = "parameters" if ladder.match == "params" else "FLOP per token (exact)"
+def _unreachable(ladder: Ladder, goal: float, limit: float, there: list[float], context: int) -> str:
+    what = "parameters" if ladder.match == "params" else f"FLOP per token (exact) at context_length {context:,}"
     around = [max((value for value in there if value < goal), default=None)]
     around.append(min((value for value in there if value >= goal), default=None))
     told = [f"{value:,.0f}" for value in around if value is not None]

@@ -42,6 +42,16 @@ def with_batch(
     return given | {"batch_tokens": batch}
 
 
+def too_few_steps(given: dict[str, Any], batch_tokens: int, n_params: Callable[[], int]) -> list[str]:
+    """A line where the shortest run has fewer than `min_steps` with the batch that was found for it."""
+    fewest, lengths = given.get("min_steps"), lengths_of(given, n_params)
+    if fewest is None or not lengths or (steps := -(-min(lengths) // batch_tokens)) >= fewest:
+        return []
+    return [
+        f"min_steps={fewest} is not reached: {steps:,} steps of {batch_tokens:,} tokens, a batch that cannot be halved"
+    ]
+
+
 def beta2_at(stated: float, stated_batch: int, batch_tokens: int) -> float:
     """clip(b0^(B / B0), 0.9, 0.9999), to six decimals: the second average forgets half within the same number of tokens
     at every batch (Marek et al. 2025, arXiv 2507.07101, hold this half-life fixed). A step of B tokens keeps b of it,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ def parse_only(text: str, cells: Sequence[Cell]) -> dict[str, list[str]]:
     fields = list(dict.fromkeys(field for cell in cells for field, _ in cell.point))
     axes = {short(field): field for field in fields} | {field: field for field in fields}
     wanted: dict[str, list[str]] = {}
-    for part in text.split(","):
+    for part in _parts(text):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise InputError(f"--only {text}: write it as key=value, of arch, size and seed: arch=hgrn2|tnl,size=98k")
@@ -50,6 +51,11 @@ def parse_only(text: str, cells: Sequence[Cell]) -> dict[str, list[str]]:
             if name not in existing:
                 raise InputError(f"--only {text}: no run with {told}={given} (this study has {', '.join(existing)})")
     return wanted
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between commas; those of a list, as betas=[0.9,0.95], are its own."""
+    return re.split(r",(?![^\[\]]*\])", text)
 
 
 def _of(cell: Cell, key: str) -> str | None:
@@ -76,5 +82,5 @@ def of_branches(runs: list[RunSpec], names: list[str], where: str) -> list[RunSp
 
 def without_branch(only: str | None) -> str | None:
     """What --only says beside `branch`."""
-    kept = [part for part in (only or "").split(",") if part.partition("=")[0].strip() != "branch"]
+    kept = [part for part in _parts(only or "") if part.partition("=")[0].strip() != "branch"]
     return ",".join(kept) or None

@@ -179,6 +179,11 @@ class RunSpec(Section):
         checkpoints and what the rate does at the end."""
         return self._beginning() == other._beginning()
 
+    @property
+    def beginning(self) -> str:
+        """What runs share that begin alike."""
+        return json.dumps(self._beginning(), sort_keys=True)
+
     def _beginning(self) -> dict[str, Any]:
         parts = self._decisive(set())
         parts["training"] = {key: value for key, value in parts["training"].items() if key not in ENDINGS}
@@ -233,6 +238,15 @@ def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
             branches = {name: step for name, step in there[0].branches.items() if name in names}
             there[0] = there[0].model_copy(update={"notes": [*there[0].notes, *told], "branches": branches})
     return [run for family in kept.values() for run in family]
+
+
+def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
+    """The ids of two trunks that are one run as far as both go, where there are such."""
+    seen: dict[str, str] = {}
+    for run in runs:
+        if run.branches and (first := seen.setdefault(run.beginning, run.run_id)) != run.run_id:
+            return first, run.run_id
+    return None
 
 
 def decisive(training: dict[str, Any]) -> dict[str, Any]:

@@ -6,18 +6,19 @@ What a size is belongs to the study, whose other keys (overrides, extra_seeds, r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationError, WithJsonSchema
 
-from arch.config import ModelConfig, field_names
+from arch.config import ModelConfig, field_names, reads
 from arch.earlier import instead_of
 from arch.errors import nearest, shown
 from arch.presets import ALL_SIZES, preset
 from arch.registry import KNOWN
-from flops.ladder import Ladder, rung
+from flops import count_params
+from flops.ladder import Ladder, limit_at, rung
 from flops.quantity import MOST_PARAMS, quantity
 from flops.shapes import of_shape
 
@@ -86,6 +87,18 @@ class Rung:
         after = {key: file[key] for key in file if key in SHAPE} | dict(changes)
         return cfg.replace(**after) if after else cfg
 
+    def off_target(self, arch: str, file: Mapping[str, Any], n_params: int) -> list[str]:
+        """A line where a model of so many non-embedding parameters is no longer close to the rung's."""
+        wanted = self.target
+        if self.ladder.match == "flops":
+            cfg = rung(arch, self.ladder, self.target, {key: file[key] for key in file if key not in SHAPE}).cfg
+            wanted = count_params(cfg).non_embedding
+        if abs(off := n_params / wanted - 1) <= limit_at(arch, self.target):
+            return []
+        return [
+            f"{n_params:,} non-embedding parameters are {off:+.0%} off the ladder's: what changes its shape undoes it"
+        ]
+
 
 Size = Shape | Rung | None  # None: a preset
 
@@ -112,6 +125,11 @@ class Sizes(Sequence[str]):
         if found is None:
             return preset(arch, size, **{**file, **changes})
         return found.config(arch, size, file, changes)
+
+    def off_target(self, arch: str, size: str, file: Mapping[str, Any], n_params: Callable[[], int]) -> list[str]:
+        """A line where what changes the model of a ladder takes it off its target."""
+        found = self.shapes[size]
+        return found.off_target(arch, file, n_params()) if isinstance(found, Rung) else []
 
     def strangers(self, archs: Sequence[str]) -> Iterator[list[str]]:
         """(name of the size, architecture) of what shapes say of architectures that are none of `archs`."""
@@ -198,7 +216,8 @@ def _shape(name: str, fields: Any) -> Shape:
         section, changes = model_changes(), fields[arch]
         for key in changes if isinstance(changes, dict) else ():
             if key not in section.model_fields:
-                told = instead_of(str(key)) or f"is unknown{nearest(str(key), list(section.model_fields))}"
+                fitting = [field for field in section.model_fields if reads(arch, field)]
+                told = instead_of(str(key)) or f"is unknown{nearest(str(key), fitting)}"
                 raise ValueError(f"{name}.{arch}.{key} {told}")
         own[arch] = _within(section, changes, name, arch)
     return Shape(common, own)

@@ -16,14 +16,14 @@ from arch.registry import archs_with, plugin_of
 from flops import count_params
 
 from .axes import Point, label_of, points_of, section_of, short
-from .batch_rule import BATCH_KEYS, with_batch, with_betas
+from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
 from .file import find_study, read_study, suffix_of
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .own_law import read_own_law
-from .run import RunSpec, each_once, resolved_training, with_branches
+from .run import RunSpec, each_once, resolved_training, same_trunk, with_branches
 from .schedule import CONSTANT, FIELDS, READS
 from .schema import VOCABULARY, StudyFile
 from .training import Training
@@ -104,10 +104,15 @@ class StudySpec(StudyFile):
             families.append(kinds[kind](seed))
         several = bool(self.grid.axes) or any(len(family) > 1 for family in families)
         found = each_once(families) if several else [run for family in families for run in family]
+        if several and (twice := same_trunk(found)):
+            raise InputError(
+                f"{self.origin}: {twice[0]} and {twice[1]} are one trunk, trained twice: an axis beside branches "
+                f"must be read before the rate falls; give it one value, or training.n_tokens in place of branches"
+            )
         names = [run.run_id for run in found]
         if len(set(names)) < len(names):
-            twice = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InputError(f"{self.origin}: two runs would be called {twice}: their values are too alike to be named")
+            again = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InputError(f"{self.origin}: two runs would be called {again}: their values are too alike to be named")
         return found if branches is None else of_branches(found, branches, f"--only {only}")
 
     @property
@@ -188,6 +193,9 @@ class StudySpec(StudyFile):
             resolved = split.trunk if split else resolve(rated)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
+        notes = too_few_steps(training, resolved.batch_tokens, n_params)
+        notes += self.grid.sizes.off_target(arch, size, file, n_params)
+        notes = [*(f"{where}: {note}" for note in notes), *law.notes]
         # what the file says already makes no other run
         own = _differing(own, config, self._of_file(arch, size, file, axes)) if own else {}
         set_training = _differing(set_training, Training(**training), told)
@@ -212,9 +220,9 @@ class StudySpec(StudyFile):
                 cuda_graphs=self.jobs.cuda_graphs,
                 sets=sets,
                 rate=law.told,
-                notes=law.notes,
+                notes=notes,
             )
-            return with_branches(run, split.branches, [*split.notes, *law.notes]) if split else [run]
+            return with_branches(run, split.branches, [*split.notes, *notes]) if split else [run]
 
         return of_seed
 

@@ -187,3 +187,8 @@ def test_the_papers_sizes_are_near_the_rule():
         cfg = preset("llama", size)
         ratio = aspect_at(DENSE, count_params(cfg).non_embedding) / (cfg.d_model / cfg.n_layers)
         assert 0.6 < ratio < 2.1
+
+
+def test_flops_that_are_not_met_name_the_context():
+    with pytest.raises(InputError, match=r"FLOP per token \(exact\) at context_length 8,192 on the ladder"):
+        rung("tnl", Ladder(1e6, 1e10, 5, match="flops"), 1e6, {"context_length": 8192})

@@ -212,3 +212,26 @@ def test_results_of_fewer_points_lie_beside_the_studys_own(tmp_path):
 def test_an_axis_that_is_no_word(tmp_path, axes):
     with pytest.raises(InputError, match=r"a key must be a word|is no word: write training.FIELD"):
         same(tmp_path, axes)
+
+
+def test_an_axis_that_only_endings_read_is_refused_beside_branches(tmp_path):
+    branched = SAME.replace("n_tokens: 200_000", "schedule: wsd, branches: [40_000, 80_000]").replace("MORE", "")
+    for axes in ("training.decay_shape: [linear, sqrt]", "training.decay_fraction: [0.1, 0.2]"):
+        (tmp_path / "same.yaml").write_text(branched.replace("AXES", axes))
+        with pytest.raises(InputError, match=r"are one trunk, trained twice: .* give it one value"):
+            load_study(tmp_path / "same.yaml")
+    (tmp_path / "same.yaml").write_text(branched.replace("AXES", "training.lr: [1e-3, 2e-3]"))
+    assert sum(bool(run.branches) for run in load_study(tmp_path / "same.yaml").runs()) == 2
+
+
+def test_steps_that_no_batch_reaches_are_told(tmp_path):
+    first, second = same(tmp_path, "training.n_tokens: [50_000, 200_000]", ", min_steps: 500").runs()
+    assert first.notes[0].endswith(f"{first.n_steps} steps of 256 tokens, a batch that cannot be halved")
+    assert first.n_steps < 500 <= second.n_steps and not second.notes
+
+
+def test_only_takes_lists(load):
+    study = load({"training.betas": [[0.9, 0.95], [0.9, 0.99]]})
+    runs = study.runs("betas=[0.9,0.95],arch=llama,size=14k")
+    assert [list(run.training.betas) for run in runs] == [[0.9, 0.95]]
+    assert len(study.runs("betas=[0.9, 0.95]|[0.9,0.99],arch=llama,size=14k")) == 2

@@ -254,3 +254,33 @@ def test_what_names_a_size_that_the_study_has_not(load):
         load([{"a": SHAPE | {"mamba2": {"n_heads": 2}}}], ["tnl"])
     taken_out = load([{"a": SHAPE | {"mamba2": {"n_heads": 2}}}], sets=["grid.archs=[tnl]"])
     assert [run.arch for run in taken_out.runs()] == ["tnl"]
+
+
+LADDER_STUDY = """
+name: l
+corpus: {source: [x], tokenizer: bytes, validation_tokens: 5000}
+model: {context_length: 256}
+grid: {archs: [llama], sizes: SIZES, axes: {AXES}}
+training: {n_tokens: 100_000}
+"""
+
+
+def test_what_undoes_a_ladder_is_told(tmp_path):
+    def notes(axes, ladder="{from: 1M, to: 4M, count: 2}"):
+        (tmp_path / "l.yaml").write_text(LADDER_STUDY.replace("AXES", axes).replace("SIZES", ladder))
+        return [run.notes for run in load_study(tmp_path / "l.yaml").runs()]
+
+    assert all("off the ladder's" in told[0] for told in notes("model.n_layers: [4, 6]"))
+    assert all(
+        "off the ladder's" in told[0]
+        for told in notes("model.n_layers: [4]", "{from: 1M, to: 4M, count: 2, match: flops}")
+    )
+    assert not any(notes("training.lr: [1e-3, 2e-3]"))
+
+
+def test_an_unknown_field_of_a_shape_is_told_with_those_of_its_architecture(tmp_path):
+    shape = "{a: {n_layers: 2, d_model: 64, n_heads: 2, d_ffn: 128, llama: {foo: 3}}}"
+    (tmp_path / "l.yaml").write_text(LADDER_STUDY.replace(", axes: {AXES}", "").replace("SIZES", shape))
+    with pytest.raises(InputError, match=r"a.llama.foo is unknown \(valid: .*rope_base") as caught:
+        load_study(tmp_path / "l.yaml")
+    assert "conv_width" not in str(caught.value)
