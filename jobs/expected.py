@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flops.pace import START_S, makespan
+from flops.pace import START_S
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
@@ -44,16 +45,35 @@ def expected_time(
     """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
     processes, (_, profile) = study.jobs.processes, this_machine(study)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
-    seconds, basis = list[float](), Counter[str]()
+    seconds, basis = dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()
     for run, rundir in todo:
         begun = rundir.last_row()
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
-        seconds.append(START_S[device_of(profile).unit] + left * step.step_seconds * speed.factor * shared)
+        seconds[run.run_id] = START_S[device_of(profile).unit] + left * step.step_seconds * speed.factor * shared
         basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
-    return Expected(makespan(seconds, parallel), len(seconds), min(parallel, max(1, len(seconds))), dict(basis))
+    whole = time_of(seconds, {run.run_id: run.trunk for run, _ in todo}, parallel)
+    return Expected(whole, len(seconds), min(parallel, max(1, len(seconds))), dict(basis))
+
+
+def time_of(seconds: Mapping[str, float], after: Mapping[str, str | None], parallel: int) -> float:
+    """Until the last of some runs ends, `parallel` at a time, as the stage of training and jobs.local.run_tasks order
+    them: the longest first, a trunk by itself and its longest branch; a run waits for the one that it comes `after`."""
+    longest = dict[str | None, float]()
+    for name, own in seconds.items():
+        longest[after[name]] = max(longest.get(after[name], 0.0), own)
+    waiting = sorted(seconds, key=lambda name: -seconds[name] - longest.get(name, 0.0))
+    active: list[tuple[float, str]] = []
+    now = 0.0
+    while waiting or active:
+        unfinished = {*waiting, *(name for _, name in active)}
+        for name in [name for name in waiting if after[name] not in unfinished][: parallel - len(active)]:
+            waiting.remove(name)
+            heapq.heappush(active, (now + seconds[name], name))
+        now, _ = heapq.heappop(active)
+    return now
 
 
 def _devices() -> int:

@@ -20,8 +20,9 @@ def without_trunk(trunk: str | None) -> str:
 
 
 def release_states(runs_dir: Path, runs: Iterable[RunSpec]) -> None:
-    """Remove the states of these runs' trunks that no branch needs any more; the newest training.keep_states stay, as
-    of any run, and a trunk in training is left alone."""
+    """Remove the states of these runs' trunks that no branch of theirs needs, or needs any more; the newest
+    training.keep_states stay, as of any run, and a trunk in training is left alone. A branch that failed may be tried
+    again (--retry-failed, or its directory removed): it needs its state."""
     names = {run.trunk if run.trunk is not None else run.run_id for run in runs if run.trunk or run.branches}
     for name in sorted(names):
         trunk = RunDir(runs_dir / name)
@@ -31,7 +32,7 @@ def release_states(runs_dir: Path, runs: Iterable[RunSpec]) -> None:
         needed = {step for branch, step in run.branches.items() if not _is_done(RunDir(runs_dir / branch))}
         states = [state.step for state in trunk.states(verify=False)]
         for step in states[: -run.training.keep_states]:
-            if step in run.branch_steps - needed:
+            if step not in needed:
                 shutil.rmtree(trunk.state(step))
 
 

@@ -311,6 +311,7 @@ def check_results(request: Request) -> None:
 def outstanding(request: Request) -> list[str]:
     """The ids of the runs that `scaling train` would train now. Raises InputError where it would refuse."""
     request.check_runs()
+    check_trunks(request)
     todo = [run for run in request.runs if not is_trained(run, request.rundir(run))]
     return [run.run_id for run in todo if request.rundir(run).status()["state"] != "failed"]
 

@@ -1,4 +1,4 @@
-"""Whether the trunks are there that chosen branches begin from."""
+"""Whether the trunks are there that chosen branches begin from, with the states where they begin."""
 
 from __future__ import annotations
 
@@ -15,16 +15,30 @@ if TYPE_CHECKING:
 
 
 def check_trunks(request: Request) -> None:
-    """Raise InputError where a chosen branch is to be trained and its trunk is neither trained nor chosen."""
-    chosen = {run.run_id for run in request.runs}
-    whole: list[RunSpec] = []
+    """Raise InputError where a chosen branch is to be trained and its trunk is neither trained nor chosen, or is
+    trained and kept no state where the branch begins."""
+    chosen = {run.run_id: run for run in request.runs}
+    whole: dict[str, RunSpec] = {}
     for run in request.runs:
-        if run.trunk is None or run.trunk in chosen or is_trained(run, request.rundir(run)):
+        rundir = request.rundir(run)
+        if run.trunk is None or is_trained(run, rundir) or rundir.status()["state"] == "failed":
             continue
-        whole = whole or request.study.runs(without_branch(request.only))
-        trunk = next(one for one in whole if one.run_id == run.trunk)
-        if not is_trained(trunk, request.rundir(trunk)):
+        if run.trunk not in chosen:
+            whole = whole or {one.run_id: one for one in request.study.runs(without_branch(request.only))}
+        trunk = chosen.get(run.trunk) or whole[run.trunk]
+        at = request.rundir(trunk)
+        if not is_trained(trunk, at):
+            if run.trunk not in chosen:
+                raise InputError(
+                    f"--only {request.only}: {run.run_id} begins from its trunk {run.trunk}, which is not trained: "
+                    f"train its trunk first, or leave --only out"
+                )
+            continue
+        kept = [state.step for state in at.states(verify=False)]
+        begun = [state for state in rundir.states(verify=False) if state.step > run.begins_after]
+        if not begun and run.begins_after not in kept:
             raise InputError(
-                f"--only {request.only}: {run.run_id} begins from its trunk {trunk.run_id}, which is not trained: "
-                f"train its trunk first, or leave --only out"
+                f"{run.run_id} begins after step {run.begins_after} of its trunk, and the trunk kept no state there: "
+                f"{at.path} has {', '.join(map(str, kept)) or 'none'}; remove that directory to train the trunk again, "
+                f"or take the branch out of training.branches"
             )

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from flops.pace import START_S, makespan
-from jobs.expected import expected_time
+from jobs.expected import expected_time, time_of
 from scaling.rundir.directory import RunDir
 from scaling.study.spec import load_study
 
@@ -48,6 +48,20 @@ def test_runs_that_share_a_core_take_longer(tmp_path):
     assert expected_time(crowded, todo, []).seconds - start == pytest.approx(
         expected_time(alone, todo, []).seconds - 2 * start, rel=0.2
     )
+
+
+def test_branches_wait_for_their_trunk(tmp_path):
+    seconds, nobody = {"trunk": 4.0, "short": 1.0, "long": 3.0, "alone": 2.0}, dict.fromkeys(["trunk", "alone"])
+    after = {"short": "trunk", "long": "trunk"} | nobody
+    assert time_of(seconds, after, 2) == 7.0 and time_of(seconds, after, 1) == 10.0
+    free = dict.fromkeys(seconds)
+    assert (
+        all(time_of(seconds, free, n) == makespan(seconds.values(), n) for n in (1, 2, 3)) and time_of({}, {}, 2) == 0
+    )
+    spec = study(tmp_path, ["6k"], training={"schedule": "wsd", "branches": [5_120], "batch_tokens": 512})
+    todo = [(run, RunDir(tmp_path / "none")) for run in spec.runs("arch=llama")]
+    own = [expected_time(spec, [one], []).seconds for one in todo]
+    assert len(own) == 2 and expected_time(spec, todo, []).seconds >= sum(own) - 1e-9, "one after the other"
 
 
 def test_makespan():

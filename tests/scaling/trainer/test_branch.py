@@ -1,5 +1,6 @@
 """A branch equals the run of its schedule from the start, bit for bit; what it begins from is verified and recorded."""
 
+import json
 import shutil
 import signal
 from itertools import pairwise
@@ -10,9 +11,12 @@ from safetensors.torch import load_file
 
 from arch.errors import InputError
 from data.corpus import open_corpus
+from scaling.rundir.held_states import release_states
+from scaling.stages.pipeline import Request, outstanding
+from scaling.study.spec import load_study
 from scaling.trainer.branch import hand_over
 
-from .branch_runs import equal, final_weights, origin, rows_after, study, train
+from .branch_runs import BATCH, equal, final_weights, origin, rows_after, study, train
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +86,23 @@ def test_what_is_not_its_past_is_refused(trained, tmp_path):
     assert "was trained with other settings than its branch" in refused()
     shutil.rmtree(trunk.path)
     assert "train its trunk llama-6k-c32-s0 first" in refused()
+
+
+def test_a_branch_of_a_trained_trunk_needs_its_state(trained, tmp_path):
+    """Added later, where the trunk kept none: told before anything is written, with what to do. States of branches
+    that are no more are removed, those of branches that may still be trained stay."""
+    trunk = study(tmp_path, ["llama"], branches=[10 * BATCH, 15 * BATCH, 20 * BATCH])["trunk"]
+    shutil.copytree(trained["trunk"].path, trunk.path, dirs_exist_ok=True)
+    with pytest.raises(InputError, match=r"begins after step 1[01] of its trunk, and the trunk kept no state there"):
+        outstanding(Request(load_study(tmp_path / "s.yaml")))
+    study(tmp_path, ["llama"])
+    assert len(outstanding(Request(load_study(tmp_path / "s.yaml")))) == 2, "each begins at a state that is there"
+    shutil.copytree(trunk.state(7), trunk.state(3))  # of a branch that was taken out of the list
+    manifest = next(trunk.state(3).glob("manifest*.json"))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"step": 3}))
+    assert [one.step for one in trunk.states()] == [3, 7, 14]
+    release_states(trunk.path.parent, [trunk.spec()])
+    assert [one.step for one in trunk.states()] == [7, 14]
 
 
 def killed(trained, tmp_path, name: str, write: str) -> None:
