@@ -9,6 +9,7 @@ from arch.amounts import byte_size, count, flop
 from arch.tables import text_table, wrapped
 
 MOST_LINES = 40
+TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
 Row = dict[str, Any]
 
@@ -94,7 +95,7 @@ def _closing(table: dict[str, Any], n_lines: int) -> str:
     """What stands below the table."""
     totals, rows = table["totals"], table["runs"]
     n_branches = sum(bool(row["trunk"]) for row in rows)
-    lines = ["s*: all seeds of a size, in one line; --json lists every run"] if n_lines < len(rows) else []
+    lines = [TOGETHER] if n_lines < len(rows) else []
     told = f"{totals['n_runs']:,} runs" + (f" ({n_branches:,} of them branches)" if n_branches else "")
     lines.append(
         f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']:,} checkpoints "
