@@ -9,7 +9,8 @@ import pandas as pd
 
 from scaling.study.axes import label_of, short, value_text
 
-SAME = ("lr", "batch_tokens", "context_length", "precision", "warmup_tokens")  # columns of the table of runs already
+SAME = ("lr", "batch_tokens", "context_length", "precision", "warmup_tokens", "reset_at_documents")
+# columns of the table of runs already
 
 
 def point_of_run(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer", "recipe", "point", "variant", "trunk"),
+    *("corpus_fingerprint", "tokenizer", "reset_at_documents", "recipe", "point", "variant", "trunk"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -265,6 +265,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "git_commit": record.get("git_commit"),
         "corpus_fingerprint": record.get("corpus_fingerprint"),
         "tokenizer": record["spec"].get("corpus", {}).get("tokenizer"),
+        "reset_at_documents": bool(training.get("reset_at_documents")),
         "recipe": _recipe(header),
         "trunk": record["spec"].get("trunk") or "",
     }

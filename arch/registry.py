@@ -32,6 +32,7 @@ COLOR = re.compile(r"#[0-9a-f]{6}")
 RESERVED = {
     *dir(Options),
     *("plugin", "model_type", "architectures", "dtype", "auto_map", "tie_word_embeddings", "transformers_version"),
+    "document_start_id",
     *("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
     *("copy", "json", "dict", "schema", "construct", "validate", "options"),
 }

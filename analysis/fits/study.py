@@ -105,9 +105,12 @@ def _verdicts(
 
 
 def contexts(runs: pd.DataFrame) -> dict[str, str]:
-    """By group, the context lengths of its runs: losses over different ones are not compared within an architecture."""
-    known = runs[runs["left_out"] == ""].groupby("group")["context_length"]
-    return {str(group): str(sorted(map(str, values.dropna().unique()))) for group, values in known}
+    """By group, what its runs' tokens are read after, the context length and whether documents are read apart: losses
+    that differ in it are not compared within an architecture."""
+    read = runs["context_length"].astype(str) + runs["reset_at_documents"].map({True: ", apart"}).fillna("")
+    known = read[runs["context_length"].notna() & (runs["left_out"] == "")].groupby(runs["group"])
+    used = runs.loc[runs["left_out"] == "", "group"].unique()
+    return {str(group): str([]) for group in used} | {str(group): str(sorted(one.unique())) for group, one in known}
 
 
 def _left_out(runs: pd.DataFrame) -> list[dict[str, str]]:

@@ -86,6 +86,7 @@ class LinearScalingForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         model_config = config.model_config()
         self.decoder = Decoder(model_config)
+        self.decoder.document_start_id = getattr(config, "document_start_id", None)
         self.lm_head = nn.Linear(model_config.d_model, model_config.vocab_size, bias=False)
         self.post_init()
         # with dtype=bfloat16 too, since rounded time scales are other time scales; the library takes patterns

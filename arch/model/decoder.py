@@ -26,6 +26,7 @@ class Decoder(nn.Module):
         assert config.norm is not None
         self.config = config
         self.gradient_checkpointing = False  # compute each layer's activations again in the backward pass
+        self.document_start_id: int | None = None  # see forward
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.mixer_class = mixer = mixer_of(config.arch)
         self.tpe = mixer.position_encoding(config)  # the name that stored weights have
@@ -44,9 +45,15 @@ class Decoder(nn.Module):
         use_cache: bool = False,
         backend: str | None = None,
     ) -> tuple[Tensor, DecodeCache | None]:
-        """Hidden states [B, T, d] and, with `use_cache`, what the next tokens need. Arguments as LanguageModel's."""
+        """Hidden states [B, T, d] and, with `use_cache`, what the next tokens need. Arguments as LanguageModel's.
+
+        Where `document_start_id` is set, each token of that id begins a document, which is read as if alone, in passes
+        that are given neither documents nor a mask nor a cache.
+        """
         if cache is not None:
             cache.check(self.config, len(input_ids))
+        if self.document_start_id is not None and documents is None and attention_mask is None and cache is None:
+            documents = (input_ids == self.document_start_id).cumsum(1)
         layout = lay_out(input_ids, attention_mask, documents, cache, self.has_kv_cache, use_cache)
         check_ids(input_ids, self.embedding.num_embeddings)
         device = input_ids.device.type

@@ -152,6 +152,8 @@ class LanguageModel(nn.Module):
         }
         plugin = plugin_of(self.model_config.arch)
         header |= {"plugin": plugin} if plugin else {}
+        start = self.decoder.document_start_id
+        header |= {} if start is None else {"document_start_id": start}
         (directory / "config.json").write_text(json.dumps(header | self.model_config.to_dict(), indent=1) + "\n")
 
 
@@ -202,6 +204,7 @@ def empty_model(
     require(str(fields.get("arch")), fields.get("plugin"), f"{directory}/config.json")
     with NoInit():
         model = LanguageModel(ModelConfig.from_dict(stored_fields(fields)))
+    model.decoder.document_start_id = fields.get("document_start_id")
     keep, at_least = model.keep_fp32(), torch.promote_types(dtype, torch.float32)
     for name, parameter in model.named_parameters():
         parameter.data = torch.empty_like(parameter, dtype=at_least if name in keep else dtype, device=device)

@@ -175,6 +175,8 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
         for field in axes[name]:
             if field in LENGTHS:
                 _told("the length of a run is the D of the laws, no nuisance", "nuisance", name)
+            if field == "training.reset_at_documents":
+                _told("losses with and without it have other text before a token: no nuisance", "nuisance", name)
             if by == "mean" and field.startswith("model."):
                 _told(f"models that differ in {short(field)} have no mean: take best", "nuisance", name)
 

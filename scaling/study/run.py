@@ -252,7 +252,10 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 def decisive(training: dict[str, Any]) -> dict[str, Any]:
     """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
     identifies a run. Runs from before these fields are told by the same."""
-    return {key: value for key, value in read_of(training).items() if key not in GONE_INTO_OTHERS}
+    kept = read_of(training)
+    if not kept.get("reset_at_documents"):  # so are the hashes of what was before it
+        kept.pop("reset_at_documents", None)
+    return {key: value for key, value in kept.items() if key not in GONE_INTO_OTHERS}
 
 
 def resolved_training(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from .model_section import ModelChanges, ModelSection
 from .types import (
@@ -84,6 +84,11 @@ class Training(Section):
     """Stop after this many steps, for trials."""
     log_every: Count = 1
     """Write a row of `metrics.jsonl` every this many steps."""
+    reset_at_documents: bool = False
+    """Read each document of a packed sequence as if alone, in every architecture: the end-of-text token before it is
+    its first, and nothing from before that is seen by attention, state, convolution or positions. Every token stays a
+    target. Held-out losses are read the same way; runs of both kinds are fitted apart (an axis). FLOP and times are
+    those of whole contexts."""
     branches: BranchPoints | None = None
     """Instead of `n_tokens`, with schedule `wsd`: lengths of runs that share a trunk at the constant rate, from which
     each trains its decay alone: docs/schedules.md."""
@@ -111,6 +116,11 @@ class Override(Training):
 
     model: ModelChanges = ModelSection()
     """Fields of the model that these runs have otherwise."""
+
+    @field_validator("reset_at_documents")
+    @classmethod
+    def _is_of_all_runs(cls, _: bool) -> bool:
+        raise ValueError("is one for all runs, whose losses are fitted together: give it in training, or as an axis")
 
 
 class Overrides(Section):

@@ -78,6 +78,7 @@ def compile_kernels(run: RunSpec, device: torch.device) -> None:
 
     model = build_model(run.config, run.seed).to(device).train()
     model.decoder.gradient_checkpointing = run.recompute
+    model.decoder.document_start_id = run.config.vocab_size - 1 if run.training.reset_at_documents else None
     rows = rows_like(run.batch_split(1).micro_rows)
     ids = torch.arange(rows * (run.context_length + 1), device=device).view(rows, -1) % run.config.vocab_size
     with torch.autocast(device.type, torch.bfloat16, enabled=run.training.precision == "bf16"):

@@ -86,6 +86,7 @@ class Trainer:
         self.first_rank = ranks.rank == 0
         model = build_model(config, run.seed)
         model.decoder.gradient_checkpointing = run.recompute
+        model.decoder.document_start_id = corpus.tokenizer.eot_id if self.training.reset_at_documents else None
         say = self._say if run.cuda_graphs else None
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks, say)
         self.last_checkpoint: str | None = None

@@ -5,7 +5,7 @@ import torch
 
 from arch.config import ARCHS
 from arch.errors import InputError
-from arch.model.lm import build_model
+from arch.model.lm import build_model, load_model, next_token_loss
 from arch.presets import preset
 from tests.arch.model.test_model import tokens
 
@@ -49,6 +49,30 @@ def test_packed_documents_are_each_as_if_alone(arch, backend):
     for (name, parameter), grad in zip(model.named_parameters(), grads, strict=True):
         reference = torch.autograd.grad(loss, parameter, retain_graph=True)[0]
         torch.testing.assert_close(grad, reference, rtol=1e-7, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_token_that_begins_documents(arch, tmp_path):
+    """From each such token on, a row is read as if it began there, and every token has its target."""
+    model = model_of(arch)
+    ids, begins = tokens(model.model_config, rows=2, length=120, seed=5).clamp(min=1), 0
+    pieces = [[37, 1, 64, 18], [2, 118]]
+    for row, lengths in zip(ids, pieces, strict=True):
+        row[torch.tensor([0, *lengths[:-1]]).cumsum(0)[1:]] = begins
+    targets = ids.roll(-1, 1)
+    targets[:, -1] = 3
+    alone = torch.cat(
+        [
+            torch.cat([model(input_ids=piece[None]).logits for piece in row.split(lengths)], 1)
+            for row, lengths in zip(ids, pieces, strict=True)
+        ]
+    )
+    model.decoder.document_start_id = begins
+    found = model(input_ids=ids, targets=targets)
+    torch.testing.assert_close(found.logits, alone, **CLOSE)
+    torch.testing.assert_close(found.loss, next_token_loss(alone, targets), **CLOSE)
+    model.save_pretrained(tmp_path, torch.float64)
+    assert load_model(tmp_path).decoder.document_start_id == begins
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -154,11 +154,13 @@ def test_mistakes_are_one_line(load, axes, message):
         ({"model.norm": "mean"}, "grid.nuisance.model.norm: models that differ in norm have no mean: take best"),
         ({"training.eps": "best"}, "grid.nuisance.training.eps: varies with others as 'z': name that"),
         ({"training.n_tokens": "best"}, "grid.nuisance.training.n_tokens: the length of a run is the D of the laws"),
+        ({"training.reset_at_documents": "best"}, "losses with and without it have other text before a token: no nui"),
     ],
 )
 def test_a_nuisance_is_an_axis_that_can_be_resolved(load, nuisance, message):
     zipped = {"training.eps": [1e-8, 1e-9], "training.weight_decay": [0.1, 0.2]}
     axes = RATES | {"model.norm": ["rms", "srms"], "z": zipped, "training.n_tokens": ["20N", 10_000]}
+    axes |= {"training.reset_at_documents": [False, True]}
     with pytest.raises(InputError, match=message):
         load(axes, nuisance=nuisance)
 

@@ -173,6 +173,10 @@ def test_overrides_without_a_model_are_what_they_were(load):
         ({"by_size": {"14k": {"model": {"vocab_size": 100}}}}, "smaller than the 257 tokens of bytes"),
         ({"by_run": {"tnl/14k": {"model": {"context_length": 96}}}}, "is not a multiple of model.context_length=96"),
         ({"by_arch": {"tnl": {"model": {"d_ffn": -1}}}}, "overrides.by_arch.tnl.model.d_ffn: must be greater than 0"),
+        (
+            {"by_arch": {"tnl": {"reset_at_documents": True}}},
+            "overrides.by_arch.tnl.reset_at_documents: is one for all runs, whose losses are fitted together",
+        ),
     ],
 )
 def test_mistakes_in_overrides_of_the_model(load, overrides, told):

@@ -89,16 +89,24 @@ def test_200_replayed_steps_have_the_bits_of_eager_ones(arch: str) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"micro_batch_tokens": 2 * CONTEXT}, {"precision": "fp32"}, {"grad_clip": 0.0}, {"recompute": True}],
+    [
+        {"micro_batch_tokens": 2 * CONTEXT},
+        {"precision": "fp32"},
+        {"grad_clip": 0.0},
+        {"recompute": True},
+        {"documents": True},
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 @pytest.mark.parametrize("arch", ["hgrn2", "tnl", "mamba2"])
 def test_replayed_steps_have_the_bits_of_eager_ones_under(arch: str, changes: dict[str, object]) -> None:
     said: list[str] = []
-    recompute = bool(changes.pop("recompute", False))
+    changes = dict(changes)
+    recompute, documents = (bool(changes.pop(name, False)) for name in ("recompute", "documents"))
     runs = [make_engine(arch, settings(**changes)), make_engine(arch, settings(**changes), said.append)]
     for engine in runs:
         engine.model.decoder.gradient_checkpointing = recompute
+        engine.model.decoder.document_start_id = 32 if documents else None
     told = [run(engine, 40) for engine in runs]
     assert said == [] and runs[1].replay is not None
     assert differing(*told) is None and bits(runs[0]) == bits(runs[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -16,10 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+from arch.config import ModelConfig
 from arch.errors import InputError
-from arch.model.lm import load_model
+from arch.model.lm import build_model, load_model, next_token_loss
 from data.corpus import open_corpus
 from data.loader import Loader
+from data.synthetic import synthetic_documents
 from scaling.rundir import metrics
 from scaling.rundir.checkpoint_writer import probe_loss, probe_rows
 from scaling.rundir.directory import RunDir
@@ -82,6 +85,28 @@ def test_a_finished_run_is_left_alone_at_once(finished: RunDir) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(finished.path)], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     assert before == {path: path.stat().st_mtime_ns for path in finished.path.rglob("*")}
+
+
+def test_documents_are_read_apart_where_a_run_says_so(finished: RunDir, tmp_path: Path) -> None:
+    """In training, and by whoever opens the checkpoint."""
+    text, source = "".join(synthetic_documents(0, 60_000)), tmp_path / "short.jsonl"
+    source.write_text("".join(json.dumps({"text": text[i : i + 40]}) + "\n" for i in range(0, len(text), 40)))
+    rundir = make_run(tmp_path, reset_at_documents=True, n_steps=2, source=str(source), arch="tnl")
+    assert train_here(rundir) == 0
+    corpus = open_corpus(rundir.study / "corpus")
+    config, end = ModelConfig.from_dict(rundir.spec().model), corpus.tokenizer.eot_id
+    loader = Loader(corpus.train, CONTEXT, BATCH // CONTEXT, 0)
+    batch, model = torch.from_numpy(loader.batch(0)), build_model(config, 0)
+    plain = float(next_token_loss(model(input_ids=batch[:, :-1]).logits, batch[:, 1:]))
+    logits = []
+    for row in batch[:, :-1]:
+        cuts = [0, *[at for at in (row == end).nonzero().flatten().tolist() if at], len(row)]
+        pieces = [row[a:b] for a, b in itertools.pairwise(cuts)]
+        logits.append(torch.cat([model(input_ids=piece[None]).logits for piece in pieces], 1))
+    apart = float(next_token_loss(torch.cat(logits), batch[:, 1:]))
+    assert rundir.rows()[0]["loss"] == pytest.approx(apart, rel=1e-6) and abs(plain - apart) > 1e-5
+    assert load_model(rundir.checkpoints()[-1].path).decoder.document_start_id == end
+    assert load_model(finished.checkpoints()[-1].path).decoder.document_start_id is None
 
 
 @pytest.mark.parametrize("stage", [1, pytest.param(0, marks=pytest.mark.slow)])
