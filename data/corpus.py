@@ -23,11 +23,11 @@ import numpy as np
 
 from arch.errors import InputError
 from data.files import MANIFEST, new_directory, read_manifest, write_json
-from data.settings import CorpusSettings, as_tuple, hash_of
+from data.settings import LATER, CorpusSettings, as_tuple, hash_of
 from data.shards import Tokens, open_index, open_split
 from data.sources import check_source
 from data.splits import SPLITS, Progress, cut_shared, write_splits
-from data.splitting import text_hash
+from data.splitting import cleaned_of, text_hash
 from data.tokenizer import Tokenizer, get_tokenizer
 
 SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
@@ -113,7 +113,11 @@ def prepare(
     if "stdlib:" in as_tuple(settings.source):
         manifest["python"] = platform.python_version()
     with new_directory(directory, manifest, kind="corpus") as temporary:
-        reading, manifest["splits"] = write_splits(settings, tokenizer, temporary, shard_tokens, progress)
+        cleaned = cleaned_of(settings, temporary, progress)
+        dropped = cleaned.dropped
+        reading, manifest["splits"] = write_splits(settings, tokenizer, temporary, shard_tokens, progress, dropped)
+        if cleaned.entries:
+            manifest["cleaning"] = cleaned.entries
         manifest["counts"], manifest["text_sha256"] = reading.counts, reading.text_hash
         _check_splits(settings, manifest)
         drawn = {split: manifest["splits"][split]["bytes"] for split in SPLITS}
@@ -197,7 +201,7 @@ def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -
     """Whether the corpus of `manifest` is known to hold the text of the settings' source. Raises InputError where it is
     a corpus of other settings."""
     theirs, ours = manifest.get("settings", {}), settings.to_dict()
-    differ = [name for name in settings.identity() if theirs.get(name) != ours[name]]
+    differ = [name for name in settings.identity() | LATER if theirs.get(name) != ours.get(name)]
     if differ or manifest.get("schema") not in SCHEMAS:
         raise InputError(
             f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
@@ -211,12 +215,12 @@ def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]
     text. Raises InputError where its text is another."""
     check_source(settings.source)
     if "text_sha256" in manifest:
-        same = text_hash(settings) == manifest["text_sha256"]
+        same = text_hash(settings, directory.parent) == manifest["text_sha256"]
     else:  # an earlier version's: made again beside, as that version made it
         temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
         temporary.mkdir()
         try:
-            made = write_splits(settings, get_tokenizer(settings.tokenizer), temporary, SHARD_TOKENS, None)[1]
+            made = write_splits(settings, get_tokenizer(settings.tokenizer), temporary, SHARD_TOKENS)[1]
         finally:
             shutil.rmtree(temporary)
         same = _checksums({"splits": made}) == _checksums(manifest)

@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from arch.errors import InputError
+from data.clean.steps import check_steps
+
+LATER: dict[str, Any] = {"clean": []}  # fields that came later, at the values of the corpora before them
 
 
 @dataclass(frozen=True)
@@ -21,10 +24,13 @@ class CorpusSettings:
     validation_tokens: int | None = None  # instead: whole documents until so many tokens are held out
     max_bytes: int | None = None  # UTF-8 bytes of text taken, in source order; the last document is cut
     seed: int = 0  # of the split
+    clean: tuple[str, ...] = ()  # steps between reading and splitting (data/clean/steps.py)
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
             object.__setattr__(self, "source", tuple(self.source))
+        object.__setattr__(self, "clean", tuple(self.clean))
+        check_steps(self.clean)
         if (self.validation_fraction is None) == (self.validation_tokens is None):
             raise InputError("corpus: give validation_fraction or validation_tokens, and null for the other")
         if self.validation_tokens is not None and self.validation_tokens <= 0:
@@ -39,7 +45,9 @@ class CorpusSettings:
             raise InputError(f"corpus.max_bytes: {self.max_bytes} takes no text; give a positive number or null")
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"source": list(as_tuple(self.source))}
+        """As a manifest has them; fields that came later are left out at their defaults, as earlier manifests do."""
+        settings = asdict(self) | {"source": list(as_tuple(self.source)), "clean": list(self.clean)}
+        return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
 
     def identity(self) -> dict[str, Any]:
         """What a corpus is made by beside its text: the settings without the source, whose place decides nothing."""

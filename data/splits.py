@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from data.overlap import remaining, runs, shared_tokens
 from data.settings import CorpusSettings
 from data.shards import SplitWriter, open_index, open_split
 from data.sources import source_bytes
-from data.splitting import Reading, threshold
+from data.splitting import Progress, Reading, threshold
 from data.tokenizer import Tokenizer
 
 SPLITS = ("train", "validation")
-Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
 
 
 def write_splits(
@@ -25,11 +24,13 @@ def write_splits(
     tokenizer: Tokenizer,
     temporary: Path,
     shard_tokens: int,
-    progress: Progress | None,
+    progress: Progress | None = None,
+    dropped: Collection[bytes] = (),
 ) -> tuple[Reading, dict[str, Any]]:
-    """Stream every document into its split, at least one into each; what was read, and the splits of the manifest."""
-    below = threshold(settings, tokenizer)
-    reading, splits = _write_once(settings, tokenizer, temporary, shard_tokens, below, progress)
+    """Stream every document into its split, at least one into each; what was read, and the splits of the manifest.
+    dropped: digests of documents to leave out."""
+    below = threshold(settings, tokenizer, dropped)
+    reading, splits = _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
     if reading.n_documents < 2 or all(splits[split]["documents"] for split in SPLITS):
         return reading, splits
     if settings.validation_tokens is not None:
@@ -39,7 +40,7 @@ def write_splits(
         )
     # a fraction that drew none, or all: the document with the smallest draw is held out, or that with the largest kept
     below = reading.highest if splits["validation"]["documents"] else reading.lowest + 1
-    return _write_once(settings, tokenizer, temporary, shard_tokens, below, progress)
+    return _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
 
 
 def _write_once(
@@ -49,11 +50,12 @@ def _write_once(
     shard_tokens: int,
     below: int,
     progress: Progress | None,
+    dropped: Collection[bytes],
 ) -> tuple[Reading, dict[str, Any]]:
     """The splits where documents with a draw below `below` are held out; replaces what an earlier try wrote."""
     for path in temporary.iterdir():
         path.unlink()
-    reading, total = Reading(settings), source_bytes(settings.source)
+    reading, total = Reading(settings, dropped), source_bytes(settings.source)
     if total is not None and settings.max_bytes is not None:
         total = min(total, settings.max_bytes)
     writers = {split: SplitWriter(temporary, split, tokenizer.dtype, shard_tokens) for split in SPLITS}

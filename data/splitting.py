@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 from arch.errors import InputError
+from data.clean.steps import Cleaned, clean
 from data.settings import CorpusSettings
-from data.sources import Counts, Document, read_documents
+from data.sources import Counts, Document, read_documents, source_bytes
 from data.tokenizer import Tokenizer
 
 BATCH_BYTES = 4 * 1024 * 1024  # text tokenised at a time
 DRAWS = 1 << 64
+Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
 
 
 class Drawn(NamedTuple):
@@ -31,13 +34,14 @@ class Drawn(NamedTuple):
 
 
 class Reading:
-    """One pass over the text of `settings`: `batches()` yields it, the rest tells about what was read so far."""
+    """One pass over the text of `settings`: `batches()` yields it, the rest tells about what was read so far.
+    dropped: digests of documents to leave out."""
 
-    def __init__(self, settings: CorpusSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: CorpusSettings, dropped: Collection[bytes] = ()) -> None:
+        self._settings, self._dropped = settings, dropped
         self._counts = Counts()
         self._text = hashlib.sha256()
-        self.n_documents = self.n_duplicates = 0
+        self.n_documents = self.n_duplicates = self.n_cleaned = 0
         self.lowest, self.highest = DRAWS, -1  # draws
 
     @property
@@ -49,7 +53,8 @@ class Reading:
     def counts(self) -> dict[str, int]:
         """Documents taken, and what was left out."""
         skipped = {name: value for name, value in asdict(self._counts).items() if name != "read_bytes"}
-        return {"documents": self.n_documents, "duplicates": self.n_duplicates, **skipped}
+        cleaned = {"near_duplicates": self.n_cleaned} if self._settings.clean else {}
+        return {"documents": self.n_documents, "duplicates": self.n_duplicates, **cleaned, **skipped}
 
     @property
     def text_hash(self) -> str:
@@ -59,8 +64,7 @@ class Reading:
     def batches(self) -> Iterator[list[Drawn]]:
         """The documents, a few megabytes at a time; duplicates are left out. Raises InputError as read_documents."""
         settings, seen = self._settings, set[bytes]()
-        documents = read_documents(settings.source, settings.text_key, self._counts)
-        for batch in _batches(_first_bytes(documents, settings.max_bytes)):
+        for batch in _batches(_documents(settings, self._counts)):
             kept = []
             for doc_id, text in batch:
                 content = text.encode("utf-8")
@@ -69,6 +73,9 @@ class Reading:
                     self.n_duplicates += 1
                     continue
                 seen.add(digest)
+                if digest in self._dropped:
+                    self.n_cleaned += 1
+                    continue
                 self._text.update(digest)
                 drawn = hashlib.blake2b(f"{settings.seed}\0{doc_id}\0".encode() + digest, digest_size=8).digest()
                 kept.append(Drawn(text, len(content), int.from_bytes(drawn, "little")))
@@ -78,15 +85,32 @@ class Reading:
             yield kept
 
 
-def text_hash(settings: CorpusSettings) -> str:
-    """The hash of the text of `settings`, read once and tokenised not at all."""
-    reading = Reading(settings)
+def text_hash(settings: CorpusSettings, temporary: Path) -> str:
+    """The hash of the text of `settings`, tokenised not at all; `temporary` as for `cleaned_of`."""
+    reading = Reading(settings, cleaned_of(settings, temporary).dropped)
     for _ in reading.batches():
         pass
     return reading.text_hash
 
 
-def threshold(settings: CorpusSettings, tokenizer: Tokenizer) -> int:
+def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | None = None) -> Cleaned:
+    """What the steps of `corpus.clean` leave out; `temporary` is a folder for files of no name."""
+    if not settings.clean:
+        return Cleaned()
+    counts, total = Counts(), source_bytes(settings.source)
+
+    def texts() -> Iterator[Document]:
+        counts.read_bytes = 0
+        return _documents(settings, counts)
+
+    def tell(message: str) -> None:
+        if progress is not None:
+            progress(counts.read_bytes if total is None else min(counts.read_bytes, total), total, message)
+
+    return clean(settings.clean, texts, temporary, tell)
+
+
+def threshold(settings: CorpusSettings, tokenizer: Tokenizer, dropped: Collection[bytes] = ()) -> int:
     """The draw from which on documents are for training.
 
     A number of tokens is held out by those with the smallest draws: the text is read once to find them, and of it only
@@ -97,7 +121,7 @@ def threshold(settings: CorpusSettings, tokenizer: Tokenizer) -> int:
         return int(settings.validation_fraction * DRAWS)
     wanted, total, bound = settings.validation_tokens, 0, DRAWS
     held: list[tuple[int, int]] = []  # (-draw, tokens): the largest draw first
-    for batch in Reading(settings).batches():
+    for batch in Reading(settings, dropped).batches():
         for document in batch:
             if document.draw >= bound:
                 continue
@@ -113,6 +137,10 @@ def threshold(settings: CorpusSettings, tokenizer: Tokenizer) -> int:
             f"corpus.validation_tokens: {wanted:,} are more than the {total:,} of the whole text; ask for fewer"
         )
     return bound + 1
+
+
+def _documents(settings: CorpusSettings, counts: Counts) -> Iterator[Document]:
+    return _first_bytes(read_documents(settings.source, settings.text_key, counts), settings.max_bytes)
 
 
 def _first_bytes(documents: Iterator[Document], max_bytes: int | None) -> Iterator[Document]:

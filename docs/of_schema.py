@@ -54,6 +54,7 @@ UNITS = (  # of a key by its end, the first that fits
 NAMED = (
     (values.Sources, "text, or a list of texts"),
     (values.Plugins, "text, or a list of texts"),
+    (values.Steps, "text, or a list of texts"),
     (values.Betas, "two numbers, at least 0, below 1"),
     (values.TokenCounts, "list of integers"),
     (values.Tokens, "integer, or a multiple of N: `20N`"),

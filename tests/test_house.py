@@ -106,6 +106,7 @@ ALLOWED = {
     "analysis.pages": (),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
+        "data.clean.told",
     ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),

@@ -10,6 +10,7 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
 from arch.amounts import count
+from data.clean.told import examples, headline
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
@@ -72,6 +73,8 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}
     if share := manifest.get("held_out_share"):
         rows["held out"] = f"{share:.2%} of the bytes"
+    for entry in manifest.get("cleaning", []):
+        rows[f"cleaning: {entry['step']}"] = "; ".join([headline(entry), *examples(entry)])
     rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
     return rows | {"fingerprint": manifest["fingerprint"]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arch.amounts import byte_size
 from arch.errors import InputError
@@ -38,6 +38,8 @@ def data_stage(request: Request) -> Corpus:
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
     request.line(describe_corpus(corpus), False)
+    for line in cleaning_lines(corpus.manifest):
+        request.say(line)
     if (made_of := corpus.manifest["settings"]["source"]) != wanted.source:
         request.say(f"corpus: made of {', '.join(made_of)}; {', '.join(wanted.source)} holds the same text")
     for line in [*corpus.warnings, *_too_few(request.study, corpus), *_other_law(request, corpus)]:
@@ -133,6 +135,17 @@ def describe_corpus(corpus: Corpus) -> str:
         + f"; {corpus.fingerprint[:16]}"
         + _few_documents(splits["validation"]["documents"])
     )
+
+
+def cleaning_lines(manifest: dict[str, Any]) -> list[str]:
+    """What each step of cleaning dropped, with examples."""
+    from data.clean.told import examples, headline
+
+    return [
+        line
+        for entry in manifest.get("cleaning", [])
+        for line in (f"cleaning: {headline(entry)}", *(f"  {example}" for example in examples(entry)))
+    ]
 
 
 def _few_documents(n_held_out: int) -> str:

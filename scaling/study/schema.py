@@ -17,7 +17,7 @@ from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
 from .sweep_section import Sweep
 from .training import Overrides, Training
-from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, one_of
+from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, Steps, one_of
 
 VOCABULARY = {"bytes": 257, "cl100k_base": 100_280}  # token ids a model must know: 256 bytes + end of text; padded
 
@@ -38,6 +38,9 @@ class Corpus(Section):
     """Take at most this many bytes of UTF-8 text, in the order of the sources; the last document is cut."""
     seed: Seed = 0
     """Seed of the choice of held-out documents."""
+    clean: Steps = []
+    """What leaves documents out before the split: `near_duplicates` keeps of nearly equal documents (Jaccard similarity
+    of their 5-grams at least 0.8, or another: `near_duplicates:0.9`) the first by id."""
     epochs: Positive = 1.0
     """How many times a run may read the training text; a run that plans more tokens is refused."""
 

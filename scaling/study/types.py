@@ -205,6 +205,7 @@ Beta = Annotated[Number, Field(ge=0, lt=1)]
 Name = Annotated[str, AfterValidator(_name)]
 FilePath = Annotated[str, AfterValidator(_no_control)]
 Sources = Annotated[list[Annotated[FilePath, Field(min_length=1)]], BeforeValidator(_words), Distinct]
+Steps = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words)]
 # Modules that register architectures: imported by the validation, so the field comes before those that name any.
 Plugins = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_words), AfterValidator(_imported)]
 Choice = Annotated[str, BeforeValidator(_off)]
