@@ -1,0 +1,37 @@
+"""What a law costs at a size left out, against a known world and against the law file's own figures."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.rates.fit import fit_rates
+
+from .held_out import held_out, mean_bound
+from .worlds import World
+
+SIZES = (400_000, 1_000_000, 2_500_000, 6_000_000)
+
+
+def test_a_world_without_noise_costs_nothing_at_a_size_left_out():
+    world = World(noise=0.0, cubic=-0.006, sizes=SIZES)
+    for one in held_out(world.sweep(np.random.default_rng(0)), ["n1000000"], replicates=2):
+        assert math.log(one.rate) == pytest.approx(world.ln_best(1e6, one.n_tokens, 65_536), abs=1e-6)
+        assert one.excess.share < 1e-9 and one.again == pytest.approx([0, 0], abs=1e-9) and one.lost == 0
+
+
+def test_the_excess_is_near_the_law_files_and_its_bound_holds_the_true_one():
+    world, random = World(sizes=SIZES), np.random.default_rng(3)
+    points = world.sweep(random)
+    told = {(one["size"], one["n_tokens"]): one for one in fit_rates(points).laws["llama"].left_out_size}
+    found = held_out(points, replicates=5)
+    assert len(found) == len(told) == 8
+    for one in found:
+        # the law file keeps the scatter and the cubic term of all sizes
+        assert one.excess.share == pytest.approx(told[one.size, one.n_tokens]["excess"], abs=2e-4)
+        assert len(one.again) == 5
+    mean, bound = mean_bound(found, random)
+    true = np.mean([math.expm1(world.excess(float(one.size[1:]), one.n_tokens, 65_536, one.rate)) for one in found])
+    assert mean < bound and 0 < true < bound
