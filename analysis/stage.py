@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 20  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 14  # of the page
+FIT_VERSION = 21  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 15  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
@@ -62,6 +62,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     from analysis.fits.study import fit_study
     from analysis.fits.study_approaches import approaches_of_study
     from analysis.fits.study_points import StudyRuns
+    from analysis.fits.variants import compare_variants
     from analysis.runs import load_tables
     from arch.registry import warnings_of
 
@@ -74,6 +75,7 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     fits = fit_study(whole, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
     fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in others]
     fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
+    fits["variants"] = compare_variants(whole, settings.level)
     fits["downstream"] = _downstream(fits, whole, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
     results.mkdir(parents=True, exist_ok=True)

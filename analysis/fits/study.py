@@ -20,9 +20,11 @@ from analysis.fits.noise import SeedNoise
 from analysis.fits.phases import NO_CURVE, resolved, told
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noise, size_curves
+from analysis.fits.variants import ALIKE
 from analysis.fits.verdict import judge
 from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
+from arch.amounts import count
 from flops.laws import FITS_SCHEMA
 from scaling.study.schedule import DECAYED, UNDECAYED
 
@@ -134,6 +136,12 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> s
         return NO_CURVE
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
+    sizes_n = [curve.n_params for curve in curves]
+    if len(sizes_n) > 1 and max(sizes_n) <= ALIKE * min(sizes_n):
+        return (
+            f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "
+            f"{count(max(sizes_n))}), which no law of size is fitted to: they are compared after equal tokens"
+        )
     repeated = [(float(row.epochs), str(row.run_id)) for row in rows if row.epochs > 1]
     if repeated and settings.loss == "train_smoothed":
         most, run_id = max(repeated)

@@ -33,6 +33,7 @@ from analysis.report.tables import (
 from analysis.report.task_tables import downstream_part
 from analysis.report.tasks import tasks_figure
 from analysis.report.validation import validation_figure
+from analysis.report.variants import variant_figure, variant_notes, variant_rows
 from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_parts
 from analysis.runs import Tables
 
@@ -66,6 +67,7 @@ DIAGNOSTICS = (
 def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """The report's figures by file name."""
     found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(fits, tables, baseline)}
+    found["variants"] = variant_figure(fits)
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"])
     if fits.get("downstream"):
@@ -120,6 +122,8 @@ def page(
             }
             for name, one in _compared(fits)
         ],
+        variants=variant_rows(fits),
+        variant_notes=variant_notes(fits),
         nuisance=nuisance_rows(fits),
         nuisance_notes=nuisance_notes(fits),
         waste_notes=waste_notes(fits["approaches"]),

@@ -12,6 +12,7 @@ from analysis.fits.noise import degrees_text
 from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
+from analysis.report.variants import variant_lines
 
 ANOTHER_SIZE = {
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -37,7 +38,7 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     name = family_name(told["at"])
     head = f"{name[0].upper()}{name[1:]}: " if told["at"] else ""
     if told["c"] is None:
-        return [f"{head}No comparison: {told['reason']}."]
+        return variant_lines(fits) or [f"{head}No comparison: {told['reason']}."]
     where = f"C = {power_of_ten(told['c'])} FLOP ({fits['conventions']['C']})"
     best, others = told["best"], [arch for arch in told["archs"] if arch != told["best"]]
     loss = _with_interval(told["archs"][best], "loss", _loss)

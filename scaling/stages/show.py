@@ -18,6 +18,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     from analysis.report.notes import law_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
+    from analysis.report.variants import variant_notes, variant_rows
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
@@ -31,6 +32,10 @@ def show_laws(fits: dict[str, Any]) -> str:
         short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
         parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
     parts += ["\n".join(wrapped(nuisance_notes(fits)))]
+    if rows := variant_rows(fits):
+        short = ("family", "variant", "held-out loss", "above the first", "told apart")
+        parts += ["variants after equal tokens\n" + rows_table([{key: row[key] for key in short} for row in rows])]
+    parts += ["\n".join(wrapped(variant_notes(fits)))]
     if told := fits.get("approaches"):  # of the fit stage; laws alone are shown without
         if judged := approach_rows(told):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
