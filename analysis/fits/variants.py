@@ -127,10 +127,11 @@ def _read(family: tuple[str, str, pd.DataFrame], tables: Tables) -> _Family:
         labels.append(", ".join(filter(None, ("" if one_size else str(size), str(point)))) or str(size))
         n_params.append(int(mine["n_params_non_embedding"].iloc[0]))
         flops.append(float(mine["flops_per_token_exact"].iloc[0]))
-        losses.append(at := {})
+        at: dict[tuple[int, str], dict[int, float]] = {}
+        losses.append(at)
         for run, seed in zip(mine["run_id"], mine["seed"], strict=True):
-            for row in evals[run].itertuples() if run in evals else ():
-                at.setdefault((int(row.n_tokens), str(row.phase)), {})[int(seed)] = math.log(row.loss)
+            for row in evals[run].to_dict("records") if run in evals else ():
+                at.setdefault((int(row["n_tokens"]), str(row["phase"])), {})[int(seed)] = math.log(row["loss"])
     shared = set.intersection(*(set(at) for at in losses))
     if not shared:
         return _Family(arch, name, labels, n_params, flops, why="its variants were not evaluated after equal tokens")

@@ -61,7 +61,7 @@ def find_near_duplicates(texts: Texts, similarity: float, temporary: Path, tell:
     bands = bands_for(similarity)
     seen = _read_all(texts, bands, say)
     buckets = _buckets(seen, bands.n_bands)
-    wanted = (buckets >= 0).any(axis=1)
+    wanted = np.asarray((buckets >= 0).any(axis=1))
     with tempfile.TemporaryFile(dir=temporary) as file:
         sets = _read_sets(texts, seen, wanted, file, say) if wanted.any() else _Sets(file)
         return _judge(seen, buckets, sets, similarity, say)

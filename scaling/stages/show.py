@@ -33,8 +33,8 @@ def show_laws(fits: dict[str, Any]) -> str:
         parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
     parts += ["\n".join(wrapped(nuisance_notes(fits)))]
     if rows := variant_rows(fits):
-        short = ("family", "variant", "held-out loss", "above the first", "told apart")
-        parts += ["variants after equal tokens\n" + rows_table([{key: row[key] for key in short} for row in rows])]
+        shown = ("family", "variant", "held-out loss", "above the first", "told apart")
+        parts += ["variants after equal tokens\n" + rows_table([{key: row[key] for key in shown} for row in rows])]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
     if told := fits.get("approaches"):  # of the fit stage; laws alone are shown without
         if judged := approach_rows(told):

@@ -86,7 +86,10 @@ class RunSpec(Section):
     def _decisive(self, left_out: set[str]) -> dict[str, Any]:
         """What decides the run's numbers, but for these keys of the corpus."""
         parts = self.model_dump(mode="json", include={"arch", "size", "seed", "corpus", "training"})
-        earlier = {"validation_tokens": None, "clean": []}  # without them are the hashes of what was before them
+        earlier: dict[str, Any] = {
+            "validation_tokens": None,
+            "clean": [],
+        }  # without them are the hashes of what was before them
         left_out = left_out | {key for key, value in earlier.items() if parts["corpus"].get(key) == value}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["model"] = self.config.identity() | self.unread
