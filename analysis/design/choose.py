@@ -103,12 +103,13 @@ def screen(
     return found[:MOST_FOUND]
 
 
-def naive_of(price: Price, budget: float, cap: float) -> Proposal | None:
-    """The naive ladder of the same cost, its tokens within the corpus."""
-    found = scaled(naive, price, budget)
-    if found is None or found.tokens[0][0] <= cap:
-        return found
-    return scaled(lambda n: naive(n, cap), price, budget)
+def naive_of(price: Price, budget: float, cap: float, least_size: float = 0.0) -> Proposal | None:
+    """The naive ladder of the same cost, its tokens within the corpus; of a shorter range where its smallest size
+    would be below `least_size`. None where there is no such ladder."""
+    found = scaled(lambda n: naive(n, smallest=least_size), price, budget)
+    if found is not None and found.tokens[0][0] > cap:
+        found = scaled(lambda n: naive(n, cap, least_size), price, budget)
+    return None if found is None or found.sizes[-1] < 2 * found.sizes[0] else found
 
 
 def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:

@@ -152,9 +152,10 @@ def laid(
     return Proposal(tuple(sizes.tolist()), tuple(tokens), tuple(number), tilt, curves, capped)
 
 
-def naive(largest: float, cap: float = math.inf) -> Proposal:
-    """The trial study's ladder: six sizes to equal tokens, at most `cap`, a second seed of the second size."""
-    sizes = np.geomspace(largest / NAIVE_RANGE, largest, NAIVE_SIZES)
+def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Proposal:
+    """The trial study's ladder: six sizes, none below `smallest`, to equal tokens, at most `cap`, a second seed of the
+    second size."""
+    sizes = np.geomspace(max(largest / NAIVE_RANGE, min(smallest, largest)), largest, NAIVE_SIZES)
     tokens = ((min(NAIVE_TOKENS * largest, cap),),) * NAIVE_SIZES
     return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True)
 

@@ -44,10 +44,8 @@ def _failed(reason: str) -> Outcome:
     return Outcome(False, np.inf, np.inf, np.inf, np.inf, np.inf, np.inf, np.nan, reason)
 
 
-def draw(
-    layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.Generator, shared: np.ndarray | None = None
-) -> Points:
-    """A study of the layout in this world. shared [n]: log noise that other architectures have too."""
+def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.Generator) -> Points:
+    """A study of the layout in this world."""
     n, d = layout.n_params, layout.n_tokens
     trunks, which = np.unique(layout.trunk.astype(str), return_inverse=True)
     if layout.curves:
@@ -57,7 +55,7 @@ def draw(
             moved[rows] = noise.seed * paths(rng, np.log(d[rows]), MEMORY)
     else:
         moved = noise.seed * (rng.standard_normal(len(trunks))[which] + noise.own * rng.standard_normal(len(n)))
-    moved = moved + world.off(int(layout.size.max()) + 1)[layout.size] + (0.0 if shared is None else shared)
+    moved = moved + world.off(int(layout.size.max()) + 1)[layout.size]
     loss = world.loss(n, d) * np.exp(moved)
     named = layout.size.astype(str).astype(object)
     flops = cost.per_token(n) * d

@@ -15,6 +15,7 @@ from flops.quantity import quantity
 # lr = RATE (N / RATE_N)^-0.37 (batch / 65,536)^(1/3): through the rates that the trial study guessed (0.4 M to 31 M
 # parameters, batches of 65,536), and within a fifth of those tried for the quickstart (6 k and 55 k, batches of 1,024).
 RATE, RATE_N, RATE_POWER, RATE_BATCH = 4e-3, 4e5, -0.37, 65_536
+HELD_OUT = 262_144  # tokens of the held-out loss on GPUs, a fourth on cores: the same ones for all runs
 WARM = 0.1  # of the shortest run's tokens: warm-up
 SMOOTHED = 0.1  # of them, at the most: the window that smooths a curve
 
@@ -86,7 +87,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}"
     read = curves if proposal.curves else "loss: validation, points: decayed"
     lines += [
-        f"evaluation: {{validation_tokens: {16 * max(setting.context, 2048)}, batch_rows: 16}}",
+        f"evaluation: {{validation_tokens: {HELD_OUT if setting.gpu else HELD_OUT // 4}, batch_rows: 16}}",
         f"fit: {{{read}, flops: exact}}",
         f"jobs: {{parallel: {setting.parallel}}}",
     ]

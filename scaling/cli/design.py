@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 ASKS = ("exponent", "loss", "compare")
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".parquet", ".jsonl", ".json")
 NO_BETTER = (
-    "warning: none of these answers what is asked better than the naive ladder: give more budget, a lower "
-    "--least-size, or ask for what less can tell"
+    "warning: none of these answers what is asked better than the naive ladder, which is what --write "
+    "writes: give more budget, a lower --least-size, or ask for what less can tell"
 )
 Text = str | None
 
@@ -73,8 +74,6 @@ def design(
     Sizes, tokens, seeds and branches are chosen by simulating studies through the project's own fits, beside the ladder
     that one would write without a plan (equal tokens at all sizes). docs/design.md says what the numbers mean.
     """
-    import os
-
     from pydantic import TypeAdapter, ValidationError
 
     from analysis.design.study_file import Setting
@@ -100,8 +99,10 @@ def design(
         raise InputError(f"scaling design: give one of {', '.join(given)}, not {' and '.join(told) or 'none'}")
     if write is not None and corpus is None:
         raise InputError("--write: a study file needs its text: give --corpus")
-    if write is not None and not write.parent.is_dir():
-        raise InputError(f"{write}: there is no directory {write.parent}: make it, or give another --write")
+    if write is not None and not (write.parent.is_dir() and os.access(write.parent, os.W_OK)):
+        raise InputError(
+            f"{write}: there is no directory {write.parent} that can be written to: make it, or give another --write"
+        )
     try:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
@@ -126,6 +127,7 @@ def design(
         setting,
         quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 2e4,
         1 if gpu else cores,
+        budget is None and least_size is None,
         studies,
         seed,
         priors,
@@ -134,9 +136,9 @@ def design(
     sys.stderr.write("\n")
     found["seed_noise_source"] = "stated" if seed_noise else why if noise else "assumed"
     found["design_seconds"] = time.monotonic() - started
-    best = found["proposals"][0]
+    best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
     found["written"] = None
-    text = _head(found) + best["text"]
+    text = _head(found, best) + best["text"]
     if write is not None and not dry_run:
         temporary = write.with_name(f".{write.name}.part")
         temporary.write_text(text)
@@ -182,7 +184,7 @@ def show(found: Mapping[str, Any]) -> str:
                 _three(told["factor_n"], "x {:.2f}"),
                 _three(told["half_l"], "{:.2%}"),
                 f"{right:.0%}",
-                f"{row['saving']:.1f} times" if _finite(row.get("saving")) else "-",
+                _saving(row),
             ]
         )
     what = {
@@ -200,6 +202,8 @@ def show(found: Mapping[str, Any]) -> str:
         f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
         f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
         f"holds the truth, of 95% asked for; right: {what}",
+        *([f"note: {found['target_note']}"] if found["target_note"] else []),
+        f"sizes of {found['least_size']:.3g} parameters or more (--least-size)",
         *(f"left out: {line}" for line in found["skipped"]),
         "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
         f"time: on {found['device']}, modelled; rates and batches of the study file are a first guess, sweeps are not "
@@ -207,7 +211,11 @@ def show(found: Mapping[str, Any]) -> str:
     ]
     if found["ask"] == "compare":
         apart = found["proposals"][0]["summary"]["tells_apart"]
-        notes.insert(-1, f"1 tells apart losses at the target that differ by {apart:.2%} or more (in 9 of 10 worlds)")
+        notes.insert(
+            -1,
+            f"1: the errors of two simulated losses at the target, of independent noise, differ by less than "
+            f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures is not told apart",
+        )
     return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
 
 
@@ -216,12 +224,14 @@ def _three(values: list[float], form: str) -> str:
     return f"{mid} ({low.removeprefix('x ')} to {high.removeprefix('x ')})"
 
 
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def _saving(row: Mapping[str, Any]) -> str:
+    value = row.get("saving")
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:.1f} times" if math.isfinite(value) else "naive has no interval"
 
 
-def _head(found: Mapping[str, Any]) -> str:
-    best = found["proposals"][0]
+def _head(found: Mapping[str, Any], best: Mapping[str, Any]) -> str:
     told = best["summary"]
     lines = [
         f"Written by scaling design for: {found['ask']} of {', '.join(found['archs'])}, budget {found['budget']:.4g} "
@@ -229,7 +239,11 @@ def _head(found: Mapping[str, Any]) -> str:
         f"Proposed: {best['words']}.",
         f"Of {told['studies']} simulated studies {told['identified']:.0%} identify N_opt and D_opt; half of the "
         f"interval of a: {told['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
-        *([NO_BETTER] if not found["better_than_naive"] else []),
+        *(
+            []
+            if found["better_than_naive"]
+            else ["This is the naive ladder: no proposal was expected to answer better."]
+        ),
     ]
     return "".join(f"# {line}\n" for line in lines)
 

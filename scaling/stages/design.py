@@ -28,6 +28,21 @@ if TYPE_CHECKING:
 
 NEXT_S = 2.0  # from a run's end to the first step of the next in the same process: 0.1 to 3.4 s seen (docs/speed.md)
 CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
+LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
+NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
+FAR, TOO_FAR = 100.0, 1e6  # times the largest run's compute: a target beyond is told, refused
+MORE = (
+    1.5,
+    2.0,
+    3.0,
+    5.0,
+    10.0,
+    30.0,
+    100.0,
+    1e3,
+    1e5,
+)  # times the budget, of which the first that buys a study is told
+LESS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9, 1e-12, 1e-15, 1e-18)
 MOST_SHOWN = 3  # proposals
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are asked for, if nowhere else
 
@@ -36,7 +51,7 @@ TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are
 class Question:
     """budget: of all architectures together, FLOP (`exact`), or seconds of `device` where `timed`; cap: tokens that no
     run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
-    or cores that work at once."""
+    or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study."""
 
     ask: str
     budget: float
@@ -48,6 +63,7 @@ class Question:
     setting: Setting
     least_size: float = 0.0
     units: int = 1
+    lower: bool = False
     studies: int = 40
     seed: int = 0
     priors: Mapping[str, Prior] = field(default_factory=dict)
@@ -60,10 +76,10 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import Judged, naive_of, saving, screen, simulated
+    from analysis.design.choose import SCREENED, Judged, saving, screen, simulated
     from analysis.design.prices import Prices
     from analysis.design.priors import literature
-    from analysis.design.worlds import Noise
+    from analysis.design.worlds import Noise, World
 
     archs = question.setting.archs
     vocabulary = VOCABULARY["bytes"]
@@ -71,17 +87,27 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     cost, noise = prices.flops(), Noise(question.seed_noise)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     budget = question.budget * (question.units if question.timed else 1)
-    rng = np.random.default_rng(question.seed)
     priors = [question.priors.get(arch) or literature(arch, vocabulary) for arch in archs]
-    worlds = [priors[i % len(priors)].draw(rng) for i in range(question.studies)]
+
+    def drawn(of: str, number: int) -> list[World]:
+        rng = np.random.default_rng([question.seed, *of.encode()])
+        return [priors[i % len(priors)].draw(rng) for i in range(number)]
+
+    worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
     target = question.target or TARGET * _flops_of(question, prices, budget)
-    found = screen(
-        *(price, budget, question.cap, worlds, noise, cost, target, question.ask, question.least_size),
-        told=lambda share: told("proposals", share),
-    )
+    for _ in range(LOWERED if question.lower else 1):
+        found = screen(
+            *(price, budget, question.cap, drawn("screened", SCREENED), noise, cost, target, question.ask),
+            question.least_size,
+            told=lambda share: told("proposals", share),
+        )
+        if found:
+            break
+        if question.lower:
+            question = replace(question, least_size=question.least_size / 1.5)
     if not found:
-        raise InputError(_too_small(question))
-    ladder = naive_of(price, budget, question.cap)
+        raise InputError(_no_study(question, price, budget))
+    ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
     for one in [*found, *([] if ladder is None else [Judged(ladder, 0.0)])]:
@@ -90,12 +116,19 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         try:
             proposal, costs = fitted_to(one.proposal, question)
         except InputError as error:  # no shape comes close to one of its sizes
-            skipped.append(f"{one.proposal.words}: {str(error).partition(': ')[2]}")
+            skipped.append(f"{one.proposal.words}: {error}")
             continue
         real.append((replace(one, proposal=proposal), costs, one.proposal == ladder))
     if all(is_naive for *_, is_naive in real):
-        raise InputError(f"scaling design: {skipped[0]}")
+        raise InputError(
+            f"scaling design: none of the {len(found)} best proposals has sizes that the architectures have, as in: "
+            f"{skipped[0]}; give another budget, or --least-size"
+        )
+    if question.timed and not question.target:
+        target = TARGET * real[0][1]["flops"] / len(archs)
     total, done = len(real) * len(worlds), 0
+
+    note = _outside(target, real[0][0].proposal, cost)
 
     def step() -> None:
         nonlocal done
@@ -109,7 +142,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
             other = row
         else:
             own.append(row)
-    own.sort(key=lambda row: -_merit(row, question.ask))
+    own.sort(key=lambda row: _merit(row, question.ask), reverse=True)
     for row in own:
         row["saving"] = None if other is None else saving(row["summary"], other["summary"], question.ask)
     better = other is None or _merit(own[0], question.ask) > _merit(other, question.ask)
@@ -120,6 +153,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "budget_unit": f"seconds of {question.device.name}" if question.timed else "FLOP exact",
         "device": question.device.name,
         "target_flops": target,
+        "target_note": note,
+        "least_size": question.least_size,
         "seed_noise": question.seed_noise,
         "seed": question.seed,
         "worlds": len(worlds),
@@ -139,14 +174,17 @@ def _flops_of(question: Question, prices: Any, budget: float) -> float:
 
     price, flops = prices.in_seconds(question.device), prices.in_flops()
     found = scaled(lambda n: laid(n, 6, 16.0, 14.0, 8.0, 1.0, (1, 1), question.cap), price, budget)
-    if found is None:
-        raise InputError(_too_small(question))
+    if found is None:  # it only serves to choose proposals: theirs is the target that is reported
+        return 1e15
     return found.cost(flops) / len(prices.archs)
 
 
-def _merit(row: Mapping[str, Any], ask: str) -> float:
+def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
+    """How often it is right, then how narrow its interval is."""
     found = row["summary"]
-    return float(found["right"] + found["identified"] if ask == "exponent" else 2 * found["right_l"])
+    if ask == "exponent":
+        return float(found["right"] + found["identified"]), -float(found["half_a"][1])
+    return float(found["right_l"]), -float(found["half_l"][1])
 
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
@@ -174,7 +212,10 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{question.setting.name}.yaml"
         path.write_text(text)
-        runs = load_study(path).runs()
+        try:
+            runs = load_study(path).runs()
+        except InputError as error:
+            raise InputError(str(error).removeprefix(f"{path}: ")) from None
     return {"text": text} | cost_of_runs(runs, question.device, question.units)
 
 
@@ -201,11 +242,66 @@ def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _too_small(question: Question) -> str:
+def _naive(question: Question, price: Any, budget: float) -> Any:
+    """The naive ladder, of sizes that there are; None where there is none."""
+    from analysis.design.choose import naive_of
+    from analysis.design.study_file import ladder_of
+
+    for i in range(NUDGED):
+        found = naive_of(price, budget, question.cap, question.least_size * 1.05**i)
+        if found is None:
+            return None
+        try:
+            ladder_of(found)
+            fitted_to(found, question)
+            return found
+        except InputError:
+            continue
+    return found
+
+
+def _outside(target: float, proposal: Proposal, cost: Any) -> str:
+    """Where the target lies far outside of what is trained, in words. Raises InputError where no fit reaches it."""
+    layout = proposal.layout()
+    flops = cost.per_token(layout.n_params) * layout.n_tokens
+    least, most = float(flops.min()), float(flops.max())
+    if target > TOO_FAR * most:
+        raise InputError(
+            f"scaling design: a target of {target:.3g} FLOP is {target / most:.1g} times the largest run's compute "
+            f"({most:.3g} FLOP): nothing that this budget trains can tell of it: give at most {TOO_FAR * most:.1g}"
+        )
+    if target < least:
+        return f"the target of {target:.3g} FLOP lies below the smallest run's compute ({least:.3g} FLOP)"
+    if target > FAR * most:
+        return f"the target of {target:.3g} FLOP is {target / most:.3g} times the largest run's compute: extrapolated"
+    return ""
+
+
+def _no_study(question: Question, price: Any = None, budget: float = 0.0) -> str:
+    """Why there is none: a budget too small or too large for the text; with the nearest of those tried that has one."""
+    from analysis.design.proposal import candidates
+
+    def buys(times: float) -> bool:
+        some = candidates(price, budget * times, question.cap)
+        return any(one.sizes[0] >= question.least_size for one in some)
+
     unit = "s" if question.timed else "FLOP"
-    each = question.budget / len(question.setting.archs)
+    text = f" within {question.cap:.3g} tokens of text" if math.isfinite(question.cap) else ""
+    what = f"five sizes with two lengths each{text}, the smallest of {question.least_size:.3g} parameters or more"
+    if price is not None:
+        less = next((one for one in LESS if buys(one)), None) if text else None
+        if less is not None:
+            return (
+                f"scaling design: {question.budget:.3g} {unit} is more than {what} can use: about "
+                f"{less * question.budget:.2g} {unit} can: give less, or more text"
+            )
+        more = next((one for one in MORE if buys(one)), None)
+        if more is not None:
+            return (
+                f"scaling design: {question.budget:.3g} {unit} is too small for {what}: about "
+                f"{more * question.budget:.2g} {unit} would do: give more, fewer architectures, or a lower --least-size"
+            )
     return (
-        f"scaling design: {question.budget:.3g} {unit} is too small for five sizes with two lengths each within "
-        f"{question.cap:.3g} tokens of text, the smallest of {question.least_size:.3g} parameters or more ({each:.3g} "
-        f"{unit} an architecture): give more, fewer architectures, or a lower --least-size"
+        f"scaling design: no study of {what} costs {question.budget:.3g} {unit}, or up to "
+        f"{MORE[-1]:g} times as much: give more text, another budget, or a lower --least-size"
     )

@@ -17,6 +17,12 @@ from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+from analysis.fits.settings import settings_of
+from analysis.fits.study_points import StudyRuns, study_points
+from analysis.runs import load_tables
+from flops.quantity import quantity
+from scaling.study.spec import load_study
+from tests.analysis.fits.synthetic import BATCH, write_evals, write_run
 
 WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
 SIX = six_nd()
@@ -141,3 +147,36 @@ def test_a_study_file_says_the_proposal():
     twice = resized(proposal, 4.0, 1e9)
     assert twice.cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)
+
+
+def test_the_points_of_branches_are_their_decayed_losses(tmp_path):
+    proposal = laid(3e5, 5, 8.0, 7.0, 8.0, 1.0, (1, 1), 1e8)
+    (tmp_path / "x.yaml").write_text(text_of(proposal, Setting("x", ["llama"], "stdlib:", 256, False)))
+    study = load_study(tmp_path / "x.yaml")
+    cut = {"batch_tokens": BATCH, "schedule": "wsd", "decay_fraction": DECAY}
+    ids = []
+    for run in study.runs():
+        n = round(quantity(run.size.removeprefix("n"), "size", 1e9))
+        tokens = max(20, run.n_tokens // BATCH) * BATCH
+        named = {"seed": run.seed, "n_params": n, "warmup_tokens": BATCH}
+        if run.trunk is None:
+            trunk = write_run(tmp_path / "x", run.arch, run.size, tokens, **named)
+            ids.append(trunk)
+            continue
+        ids.append(write_run(tmp_path / "x", run.arch, run.size, tokens, trunk=trunk, **named, **cut))
+        write_evals(tmp_path / "x", ids[-1], [tokens // BATCH], [float(WORLD.loss(n, tokens))])
+    assert len(set(ids)) == len(study.runs())
+    tables = load_tables(tmp_path / "x", ids, study.fit.control, study.evaluation.validation_tokens)
+    points = study_points(StudyRuns("x", tables, settings_of(study.fit, study.grid))).groups["llama"]
+    assert len(points) == points.n_runs == proposal.n_runs
+    assert points.loss == pytest.approx(WORLD.loss(points.n_params, points.n_tokens))
+
+
+def test_the_mean_of_a_curve_is_shorter_than_the_shortest_run(tmp_path):
+    proposal = laid(3e5, 6, 64.0, 10.0, 1.0, 1.0, (1, 1), 1e9, curves=True)
+    (tmp_path / "x.yaml").write_text(text_of(proposal, Setting("x", ["llama"], "stdlib:", 2048, True)))
+    study = load_study(tmp_path / "x.yaml")
+    shortest = min(run.n_tokens for run in study.runs())
+    assert study.fit.smoothing_tokens <= shortest / 9
+    settings = settings_of(study.fit, study.grid)
+    assert all(settings.settled_after(run.training.warmup_tokens) < run.n_tokens / 4 for run in study.runs())

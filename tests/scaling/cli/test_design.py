@@ -43,7 +43,9 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
-        (["--arch", "llama", "--budget", "1e9"], "too small"),
+        (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),
+        (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8"], "is more than"),
+        (["--arch", "llama", "--budget", "1e15", "--target", "1e26", "--studies", "8"], "times the largest run's"),
         (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' is to name a directory"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
     ],
@@ -54,3 +56,11 @@ def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception) and "\n" not in str(result.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_minutes_of_a_gpu_for_four_architectures_buy_a_study():
+    words = [word for arch in ("llama", "tnl", "hgrn2", "cosformer2") for word in ("--arch", arch)]
+    words += ["--gpu-minutes", "8", "--corpus-tokens", "2.5e8", "--studies", "8"]
+    result = CliRunner().invoke(app, ["design", *words])
+    assert result.exit_code == 0, result.exception
+    assert "holds" in result.stdout and "/tmp" not in result.stdout
