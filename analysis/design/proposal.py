@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,8 +31,10 @@ LENGTHS = (10.0, 20.0, 40.0, 80.0)  # tokens a parameter of curves, at the middl
 LEAST_TOKENS, MOST_TOKENS = 1.5, 400.0  # a parameter: the rest is outside of what anyone trains
 
 LEAST_RUNS = 12  # of one architecture
-STEPS, CLOSE = 25, 0.01  # of the search for the size at which a proposal costs the budget
-MOST_LOG = (5.0, 28.0)  # of log N there
+HALVED = 14  # of the search for the largest sizes
+STEPS, CLOSE = 40, 0.01  # of the search for the size at which a proposal costs the budget
+MOST_LOG = (5.0, 30.0)  # of log N there
+MOST_SIZE = 1e13  # parameters; no ladder has more
 
 Price = Callable[[np.ndarray], np.ndarray]  # of a token [FLOP or seconds] at sizes [k], all architectures together
 
@@ -131,25 +133,26 @@ def laid(
 ) -> Proposal:
     """One of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has more
     tokens. Seeds repeat the sizes next to the ends, else all."""
-    sizes = np.geomspace(smallest, smallest * span_n, count)
+    sizes = [smallest * span_n ** (i / (count - 1)) for i in range(count)]
     middle = math.sqrt(sizes[0] * sizes[-1])
-    steps = round(math.log2(span_d)) + 1
-    factors = np.geomspace(1 / math.sqrt(span_d), math.sqrt(span_d), steps) if steps > 1 else np.ones(1)
+    last = round(math.log2(span_d))
+    factors = [span_d ** (j / last - 0.5) for j in range(last + 1)] if last else [1.0]
     tokens, capped = [], False
     for n in sizes:
-        at = centre * middle * factors * (n / middle) ** tilt
-        at = at[(at >= LEAST_TOKENS * n) & (at <= MOST_TOKENS * n)]
-        capped |= bool((at > cap).any())
-        kept = at[at <= cap].tolist()
-        if (at > cap).any() and (not kept or kept[-1] < 0.8 * cap):
-            kept.append(cap)
+        own = [centre * middle * factor * (n / middle) ** tilt for factor in factors]
+        at = [d for d in own if LEAST_TOKENS * n <= d <= MOST_TOKENS * n]
+        kept = [d for d in at if d <= cap]
+        if len(kept) < len(at):
+            capped = True
+            if cap >= LEAST_TOKENS * n and (not kept or kept[-1] < 0.8 * cap):
+                kept.append(cap)
         tokens.append(tuple(kept))
     times, places = seeds
     number = [1] * count
     several = {2: [1, count - 2], 99: range(count), -2: range(count - 2), 1: [1]}
     for i in several[places]:
         number[i] = times
-    return Proposal(tuple(sizes.tolist()), tuple(tokens), tuple(number), tilt, curves, capped)
+    return Proposal(tuple(sizes), tuple(tokens), tuple(number), tilt, curves, capped)
 
 
 def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Proposal:
@@ -162,36 +165,69 @@ def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Propo
 
 def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
     """`make`, of a size, at the size at which it costs `budget`; None where there is none above LEAST_SIZE."""
+    low, high = MOST_LOG
     log_n = math.log(1e6)
     for _ in range(STEPS):  # cost is close to a square of the size, less where tokens are capped
         found = make(math.exp(log_n))
+        if not all(found.tokens):  # its text is too short
+            high, log_n = log_n, (low + log_n) / 2
+            if high - low < CLOSE / 4:
+                return None
+            continue
         cost = found.cost(price)
-        if cost and abs(cost / budget - 1) < CLOSE:
+        if abs(cost / budget - 1) < CLOSE:
             return found if found.sizes[0] >= LEAST_SIZE else None
-        log_n += math.log(budget / cost) / 2 if cost else 1.0
-        if not MOST_LOG[0] < log_n < MOST_LOG[1]:
+        if (cost > budget and found.sizes[0] < LEAST_SIZE) or high - low < CLOSE / 4:
             return None
+        low, high = (log_n, high) if cost < budget else (low, log_n)
+        step = log_n + math.log(budget / cost) / 2
+        log_n = step if low < step < high else (low + high) / 2
     return None
 
 
-def candidates(price: Price, budget: float, cap: float) -> Iterator[Proposal]:
-    """All of the family that cost the budget; every size has two branches or more, or one curve."""
+def family(cap: float, seeds: Sequence[tuple[int, int]] = SEEDS) -> Iterator[Callable[[float], Proposal]]:
+    """Each of it as a proposal of its smallest size."""
     branched = [(centre, span, False) for centre in CENTRES for span in SPANS]
     whole = [(length, 1.0, True) for length in LENGTHS]
-    for count, span_n, (centre, span_d, curves), tilt, seeds in itertools.product(
-        COUNTS, RANGES, [*branched, *whole], TILTS, SEEDS
+    for count, span_n, (centre, span_d, curves), tilt, times in itertools.product(
+        COUNTS, RANGES, [*branched, *whole], TILTS, seeds
     ):
-        own: dict[str, Any] = {
-            "count": count,
-            "span_n": span_n,
-            "centre": centre,
-            "span_d": span_d,
-            "tilt": tilt,
-            "seeds": seeds,
-        }
-        make: Callable[[float], Proposal] = partial(laid, cap=cap, curves=curves, **own)
+        own: dict[str, Any] = {"count": count, "span_n": span_n, "centre": centre, "span_d": span_d, "tilt": tilt}
+        yield partial(laid, seeds=times, cap=cap, curves=curves, **own)
+
+
+def allowed(proposal: Proposal) -> bool:
+    """Whether it has the runs that a fit needs, of every size two branches or more, or one curve; and sizes that there
+    are."""
+    if proposal.sizes[-1] > MOST_SIZE or min(map(len, proposal.tokens)) < (1 if proposal.curves else 2):
+        return False
+    return proposal.curves or proposal.n_runs >= LEAST_RUNS
+
+
+def candidates(price: Price, budget: float, cap: float) -> Iterator[Proposal]:
+    """All of the family that cost the budget and are allowed."""
+    for make in family(cap):
         found = scaled(make, price, budget)
-        if found is None or min(map(len, found.tokens)) < (1 if curves else 2):
-            continue
-        if curves or found.n_runs >= LEAST_RUNS:
+        if found is not None and allowed(found):
             yield found
+
+
+def least_cost(price: Price, cap: float, least_size: float) -> float:
+    """Of all that are allowed and have no size below `least_size`: a proposal costs more the larger its sizes are.
+    inf where there is none, because every text is too short."""
+    small = (make(max(least_size, LEAST_SIZE)) for make in family(cap))
+    return min((one.cost(price) for one in small if allowed(one)), default=math.inf)
+
+
+def most_cost(price: Price, cap: float, least_size: float) -> float:
+    """Of the same; 0 where there is none."""
+    found = 0.0
+    for make in family(cap, [(max(times for times, _ in SEEDS), 99)]):  # the most seeds cost the most
+        low, high = math.log(max(least_size, LEAST_SIZE)), MOST_LOG[1]
+        if not allowed(make(math.exp(low))):
+            continue
+        for _ in range(HALVED):
+            middle = (low + high) / 2
+            low, high = (middle, high) if allowed(make(math.exp(middle))) else (low, middle)
+        found = max(found, make(math.exp(low)).cost(price))
+    return found

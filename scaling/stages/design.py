@@ -31,18 +31,7 @@ CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real 
 LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
 FAR, TOO_FAR = 100.0, 1e6  # times the largest run's compute: a target beyond is told, refused
-MORE = (
-    1.5,
-    2.0,
-    3.0,
-    5.0,
-    10.0,
-    30.0,
-    100.0,
-    1e3,
-    1e5,
-)  # times the budget, of which the first that buys a study is told
-LESS = (0.3, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9, 1e-12, 1e-15, 1e-18)
+MARGIN = 1.02  # beside a limit of the budget, so that what is told is bought
 MOST_SHOWN = 3  # proposals
 TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are asked for, if nowhere else
 
@@ -87,6 +76,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     cost, noise = prices.flops(), Noise(question.seed_noise)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     budget = question.budget * (question.units if question.timed else 1)
+    question = _that_is_bought(question, price, budget)
     priors = [question.priors.get(arch) or literature(arch, vocabulary) for arch in archs]
 
     def drawn(of: str, number: int) -> list[World]:
@@ -95,18 +85,15 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
 
     worlds = drawn("reported", question.studies)  # none of those that proposals are chosen by: that would flatter them
     target = question.target or TARGET * _flops_of(question, prices, budget)
-    for _ in range(LOWERED if question.lower else 1):
-        found = screen(
-            *(price, budget, question.cap, drawn("screened", SCREENED), noise, cost, target, question.ask),
-            question.least_size,
-            told=lambda share: told("proposals", share),
-        )
-        if found:
-            break
-        if question.lower:
-            question = replace(question, least_size=question.least_size / 1.5)
+    found = screen(
+        *(price, budget, question.cap, drawn("screened", SCREENED), noise, cost, target, question.ask),
+        question.least_size,
+        told=lambda share: told("proposals", share),
+    )
     if not found:
-        raise InputError(_no_study(question, price, budget))
+        raise InputError(
+            f"scaling design: no study of the family costs {question.budget:.3g}: give a little less, or more"
+        )
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
@@ -277,31 +264,38 @@ def _outside(target: float, proposal: Proposal, cost: Any) -> str:
     return ""
 
 
-def _no_study(question: Question, price: Any = None, budget: float = 0.0) -> str:
-    """Why there is none: a budget too small or too large for the text; with the nearest of those tried that has one."""
-    from analysis.design.proposal import candidates
+def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
+    """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
+    before anything is simulated."""
+    from analysis.design.proposal import least_cost, most_cost
 
-    def buys(times: float) -> bool:
-        some = candidates(price, budget * times, question.cap)
-        return any(one.sizes[0] >= question.least_size for one in some)
-
-    unit = "s" if question.timed else "FLOP"
+    for _ in range(LOWERED if question.lower else 1):
+        least = least_cost(price, question.cap, question.least_size)
+        if budget >= least:
+            break
+        if question.lower:
+            question = replace(question, least_size=question.least_size / 1.5)
+    unit, own = "s" if question.timed else "FLOP", question.budget / budget
     text = f" within {question.cap:.3g} tokens of text" if math.isfinite(question.cap) else ""
     what = f"five sizes with two lengths each{text}, the smallest of {question.least_size:.3g} parameters or more"
-    if price is not None:
-        less = next((one for one in LESS if buys(one)), None) if text else None
-        if less is not None:
-            return (
-                f"scaling design: {question.budget:.3g} {unit} is more than {what} can use: about "
-                f"{less * question.budget:.2g} {unit} can: give less, or more text"
-            )
-        more = next((one for one in MORE if buys(one)), None)
-        if more is not None:
-            return (
-                f"scaling design: {question.budget:.3g} {unit} is too small for {what}: about "
-                f"{more * question.budget:.2g} {unit} would do: give more, fewer architectures, or a lower --least-size"
-            )
-    return (
-        f"scaling design: no study of {what} costs {question.budget:.3g} {unit}, or up to "
-        f"{MORE[-1]:g} times as much: give more text, another budget, or a lower --least-size"
-    )
+    if math.isinf(least):
+        raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
+    if budget < least:
+        raise InputError(
+            f"scaling design: {question.budget:.3g} {unit} is too small for {what}: {_two_digits(least * own, 1)} "
+            f"{unit} would do: give more, fewer architectures, or a lower --least-size"
+        )
+    most = most_cost(price, question.cap, question.least_size)
+    if budget > most:
+        raise InputError(
+            f"scaling design: {question.budget:.3g} {unit} is more than {what} can use: {_two_digits(most * own, -1)} "
+            f"{unit} can: give less{', or more text' if text else ''}"
+        )
+    return question
+
+
+def _two_digits(value: float, up: int) -> str:
+    """Of a limit, on its safe side by MARGIN or more."""
+    value *= MARGIN**up
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{(math.ceil if up > 0 else math.floor)(value / step) * step:.2g}"

@@ -67,7 +67,7 @@ class Surface:
     def G(self) -> Any:
         """N_opt = G (C / 6)^a and D_opt = (C / 6)^b / G."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return (self.alpha * self.A / (self.beta * self.B)) ** (1 / (self.alpha + self.beta))
+            return np.divide(self.alpha * self.A, self.beta * self.B) ** (1 / (self.alpha + self.beta))
 
     def n_opt(self, flops: Any, cost: Cost | None = None) -> Any:
         """N that has the lowest loss at C [FLOP under the convention of `cost`; 6 N D without one]."""
@@ -121,7 +121,7 @@ class Surface:
         """log N where the loss at C stands still, for a cost of exp(level) N^growth a token. excess: alpha times how
         far it lies above the optimum of 6 N D for the same D, where a form has another than the surface's."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.log(self.alpha * self.A / (self.beta * self.B * (growth if excess is None else 1.0)))
+            ratio = np.log(np.divide(self.alpha * self.A, self.beta * self.B * (growth if excess is None else 1.0)))
             ratio = ratio if excess is None else ratio + excess
         return (ratio + self.beta * (log_c - level)) / (self.alpha + self.beta * growth)
 

@@ -11,7 +11,7 @@ from analysis.design.choose import Judged, answers, naive_of, saving, simulated
 from analysis.design.missed import missed
 from analysis.design.precision import precision
 from analysis.design.priors import kind_of, literature
-from analysis.design.proposal import DECAY, Proposal, candidates, laid, naive, scaled
+from analysis.design.proposal import DECAY, Proposal, candidates, laid, least_cost, most_cost, naive, scaled
 from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
@@ -91,6 +91,21 @@ def test_a_proposal_costs_its_trunks_and_decays_within_the_corpus():
     capped = naive_of(six, 1e16, 1e7)
     assert capped is not None and capped.tokens[0] == (1e7,) and capped.cost(six) == pytest.approx(1e16, rel=0.011)
     assert not list(candidates(six, 1e6, 1e8))
+    bound = naive_of(six, 1e15, 1e9, 1e6)
+    assert bound is not None and bound.cost(six) == pytest.approx(1e15, rel=0.011)
+    assert bound.sizes[0] == pytest.approx(1e6)
+    assert naive_of(six, 1e13, 1e9, 1e6) is None
+
+
+def test_what_budgets_buy_is_known_before_anything_is_simulated():
+    least, most = least_cost(six, 1e8, 1e6), most_cost(six, 1e8, 1e6)
+
+    def bought(budget: float) -> bool:
+        return any(one.sizes[0] >= 1e6 for one in candidates(six, budget, 1e8))
+
+    assert bought(1.02 * least) and bought(0.98 * most)
+    assert not bought(0.98 * least) and not bought(1.02 * most)
+    assert least_cost(six, 1e5, 1e6) == math.inf and most_cost(six, 1e5, 1e6) == 0
 
 
 @pytest.mark.parametrize("cost", [SIX, REAL], ids=["6nd", "real"])
@@ -144,6 +159,8 @@ def test_a_study_file_says_the_proposal():
     whole = laid(3e5, 6, 32.0, 20.0, 1.0, 1.0, (3, -2), 1e8, curves=True)
     fit = yaml.safe_load(text_of(whole, setting))["fit"]
     assert fit["loss"] == "train_smoothed" and fit["smoothing_tokens"] <= 0.1 * whole.tokens[0][0] + 1
+    held_out = {yaml.safe_load(text_of(p, setting))["evaluation"]["validation_tokens"] for p in (proposal, whole)}
+    assert held_out == {262_144}  # the same held-out text for every proposal
     twice = resized(proposal, 4.0, 1e9)
     assert twice.cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)

@@ -78,3 +78,9 @@ def test_large_integers_do_not_overflow():
 def test_a_cost_that_does_not_grow_is_refused():
     with pytest.raises(InputError, match="does not grow with N from 10M to 100M"):
         CHINCHILLA.n_opt(1e18, Cost(np.log([1e6, 1e7, 1e8]), np.log([20e6, 90e6, 80e6]), "exact"))
+
+
+def test_a_surface_without_a_term_is_one_of_many():
+    for a, b in ((1.0, 0.0), (0.0, 1.0), (0.0, 0.0)):
+        one, many = Surface(1.0, a, b, 0.3, 0.3), Surface(*np.array([[1.0], [a], [b], [0.3], [0.3]]))
+        assert one.n_opt(1e18, BENT) == pytest.approx(many.column().n_opt(1e18, BENT).item(), nan_ok=True)
