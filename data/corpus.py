@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ from data.shards import Tokens, open_index, open_split
 from data.sources import check_source
 from data.splits import SPLITS, Progress, cut_shared, write_splits
 from data.splitting import cleaned_of, text_hash
-from data.tokenizer import Tokenizer, get_tokenizer
+from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand, refuse_another
+from data.tokenizer.json_file import JSON_FILES
+from data.tokenizer.ranks import RANKS
+from data.training_sample import trained
+from data.vocabulary import TRAINED, is_file, portable
 
 SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
 SCHEMAS = (1, SCHEMA)
@@ -59,9 +64,13 @@ class Corpus:
         """A line for each thing that makes the held-out text another than was asked for."""
         return _warnings(self.manifest)
 
-    @property
+    @cached_property
     def tokenizer(self) -> Tokenizer:
-        return get_tokenizer(self.manifest["tokenizer"]["name"])
+        """Raises InputError where the one of that name is another by now, or cannot be opened."""
+        made_with = self.manifest["tokenizer"]
+        tokenizer = get_tokenizer(made_with["name"], self.directory)
+        refuse_another(tokenizer, made_with.get("identity"), f"{self.directory}: the corpus")
+        return tokenizer
 
     @property
     def bytes_per_token(self) -> dict[str, float]:
@@ -102,20 +111,24 @@ def prepare(
     if existing is not None:
         return existing
     check_source(settings.source)
-    tokenizer = get_tokenizer(settings.tokenizer)
+    own = settings.tokenizer.startswith(TRAINED)
+    given = None if own else get_tokenizer(settings.tokenizer)
     manifest: dict[str, Any] = {
         "kind": "corpus",
         "schema": SCHEMA,
         "settings": settings.to_dict(),
         "settings_hash": settings.hash,
-        "tokenizer": {"name": tokenizer.name, "vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id},
     }
     if "stdlib:" in as_tuple(settings.source):
         manifest["python"] = platform.python_version()
     with new_directory(directory, manifest, kind="corpus") as temporary:
         cleaned = cleaned_of(settings, temporary, progress)
         dropped = cleaned.dropped
+        tokenizer = given or trained(settings, progress, dropped)
+        manifest["tokenizer"] = tokenizer.described()
         reading, manifest["splits"] = write_splits(settings, tokenizer, temporary, shard_tokens, progress, dropped)
+        for name, content in tokenizer.files().items():
+            (temporary / name).write_bytes(content)
         if cleaned.entries:
             manifest["cleaning"] = cleaned.entries
         manifest["counts"], manifest["text_sha256"] = reading.counts, reading.text_hash
@@ -183,7 +196,7 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     if directory.exists():
         if not directory.is_dir():
             raise InputError(f"{directory} is where the corpus goes but is a file; rename the study or move it away")
-        known = {MANIFEST, *(f"{split}.idx" for split in SPLITS)}
+        known = {MANIFEST, RANKS, *JSON_FILES, *(f"{split}.idx" for split in SPLITS)}
         strangers = [
             path.name
             for path in sorted(directory.iterdir())
@@ -201,12 +214,15 @@ def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -
     """Whether the corpus of `manifest` is known to hold the text of the settings' source. Raises InputError where it is
     a corpus of other settings."""
     theirs, ours = manifest.get("settings", {}), settings.to_dict()
-    differ = [name for name in settings.identity() | LATER if theirs.get(name) != ours.get(name)]
+    alike, wanted = theirs | {"tokenizer": portable(theirs.get("tokenizer", ""))}, settings.identity()
+    differ = [name for name in wanted | LATER if alike.get(name) != wanted.get(name)]
     if differ or manifest.get("schema") not in SCHEMAS:
         raise InputError(
             f"{directory} holds a corpus of other settings: hash {manifest.get('settings_hash')}, this study's is "
             f"{settings.hash} (differ: {', '.join(differ) or 'schema'}); rename the study, or delete that directory"
         )
+    if is_file(settings.tokenizer) and is_at_hand(settings.tokenizer):
+        refuse_another(get_tokenizer(settings.tokenizer), manifest["tokenizer"]["identity"], f"{directory}: the corpus")
     return ours["source"] in (theirs.get("source"), *manifest.get("same_text", []))
 
 

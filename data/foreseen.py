@@ -13,7 +13,9 @@ from data.corpus import Corpus, is_of
 from data.files import read_manifest
 from data.settings import CorpusSettings, as_tuple
 from data.sources import NAMED_FILE_PIECE, Counts, check_source, file_sizes, read_documents, source_bytes
-from data.tokenizer import get_tokenizer, rank_file
+from data.tokenizer import get_tokenizer
+from data.tokenizer.ranks import rank_files
+from data.vocabulary import TRAINED
 
 LOOKED_AT = 1 << 26  # bytes of a source that are read to find its first document
 
@@ -66,12 +68,16 @@ def _has_text(source: str, text_key: str) -> bool | None:
 def check_tokenizer(name: str, fetch: bool) -> list[str]:
     """Raise InputError where a tokenizer cannot be had. fetch: its rank file may be downloaded into tiktoken's folder,
     as making the corpus does; else a line is returned where it is not there."""
-    path = rank_file(name)
-    if path is None or path.exists() or fetch:
-        if path is None or not path.exists():
-            get_tokenizer(name)
+    if name.startswith(TRAINED):
         return []
-    return [f"corpus.tokenizer: the rank file of {name} is not in {path.parent} (TIKTOKEN_CACHE_DIR): it is downloaded"]
+    files = rank_files(name)
+    missing = [path for path in files if not path.exists()]
+    if missing and not fetch:
+        where = missing[0].parent
+        return [f"corpus.tokenizer: the rank file of {name} is not in {where} (TIKTOKEN_CACHE_DIR): it is downloaded"]
+    if missing or not files:
+        get_tokenizer(name)
+    return []
 
 
 def size_of(settings: CorpusSettings) -> Size | None:

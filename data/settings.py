@@ -9,6 +9,7 @@ from typing import Any
 
 from arch.errors import InputError
 from data.clean.steps import check_steps
+from data.vocabulary import portable
 
 LATER: dict[str, Any] = {"clean": []}  # fields that came later, at the values of the corpora before them
 
@@ -50,8 +51,9 @@ class CorpusSettings:
         return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
 
     def identity(self) -> dict[str, Any]:
-        """What a corpus is made by beside its text: the settings without the source, whose place decides nothing."""
-        return {name: value for name, value in self.to_dict().items() if name != "source"}
+        """What a corpus is made by beside its text: the settings without the places of files, which decide nothing."""
+        found = {name: value for name, value in self.to_dict().items() if name != "source"}
+        return found | {"tokenizer": portable(self.tokenizer)}
 
     @property
     def hash(self) -> str:

@@ -124,17 +124,17 @@ def _tokenizer(found: Checkpoint, corpus: Corpus, cache: ModelCache) -> Tokenize
 
 def check_tokenizer(checkpoint: Checkpoint, corpus: Corpus) -> None:
     """Raise InputError where the checkpoint's tokenizer is not the corpus', or its files are not what this version
-    writes for that name (as where somebody replaced them)."""
-    name = checkpoint.tokenizer().name
-    if name != corpus.tokenizer.name:
+    writes for it (as where somebody replaced them)."""
+    own, wanted = checkpoint.tokenizer(), corpus.tokenizer
+    if own.identity != wanted.identity:
         raise InputError(
-            f"{checkpoint.path}: its tokenizer is {name}, the study's corpus is of {corpus.tokenizer.name}: the "
-            f"checkpoint belongs to another study"
+            f"{checkpoint.path}: its tokenizer is {own.name} ({own.identity[:12]}), the study's corpus is of "
+            f"{wanted.name} ({wanted.identity[:12]}): the checkpoint belongs to another study"
         )
-    if _vocabulary((checkpoint.path / "tokenizer.json").read_bytes()) != _known_vocabulary(name):
+    if _vocabulary((checkpoint.path / "tokenizer.json").read_bytes()) != _known_vocabulary(wanted):
         raise InputError(
-            f"{checkpoint.path}/tokenizer.json: differs from the tokenizer {name} known here: put the file back that "
-            f"training wrote"
+            f"{checkpoint.path}/tokenizer.json: differs from the tokenizer {own.name} known here: put the file back "
+            f"that training wrote"
         )
 
 
@@ -147,8 +147,7 @@ def _vocabulary(content: bytes) -> Any:
         return None
 
 
-@cache
-def _known_vocabulary(name: str) -> Any:
+def _known_vocabulary(tokenizer: Tokenizer) -> Any:
     from data.hf_tokenizer import tokenizer_files
 
-    return _vocabulary(tokenizer_files(name)["tokenizer.json"])
+    return _vocabulary(tokenizer_files(tokenizer)["tokenizer.json"])

@@ -31,7 +31,7 @@ class Reader:
     """What is known of a run's model before training. context_length: tokens, of the training; bytes_per_token: UTF-8
     bytes of text a token; exact: whether that is the same for every text; held_out: tokens of the corpus' validation
     split, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
-    tokenizer: by name."""
+    tokenizer: by name; corpus: the study's directory of it, None before that is made."""
 
     config: ModelConfig
     context_length: int
@@ -40,6 +40,7 @@ class Reader:
     held_out: int | None
     autocast: bool
     tokenizer: str = "bytes"
+    corpus: Path | None = None
 
     def tokens_of(self, n_bytes: float) -> int:
         """Of a text of so many bytes; an estimate unless `exact`."""
@@ -80,7 +81,8 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
         per_token = sum(one["bytes"] for one in splits.values()) / max(1, sum(one["tokens"] for one in splits.values()))
     return {
         run.run_id: Reader(
-            run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16", tokenizer
+            *(run.config, run.context_length, per_token, exact, held_out, run.training.precision == "bf16"),
+            *(tokenizer, corpus if splits else None),
         )
         for run in runs
     }

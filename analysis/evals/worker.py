@@ -104,7 +104,7 @@ class Worker:
         """Evaluate and store one pair; why it failed, None where it did not."""
         try:
             model = self._open(pair.checkpoint)
-            key = (pair.task.name, model.tokenizer.name)
+            key = (pair.task.name, model.tokenizer.identity)
             if key not in self._prepared:
                 self._prepared[key] = pair.task.prepare(model.tokenizer)
             begun = time.perf_counter()

@@ -96,7 +96,7 @@ def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens:
 
     if source.is_dir():
         corpus = open_corpus(source)
-        if corpus.tokenizer.name != tokenizer.name:
+        if corpus.tokenizer.identity != tokenizer.identity:
             raise InputError(
                 f"{source}: the corpus is of tokenizer {corpus.tokenizer.name}, the checkpoint of {tokenizer.name}: "
                 f"give a text with --text"

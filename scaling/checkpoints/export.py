@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-IDENTITY = ("run_id", "step", "n_tokens", "spec_hash", "dtype", "probe_loss")  # of a checkpoint, in its manifest
+RANKS = "tokenizer.tiktoken"  # of a tokenizer that was trained on the corpus
+IDENTITY = (
+    "run_id",
+    "step",
+    "n_tokens",
+    "spec_hash",
+    "dtype",
+    "probe_loss",
+    "tokenizer",
+)  # of a checkpoint, in its manifest
 
 
 def export_hf(
@@ -62,7 +71,7 @@ def export_hf(
             model.save_pretrained(temporary, DTYPES[dtype])
             _write_json(temporary / "config.json", _config(temporary))
             _write_json(temporary / "generation_config.json", {"eos_token_id": end, "pad_token_id": end})
-            for name in TOKENIZER:
+            for name in (*TOKENIZER, *({RANKS} & found.manifest["files"].keys())):
                 (temporary / name).write_bytes((source / name).read_bytes())
             for name, text in code.items():
                 (temporary / name).write_text(text)

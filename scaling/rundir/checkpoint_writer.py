@@ -19,6 +19,7 @@ from data.hf_tokenizer import tokenizer_files
 
 if TYPE_CHECKING:
     from arch.model.lm import LanguageModel
+    from data.tokenizer import Tokenizer
 
 PROBE_ROWS = 8
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}  # training.checkpoint_dtype
@@ -57,13 +58,13 @@ def write_checkpoint(
     probe: np.ndarray,
     device: torch.device,
     manifest: dict[str, Any],
-    tokenizer: str,
+    tokenizer: Tokenizer,
 ) -> float:
     """Write `model` and the files of `tokenizer` to `path` with `manifest` (step, n_tokens, run_id, spec_hash).
 
     Returns the probe loss. Raises ProbeError, and writes nothing, where the reloaded model's loss is not finite.
     """
-    content = {"schema": 1, "dtype": dtype} | manifest
+    content = {"schema": 1, "dtype": dtype, "tokenizer": tokenizer.described()} | manifest
     with disk_full_named(path.parent), new_directory(path, content, kind="checkpoint") as temporary:
         model.save_pretrained(temporary, DTYPES[dtype])
         for name, file_content in tokenizer_files(tokenizer).items():

@@ -191,11 +191,13 @@ def prepare_run(
     corpus_fingerprint: str,
     versions: dict[str, str],
     known: Known | None = None,
+    tokenizer: str | None = None,
 ) -> RunDir:
     """Write run.json, or accept the one that is there if it describes this very run.
 
-    `cost` is flops.cost_table of the model; `versions` the packages' versions; `known` as of check_run. Raises
-    InputError, and changes nothing, where the directory belongs to a run with another spec or another corpus.
+    `cost` is flops.cost_table of the model; `versions` the packages' versions; `known` as of check_run; `tokenizer` the
+    identity of the corpus' tokenizer. Raises InputError, and changes nothing, where the directory belongs to a run with
+    another spec or another corpus.
     """
     rundir = RunDir(directory)
     if check_run(rundir, run, corpus_fingerprint, known):
@@ -219,6 +221,7 @@ def prepare_run(
         "versions": versions,
         "git_commit": git_commit(),
         "tokenizer": run.corpus.tokenizer,
+        "tokenizer_identity": tokenizer,
     }
     write_json(rundir.run_json, record, kind="run")
     return rundir

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
+EARLIER = {256: "bytes", 100_257: "cl100k_base"}  # tokenizers by their end-of-text id
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +53,18 @@ class Checkpoint(Saved):
         return run.parent.parent / "corpus"
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer whose files the checkpoint carries, known by its end-of-text id. Raises InputError where it is
-        none of ours, or its rank file is not to be had."""
-        from data.tokenizer import ByteTokenizer, Cl100kTokenizer, get_tokenizer
+        """The tokenizer whose files the checkpoint carries. Raises InputError where it cannot be opened, is not the one
+        that the checkpoint was written with, or its rank file is not to be had."""
+        from data.tokenizer import get_tokenizer, refuse_another
 
-        try:
+        if (made_with := self.manifest.get("tokenizer")) is not None:
+            tokenizer = get_tokenizer(made_with["name"], self.path)
+            refuse_another(tokenizer, made_with["identity"], f"{self.path}: the checkpoint")
+            return tokenizer
+        try:  # an earlier version wrote it, which knew two tokenizers
             (end,) = (token["id"] for token in read_json(self.path / "tokenizer.json")["added_tokens"])
         except (OSError, ValueError, KeyError, TypeError):
             raise InputError(f"{self.path}: has no tokenizer.json that can be read; train the run again") from None
-        for tokenizer in (ByteTokenizer, Cl100kTokenizer):
-            if tokenizer.eot_id == end:
-                return get_tokenizer(tokenizer.name)
+        if end in EARLIER:
+            return get_tokenizer(EARLIER[end])
         raise InputError(f"{self.path}/tokenizer.json: a tokenizer with end-of-text {end} is not known here")

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
+from data.vocabulary import BYTES
+from data.vocabulary import vocabulary as vocabulary_of
 from flops import train_flops_per_token
 from flops.hardware import Device
 from flops.pace import START_S
 
 from ..study.cost import pace_of
-from ..study.schema import VOCABULARY
 from ..study.spec import load_study
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     from analysis.design.worlds import Noise, World
 
     archs = question.setting.archs
-    vocabulary = VOCABULARY["bytes"]
+    vocabulary = vocabulary_of(BYTES)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
     cost, noise = prices.flops(), Noise(question.seed_noise)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()

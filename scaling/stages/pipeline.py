@@ -139,6 +139,7 @@ def prepare_runs(request: Request, corpus: Corpus) -> list[RunDir]:
             corpus.fingerprint,
             versions,
             corpus.is_known_as,
+            corpus.manifest["tokenizer"].get("identity"),
         )
         for run in request.runs
     ]

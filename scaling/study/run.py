@@ -17,6 +17,7 @@ from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture
+from data.vocabulary import portable
 
 from .axes import label_of
 from .batch import BatchSplit, split_batch
@@ -92,6 +93,7 @@ class RunSpec(Section):
         }  # without them are the hashes of what was before them
         left_out = left_out | {key for key, value in earlier.items() if parts["corpus"].get(key) == value}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
+        parts["corpus"]["tokenizer"] = portable(parts["corpus"]["tokenizer"])
         parts["model"] = self.config.identity() | self.unread
         parts["training"] = training_as_hashed(decisive(parts["training"]))
         if self.is_pending:

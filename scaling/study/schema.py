@@ -17,17 +17,16 @@ from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
 from .sweep_section import Sweep
 from .training import Overrides, Training
-from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, Steps, one_of
-
-VOCABULARY = {"bytes": 257, "cl100k_base": 100_280}  # token ids a model must know: 256 bytes + end of text; padded
+from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, Steps, Tokenizer
 
 
 class Corpus(Section):
     source: Sources
     """Where the text comes from: a file, a folder, a JSONL file, `stdlib:` or `synthetic:SEED:BYTES`, or a list of
     these."""
-    tokenizer: Annotated[str, one_of("tokenizer", tuple(VOCABULARY))] = "bytes"
-    """How text becomes token ids; `cl100k_base` reads its rank file through tiktoken."""
+    tokenizer: Tokenizer = "bytes"
+    """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
+    `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
     text_key: str = "text"
     """The key of a JSONL record that holds its text."""
     validation_fraction: Annotated[Number, Field(gt=0, lt=1)] | None = 0.03

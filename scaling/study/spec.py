@@ -13,6 +13,7 @@ from typing import Any
 from arch.config import ModelConfig, reads
 from arch.errors import InputError
 from arch.registry import archs_with, plugin_of
+from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
 from .axes import Point, label_of, points_of, section_of, short
@@ -25,7 +26,7 @@ from .only import chosen, of_branches
 from .own_law import read_own_law
 from .run import RunSpec, each_once, resolved_training, same_trunk, with_branches
 from .schedule import CONSTANT, FIELDS, READS
-from .schema import VOCABULARY, StudyFile
+from .schema import StudyFile
 from .training import Training
 from .types import Section
 
@@ -164,7 +165,7 @@ class StudySpec(StudyFile):
         axes = {field: value for field, value in section_of(at, "model").items() if reads(arch, field)}
         set_training, told = _given(self.set_training), Training(**training)
         training |= set_training
-        vocabulary = VOCABULARY[self.corpus.tokenizer]
+        vocabulary = vocabulary_of(self.corpus.tokenizer)
         # a change reaches the architectures that it means something to; the others' runs stay what they are
         own = {field: value for field, value in _given(self.set_model).items() if reads(arch, field)}
         file = {"vocab_size": vocabulary} | {field: value for field, value in file.items() if reads(arch, field)}

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from arch.errors import nearest, shown
+from arch.errors import InputError, nearest, shown
 from arch.registry import KNOWN, load_plugins
+from data.vocabulary import vocabulary
 
 LONGEST_NAME = 100  # of a study
 LONGEST_SIZE = 40  # of a size's name, which stands in names of runs
@@ -56,6 +57,15 @@ class OneOf:
 def one_of(kind: str, valid: Collection[str]) -> AfterValidator:
     """A name from `valid`; `kind` is what messages and docs/study-file.md call it."""
     return AfterValidator(OneOf(kind, valid))
+
+
+def tokenizer_name(name: str) -> str:
+    """The name of a tokenizer whose vocabulary is known: data/vocabulary.py."""
+    try:
+        vocabulary(name)
+    except InputError as error:
+        raise ValueError(str(error).removeprefix("corpus.tokenizer: ")) from None
+    return name
 
 
 def distinct(values: list[Any]) -> list[Any]:
@@ -186,6 +196,7 @@ def _ranges(value: Any) -> Any:
 
 
 Arch = Annotated[str, one_of("architecture", KNOWN)]
+Tokenizer = Annotated[str, AfterValidator(tokenizer_name)]
 # A word; file.py judges whether the study has a size of that name.
 Size = Annotated[str, AfterValidator(word_of_size)]
 # At most 10^18: tables hold counts as int64.

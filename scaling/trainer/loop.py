@@ -21,6 +21,7 @@ from arch.model.lm import build_model
 from data.corpus import open_corpus, require_tokens
 from data.files import guarded, remove_unfinished, write_json
 from data.loader import Loader
+from data.tokenizer import refuse_another
 
 from ..rundir import checkpoint_writer, metrics
 from ..rundir.directory import RunDir
@@ -79,7 +80,8 @@ class Trainer:
         require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
         self.loader = Loader(corpus.train, config.context_length, batch_rows, run.seed, run.corpus.epochs)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
-        self.tokenizer = corpus.tokenizer.name  # a missing rank file is told here, not at the first checkpoint
+        self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
+        refuse_another(self.tokenizer, rundir.record().get("tokenizer_identity"), f"{rundir.path}: the run")
         self.identity = {"schema": 1, "run_id": run.run_id, "spec_hash": run.spec_hash}
         ranks = start_distributed(device.type)
         self.device = torch.device("cuda", ranks.local) if device.type == "cuda" else device

@@ -244,6 +244,9 @@ def test_manifest_records_the_settings(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "corpus" / "manifest.json").read_text())
     assert manifest["python"] == platform.python_version()
     assert manifest["settings"] == settings.to_dict() and manifest["settings_hash"] == settings.hash
-    assert manifest["tokenizer"] == {"name": "bytes", "vocab_size": 257, "eot_id": 256}
+    assert manifest["tokenizer"] == {
+        "name": "bytes", "vocab_size": 257, "eot_id": 256,
+        "identity": "c7e9d54982c0e02bf8d9a3fd1784798319f5f3a95830fcda46b75cfe7aba14cc",
+    }  # fmt: skip
     assert set(manifest["files"]) == {"train_00000.bin", "train.idx", "validation_00000.bin", "validation.idx"}
     assert corpus.fingerprint == manifest["fingerprint"]

@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from arch.hf.auto import LinearScalingConfig, LinearScalingForCausalLM
 from arch.model.lm import LanguageModel
 from data.hf_tokenizer import write_tokenizer
+from data.tokenizer import Tokenizer
 
 
 def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
@@ -24,12 +25,12 @@ def hf_model(model: LanguageModel) -> LinearScalingForCausalLM:
     return wrapped.eval()
 
 
-def hf_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """Tokenizer "bytes" or "cl100k_base" as transformers' class: the files that every checkpoint carries."""
+def hf_tokenizer(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """A tokenizer as transformers' class: from the files that every checkpoint carries."""
     with tempfile.TemporaryDirectory() as directory:
-        write_tokenizer(name, Path(directory))
-        tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)
-    return tokenizer
+        write_tokenizer(tokenizer, Path(directory))
+        opened: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(directory)
+    return opened
 
 
 class CountingLM(HFLM):

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from arch.errors import InputError
 from data.files import sha256
-from data.tokenizer import get_tokenizer, rank_file
+from data.tokenizer import get_tokenizer, is_at_hand
 
 from ..planning import Planned, Reader
 from ..task import LoadedModel, Say, Settings, TaskContext
@@ -91,16 +91,16 @@ class LmEvalTask:
     def check(self, reader: Reader) -> None:
         """Also whether every answer fits into the window, where rows and tokenizer are there to know."""
         max_length, _ = self._window(reader.context_length)
-        if (needed := self._longest_answer(reader.tokenizer)) > max_length:
+        self._file()
+        if not is_at_hand(reader.tokenizer, reader.corpus):  # its file, or the corpus that it is trained on
+            return
+        if (needed := self._longest_answer(get_tokenizer(reader.tokenizer, reader.corpus))) > max_length:
             raise self._too_short(max_length, needed)
 
-    def _longest_answer(self, tokenizer: str) -> int:
-        """In tokens, of the rows that are checked at every start; 0 where the tokenizer's file is not there. Raises
-        MissingData. Rows that are of no layout have no answers here: `data_hash` tells of them."""
+    def _longest_answer(self, tokenizer: Tokenizer) -> int:
+        """In tokens, of the rows that are checked at every start. Raises MissingData. Rows of no layout have no answers
+        here: `data_hash` tells of them."""
         file = self._file()
-        ranks = rank_file(tokenizer)
-        if ranks is not None and not ranks.exists():
-            return 0
         status = file.stat()
         key = (file, self.name, self.spec.data, tokenizer, self._chosen.limit, status.st_size, status.st_mtime_ns)
         return _longest_of(*key)
@@ -129,7 +129,7 @@ class LmEvalTask:
         from .adapter import hf_tokenizer
 
         rows, _ = read_rows(self._file(), self.name, self.spec.data)
-        return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer.name))
+        return Prepared(local_task(self.name, rows), hf_tokenizer(tokenizer))
 
     def evaluate(self, model: LoadedModel, prepared: Prepared, say: Say) -> dict[str, Any]:
         """lm-eval's values under its metrics' names, their standard errors as NAME_stderr (null where it gives none),
@@ -154,7 +154,7 @@ class LmEvalTask:
                     log_samples=False,
                 )
             except AssertionError:  # of lm-eval, which scores no answer longer than the window
-                raise self._too_short(max_length, self._longest_answer(model.tokenizer.name)) from None
+                raise self._too_short(max_length, self._longest_answer(model.tokenizer)) from None
         assert found is not None
         return {
             **_values(found["results"][self.name], self.spec.metrics),
@@ -170,14 +170,15 @@ def make(name: str, context: TaskContext) -> LmEvalTask:
 
 
 @lru_cache(maxsize=64)
-def _longest_of(path: Path, task: str, data: str, tokenizer: str, limit: int | None, size: int, mtime_ns: int) -> int:
+def _longest_of(
+    path: Path, task: str, data: str, tokenizer: Tokenizer, limit: int | None, size: int, mtime_ns: int
+) -> int:
     """Computed again where the file has changed."""
     try:
         rows, _ = read_rows(path, task, data, CHECKED_BYTES)
     except InputError:
         return 0
-    known = get_tokenizer(tokenizer)
-    return longest(data, rows[:limit], lambda text: len(known.encode_array(text)))
+    return longest(data, rows[:limit], lambda text: len(tokenizer.encode_array(text)))
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ import torch
 from arch.model.lm import build_model
 from data.corpus import open_corpus, prepare
 from data.settings import CorpusSettings
+from data.tokenizer import get_tokenizer
 from scaling.rundir import checkpoint_writer
 from scaling.rundir.checkpoint_writer import probe_rows
 from scaling.study.spec import StudySpec, load_study
@@ -44,5 +45,7 @@ def write_checkpoint(study: StudySpec, run_id: str, step: int, seed: int | None 
     model = build_model(run.config, step if seed is None else seed)
     manifest = {"step": step, "n_tokens": step * 256, "run_id": run_id, "spec_hash": run.spec_hash}
     probe = probe_rows(corpus.validation, CONTEXT)
-    checkpoint_writer.write_checkpoint(path, model, "fp32", probe, torch.device("cpu"), manifest, "bytes")
+    checkpoint_writer.write_checkpoint(
+        path, model, "fp32", probe, torch.device("cpu"), manifest, get_tokenizer("bytes")
+    )
     return path

@@ -99,7 +99,9 @@ def test_right_answers_are_found_right():
         first = 0 if name == "piqa" else 1
         right = {row[text[int(row["label"]) - first]] for row in rows}
         model = loaded()
-        lm = Oracle(hf_model(model.model), hf_tokenizer("bytes"), WINDOW, 4, lambda share, text: None, {}, 8)
+        lm = Oracle(
+            hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share, text: None, {}, 8
+        )
         for answers, score in ((right, 1.0), ({row[key] for row in rows for key in text} - right, 0.0)):
             lm.right = answers
             found = evaluate(lm=lm, task_dict={name: local_task(name, rows)}, bootstrap_iters=10)
@@ -126,7 +128,9 @@ def test_multirc_by_answers_and_by_questions():
     def truth(choice):
         return next(word for answer, word in right.items() if choice.strip().startswith(answer))
 
-    lm = Judge(hf_model(loaded().model), hf_tokenizer("bytes"), WINDOW, 4, lambda share, text: None, {}, 8)
+    lm = Judge(
+        hf_model(loaded().model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, 4, lambda share, text: None, {}, 8
+    )
     for word, acc, em in (
         (truth, 1.0, 1.0),
         (lambda choice: "yes", 2 / 3, 1 / 2),
@@ -177,7 +181,9 @@ def test_our_adapter_equals_lm_evals_own_class(tmp_path):
     for name in REAL:
         ours = run(name, model, rows, max_new_tokens=16, batch_size=4)
         for peer, tolerance in ((hf_model(model.model), 0.0), (theirs, 2e-6)):
-            lm = Peer(pretrained=peer, tokenizer=hf_tokenizer("bytes"), max_length=REAL_WINDOW, batch_size=4)
+            lm = Peer(
+                pretrained=peer, tokenizer=hf_tokenizer(get_tokenizer("bytes")), max_length=REAL_WINDOW, batch_size=4
+            )
             task = local_task(name, read_rows(rows / DATA[TASKS[name].data].file))
             with torch.no_grad():
                 found = evaluate(lm=lm, task_dict={name: task}, bootstrap_iters=10)["results"][name]
@@ -214,7 +220,9 @@ def test_generated_texts_agree_in_every_batch_size(model):
     lines = [one["input"] for one in read_rows(ROWS / DATA["narrative_qa"].file)]
     texts = []
     for size in (1, 3, 16):
-        lm = CountingLM(hf_model(model.model), hf_tokenizer("bytes"), WINDOW, size, lambda share, text: None, {}, 24)
+        lm = CountingLM(
+            hf_model(model.model), hf_tokenizer(get_tokenizer("bytes")), WINDOW, size, lambda share, text: None, {}, 24
+        )
         requests = [type("Request", (), {"args": (line, {"until": ["\n\n"]})})() for line in lines]
         with torch.no_grad():
             texts.append(lm.generate_until(requests))

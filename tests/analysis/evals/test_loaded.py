@@ -14,6 +14,7 @@ from data.corpus import prepare
 from data.files import MANIFEST, sha256
 from data.hf_tokenizer import tokenizer_files
 from data.settings import CorpusSettings
+from data.tokenizer import ByteTokenizer
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
@@ -112,8 +113,8 @@ def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path)
     assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
     path.write_text("{}")
     seal(checkpoint)
-    assert "no tokenizer.json that can be read" in refusal(study, checkpoint)
-    path.write_bytes(tokenizer_files("bytes")["tokenizer.json"])
+    assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
+    path.write_bytes(tokenizer_files(ByteTokenizer())["tokenizer.json"])
     seal(checkpoint)
     load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
 

@@ -11,6 +11,7 @@ from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from data.hf_tokenizer import write_tokenizer
+from data.tokenizer import ByteTokenizer
 from tests.arch.model.test_model import tokens
 
 
@@ -30,7 +31,7 @@ def saved(tmp_path_factory):
         path = tmp_path_factory.mktemp(arch)
         model = build_model(preset(arch, "14k", init_std=0.2), 0).eval()
         model.save_pretrained(path)
-        write_tokenizer("bytes", path)
+        write_tokenizer(ByteTokenizer(), path)
         models[arch] = (path, model)
     return models
 

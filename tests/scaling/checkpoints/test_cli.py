@@ -33,7 +33,9 @@ def write_checkpoint(rundir, step):
     model = build_model(rundir.spec().config, seed=step)
     probe = probe_rows(open_corpus(rundir.study / "corpus").validation, CONTEXT)
     manifest = {"step": step, "n_tokens": step * 512, "run_id": rundir.spec().run_id, "spec_hash": "x"}
-    checkpoint_writer.write_checkpoint(rundir.checkpoint(step), model, "bf16", probe, DEVICE, manifest, "bytes")
+    checkpoint_writer.write_checkpoint(
+        rundir.checkpoint(step), model, "bf16", probe, DEVICE, manifest, get_tokenizer("bytes")
+    )
 
 
 @pytest.fixture(scope="module")

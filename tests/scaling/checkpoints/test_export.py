@@ -103,7 +103,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def made_checkpoint(path: Path, arch: str, dtype: str = "bf16", **changes: Any) -> Path:
     model = build_model(preset(arch, "14k", context_length=CONTEXT, chunk_size=16, init_std=0.2, **changes), seed=0)
     manifest = {"run_id": f"{arch}-14k-c64-s0"} | IDENTITY
-    write_checkpoint(path, model, dtype, probe_rows(VALIDATION, CONTEXT), torch.device("cpu"), manifest, "bytes")
+    write_checkpoint(
+        path, model, dtype, probe_rows(VALIDATION, CONTEXT), torch.device("cpu"), manifest, get_tokenizer("bytes")
+    )
     return path
 
 

@@ -30,7 +30,7 @@ def write(path: Path, dtype: str, arch: str = "hgrn2", spoil: bool = False) -> t
             parameter += 0.01 * torch.randn(parameter.shape, generator=noise)
         if spoil:
             next(iter(model.parameters()))[0] = float("nan")
-    write_checkpoint(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, "bytes")
+    write_checkpoint(path, model, dtype, probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, get_tokenizer("bytes"))
     return model
 
 

@@ -46,9 +46,9 @@ def test_what_data_would_refuse(
     if "cl100k" in change:  # a folder without the file, and no network
         monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(study.parent / "none"))
         monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-        from data.tokenizer import get_tokenizer
+        from data.tokenizer.choose import _built_in
 
-        get_tokenizer.cache_clear()
+        _built_in.cache_clear()
         import tiktoken.registry
 
         monkeypatch.setattr(tiktoken.registry, "ENCODINGS", {})

@@ -1,3 +1,4 @@
+import inspect
 import os
 import subprocess
 import sys
@@ -9,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arch.errors import InputError
-from data.tokenizer import Tokenizer, get_tokenizer
+from data.tokenizer import ByteTokenizer, Tokenizer, get_tokenizer, refuse_another
+from data.tokenizer.ranks import PATTERN, RankTokenizer, rank_files
+from data.vocabulary import ENCODINGS, padded, vocabulary
 
-from ..conftest import rank_folder
+from ...conftest import rank_folder
 
 TEXT = "def f(x):\n    return x  # naïve ☃ <|endoftext|>\n"
 
@@ -64,6 +67,52 @@ def test_cl100k_known_ids_and_round_trip(cl100k: Tokenizer) -> None:
 def test_unknown_name_gives_the_nearest() -> None:
     with pytest.raises(InputError, match=r"corpus.tokenizer: unknown tokenizer 'byte' \(did you mean 'bytes'\?\)"):
         get_tokenizer("byte")
+    with pytest.raises(InputError, match=r"unknown tokenizer 'cl100k' \(did you mean 'cl100k_base'\?\)"):
+        get_tokenizer("cl100k")
+    for name in ("bpe:", "bpe:256", "bpe:1e4", "bpe:-300", "bpe:0300", "bpe:٣٠٠", "bpe:99999999999"):
+        with pytest.raises(InputError, match="is not bpe:V with V from 257 "):
+            vocabulary(name)
+
+
+def test_the_encodings_are_tiktokens_own(ranks: Path) -> None:
+    """Their names, ids and cache files are copied, so that a plan needs neither tiktoken nor a rank file."""
+    import tiktoken
+    from tiktoken_ext import openai_public
+
+    assert set(ENCODINGS) == set(openai_public.ENCODING_CONSTRUCTORS)
+    found = get_tokenizer("cl100k_base")
+    assert isinstance(found, RankTokenizer) and found.pattern == PATTERN
+    assert ENCODINGS["cl100k_base"] == tiktoken.get_encoding("cl100k_base").n_vocab
+    assert rank_files("cl100k_base")[0].is_file() and rank_files("bytes") == rank_files("bpe:300") == []
+    source = Path(openai_public.__file__).read_text()
+    for name in ENCODINGS:
+        files = inspect.getsource(openai_public.ENCODING_CONSTRUCTORS[name])
+        assert f'explicit_n_vocab": {ENCODINGS[name]}' in files or "explicit_n_vocab" not in files
+        assert len(rank_files(name)) == (2 if name == "gpt2" else 1)
+    assert "200013, 201088" in source and ENCODINGS["o200k_harmony"] == 201088
+    assert [vocabulary(name) for name in ("bytes", "cl100k_base", "gpt2", "bpe:8192", "bpe:258")] == [
+        *(257, 100_280, 50_264, 8192, 264)
+    ]
+    assert padded(8) == 8
+
+
+def test_an_identity_is_of_what_decides_the_ids(ranks: Path) -> None:
+    cl100k = get_tokenizer("cl100k_base")
+    assert isinstance(cl100k, RankTokenizer)
+    same = RankTokenizer("another name", cl100k.ranks, cl100k.pattern, cl100k.special)
+    assert same.identity == cl100k.identity and len(same.identity) == 64
+    a, b = list(cl100k.ranks)[-2:]
+    changed = cl100k.ranks | {a: cl100k.ranks[b], b: cl100k.ranks[a]}
+    others = [
+        RankTokenizer("cl100k_base", changed, cl100k.pattern, cl100k.special),
+        RankTokenizer("cl100k_base", cl100k.ranks, cl100k.pattern + "|x", cl100k.special),
+        RankTokenizer("cl100k_base", cl100k.ranks, cl100k.pattern, {"<|endoftext|>": 100_257}),
+    ]
+    assert len({cl100k.identity, ByteTokenizer().identity, *(other.identity for other in others)}) == 5
+    refuse_another(cl100k, None, "it")
+    refuse_another(cl100k, same.identity, "it")
+    with pytest.raises(InputError, match=r"^the run was made with another tokenizer than the cl100k_base that is here"):
+        refuse_another(cl100k, others[0].identity, "the run")
 
 
 def test_missing_rank_file_without_network_is_one_line(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""A BPE trained on a corpus: against a plain one step by step, and the same whatever the threads."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from arch.errors import InputError
+from data.corpus import open_corpus, prepare
+from data.settings import CorpusSettings
+from data.splitting import Reading
+from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand
+from data.tokenizer.ranks import PATTERN, read_ranks
+from data.tokenizer.training import train_tokenizer
+from data.training_sample import sample
+
+WORDS = ["low ", "lower ", "newest ", "widest ", "ünïcode ", "中文字 ", "中文 ", "lowest\n"]
+TEXT = "".join(WORDS[i * i % 7] + WORDS[i % 8] for i in range(300))
+
+
+def naive(text: str, n_merges: int) -> list[bytes]:
+    """Sennrich et al. (2016): the most frequent pair becomes a token. Of equally frequent ones, any."""
+    words = Counter(re.findall(r"\s?[^\W\d]+|\s+|\S", text))
+    cut = {word: [bytes([byte]) for byte in word.encode()] for word in words}
+    found = list[bytes]()
+    for _ in range(n_merges):
+        pairs = Counter[tuple[bytes, bytes]]()
+        for word, parts in cut.items():
+            for pair in pairwise(parts):
+                pairs[pair] += words[word]
+        a, b = max(pairs, key=pairs.__getitem__)
+        found.append(a + b)
+        for word, parts in cut.items():
+            merged, i = list[bytes](), 0
+            while i < len(parts):
+                both = tuple(parts[i : i + 2]) == (a, b)
+                merged.append(a + b if both else parts[i])
+                i += 1 + both
+            cut[word] = merged
+    return found
+
+
+def test_tokens_are_those_of_a_plain_bpe() -> None:
+    found = train_tokenizer("bpe:280", [TEXT])
+    ranks = found.ranks
+    assert [ranks[bytes([i])] for i in range(256)] == list(range(256))
+    assert (found.eot_id, found.vocab_size, found.name) == (279, 280, "bpe:280")
+    ours = [token for token, rank in ranks.items() if rank >= 256]
+    assert len(ours) == 23
+    # ties are broken otherwise, so the tokens may differ; how short they make the text may not, by much
+    plain = train_like(naive(TEXT, 23))
+    assert len(found.encode(TEXT)) <= 1.02 * len(plain.encode(TEXT))
+
+
+def train_like(merged: list[bytes]) -> Tokenizer:
+    from data.tokenizer.ranks import trained_tokenizer
+
+    tokens = list(dict.fromkeys([*(bytes([i]) for i in range(256)), *merged]))
+    return trained_tokenizer(f"bpe:{len(tokens) + 1}", {token: i for i, token in enumerate(tokens)})
+
+
+def test_the_first_token_is_the_most_frequent_pair() -> None:
+    counted = Counter(TEXT[i : i + 2] for i in range(len(TEXT)) if TEXT[i : i + 2].isalpha() and TEXT[i] < "\u0100")
+    first = next(token for token, rank in train_tokenizer("bpe:258", [TEXT]).ranks.items() if rank == 256)
+    ascii_pairs = {pair: n for pair, n in counted.items() if pair.isascii()}
+    assert max(ascii_pairs.values()) <= TEXT.encode().count(first)
+
+
+def test_the_same_whatever_the_number_of_threads() -> None:
+    code = (
+        "import sys; from pathlib import Path; from data.tokenizer.training import train_tokenizer\n"
+        "texts = [Path(p).read_text() for p in sys.argv[1:]]\n"
+        "print(train_tokenizer('bpe:1500', texts).identity)"
+    )
+    files = sorted(map(str, Path(os.__file__).parent.glob("[a-b]*.py")))
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, *files], env=os.environ | extra, capture_output=True, text=True, check=True
+        ).stdout
+        for extra in ({"RAYON_NUM_THREADS": "1"}, {"RAYON_NUM_THREADS": "4"}, {"TOKENIZERS_PARALLELISM": "false"})
+    }
+    assert len(found) == 1
+
+
+def test_more_ids_than_the_text_yields_are_refused() -> None:
+    with pytest.raises(InputError, match=r"the training text yields (\d+) ids, bpe:5000 asks for 5,000") as caught:
+        train_tokenizer("bpe:5000", [TEXT])
+    most = re.search(r"bpe:(\d+) or fewer", str(caught.value))
+    assert most is not None
+    assert train_tokenizer(most[0].split(" ")[0], [TEXT]).vocab_size >= int(most[1])
+    assert train_tokenizer("bpe:257", ["aa"]).encode("né") == list("né".encode())
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"{i:02d}.txt").write_text(f"document {i} says é 中文 {i * i}\n" * (i + 1))
+    return folder
+
+
+@pytest.mark.parametrize("held_out", [{"validation_fraction": 0.3}, {"validation_tokens": 500}])
+def test_a_corpus_of_its_own_tokenizer(tmp_path: Path, texts: Path, held_out: dict[str, float]) -> None:
+    fraction = {"validation_fraction": None} | held_out
+    settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", **fraction)  # type: ignore[arg-type]
+    corpus = prepare(settings, tmp_path / "corpus")
+    assert prepare(settings, tmp_path / "again").fingerprint == corpus.fingerprint
+    assert prepare(settings, tmp_path / "corpus").fingerprint == corpus.fingerprint
+    own = open_corpus(tmp_path / "corpus", verify=True).tokenizer
+    assert own.name == "bpe:300" and corpus.manifest["tokenizer"]["identity"] == own.identity
+    assert is_at_hand("bpe:300", tmp_path / "corpus") and not is_at_hand("bpe:300")
+    train = own.decode_bytes(corpus.train[:])
+    assert len(train) == corpus.manifest["splits"]["train"]["bytes"] and "é 中文".encode() in train
+    assert corpus.bytes_per_token["train"] > 1.5
+    held = own.decode(corpus.validation[:]).split("<|endoftext|>")
+    assert not {text for text in held if text} & set(sample(settings, 10**9))
+    with pytest.raises(InputError, match="differ: tokenizer"):
+        prepare(CorpusSettings(source=str(texts), tokenizer="bpe:301", **fraction), tmp_path / "corpus")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is trained on a corpus"):
+        get_tokenizer("bpe:300")
+
+
+def test_a_sample_is_of_training_text_and_no_larger_than_asked(texts: Path) -> None:
+    settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", validation_fraction=0.2)
+    documents = [document for batch in Reading(settings).batches() for document in batch]
+    whole = {document.text for document in documents if document.draw >= 0.2 * 2**64}
+    assert set(sample(settings, 10**9)) == whole
+    some = sample(settings, 3000)
+    assert sum(len(text.encode()) for text in some) in range(2997, 3001) and set(some[:-1]) <= whole
+    largest = sorted(documents, key=lambda document: -document.draw)
+    assert some[:-1] == [document.text for document in largest[: len(some) - 1]]
+
+
+def test_a_damaged_rank_file_is_told(tmp_path: Path, texts: Path) -> None:
+    settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", validation_fraction=0.3)
+    path = prepare(settings, tmp_path / "corpus").directory / "tokenizer.tiktoken"
+    content = path.read_bytes()
+    assert content.startswith(b"AA== 0\n") and len(content.splitlines()) == 299
+    for broken in (
+        b"",
+        content[:-9],
+        content + b"AAAA 299\n",
+        b"no base64\n",
+        content.replace(b"AA== 0\n", b"AAAAAA== 0\n"),
+    ):
+        path.write_bytes(broken)
+        with pytest.raises(InputError, match="is not the rank file of bpe:300"):
+            read_ranks("bpe:300", path)
+    lines = content.splitlines(keepends=True)
+    (a, x), (b, y) = lines[-1].split(), lines[-2].split()
+    path.write_bytes(b"".join([*lines[:-2], b" ".join([a, y]) + b"\n", b" ".join([b, x]) + b"\n"]))
+    with pytest.raises(InputError, match="made with another tokenizer than the bpe:300"):
+        _ = open_corpus(tmp_path / "corpus").tokenizer  # of the same size
+    path.unlink()
+    with pytest.raises(InputError, match=r"tokenizer\.tiktoken: cannot be read"):
+        read_ranks("bpe:300", path)
+
+
+def test_the_pattern_is_frozen() -> None:
+    """A rank file alone does not tell it."""
+    assert PATTERN.startswith("'(?i:[sdmt]|ll|ve|re)|") and len(PATTERN) == 117
