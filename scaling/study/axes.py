@@ -1,12 +1,14 @@
 """The axes of a study's grid: fields of a run that are varied, crossed with sizes and seeds; and which of them are a
 nuisance, resolved before anything is fitted. Imports no torch.
 
-A point is one value of every axis, by field: (("training.lr", 0.001), ("model.context_length", 2048)).
+A point is one value of every axis, by field: (("training.lr", 0.001), ("model.context_length", 2048)); of an axis of
+named points by the axis's name: (("ablation", "no_bound"),).
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -43,11 +45,24 @@ NEVER = {  # fields that are no axis, and why
 }
 SECTIONS = ("training", "model")
 HOW = "write training.FIELD: [..] or model.FIELD: [..], or a name with fields that vary together"
+POINT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+]*")  # it stands in the names of runs
+
+
+class Named(str):
+    """The name of a point, with the values that it stands for by field."""
+
+    fields: dict[str, Any]
+
+    def __new__(cls, name: str, fields: Mapping[str, Any] | None = None) -> Named:
+        made = super().__new__(cls, name)
+        made.fields = dict(fields or {})
+        return made
 
 
 def short(field: str) -> str:
-    """A field's name without its section, as runs and tables have it: the sections share no name."""
-    return field.partition(".")[2]
+    """A field's name without its section, as runs and tables have it: the sections share no name. An axis of named
+    points keeps its own."""
+    return field.partition(".")[2] or field
 
 
 def label_of(point: Mapping[str, Any]) -> str:
@@ -87,8 +102,24 @@ def unread(axes: Mapping[str, Mapping[str, list[Any]]], archs: Iterable[str]) ->
 
 
 def section_of(point: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """The values of a point that belong to a section, by field."""
-    return {short(field): value for field, value in point.items() if field.startswith(f"{section}.")}
+    """The values of a point that belong to a section, by field, those that a name stands for among them."""
+    whole = dict(point)
+    for value in point.values():
+        whole |= value.fields if isinstance(value, Named) else {}
+    return {short(field): value for field, value in whole.items() if field.startswith(f"{section}.")}
+
+
+def fields_of(axes: Mapping[str, Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    """{field: its values} of all axes, those of named points among them."""
+    found: dict[str, list[Any]] = {}
+    for axis in axes.values():
+        for field, values in axis.items():
+            named = [one for one in values if isinstance(one, Named)]
+            for key, value in [(field, value) for value in values] if not named else []:
+                found.setdefault(key, []).append(value)
+            for key, value in (item for one in named for item in one.fields.items()):
+                found.setdefault(key, []).append(value)
+    return found
 
 
 def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
@@ -103,6 +134,9 @@ def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
                 raise ValueError(f"{shown(key)} is no word: {HOW}")
         if "." in name:
             fields = {name: given}
+        elif isinstance(given, dict) and given and all(isinstance(one, dict) for one in given.values()):
+            found[name] = {name: _named(name, given, owner)}
+            continue
         elif isinstance(given, dict) and given:
             fields = given
         else:
@@ -124,6 +158,26 @@ def _axes(raw: Any) -> dict[str, dict[str, list[Any]]]:
             _told(f"names {shown(twice[0] if len(twice) == 1 else list(twice))} twice", *place[:1])
         found[name] = axis
     return found
+
+
+def _named(axis: str, given: dict[str, dict[str, Any]], owner: dict[str, str]) -> list[Named]:
+    """The points of an axis that names each of them."""
+    points: list[Named] = []
+    for name, fields in given.items():
+        if not isinstance(name, str) or not POINT_NAME.fullmatch(name):
+            _told(f"{shown(name)} is no name of a point: letters, digits, _, . and +", axis)
+        for field in fields:
+            if not isinstance(field, str):
+                raise ValueError(f"{shown(field)} is no word: {HOW}")
+            if owner.setdefault(field, f"grid.axes.{axis}") != f"grid.axes.{axis}":
+                _told(f"is an axis twice, here and in {owner[field]}: leave one of them out", axis, name, field)
+        points.append(
+            Named(name, {field: _values(field, [value], (axis, name, field))[0] for field, value in fields.items()})
+        )
+        same = next((one for one in points[:-1] if one.fields == points[-1].fields), None)
+        if same is not None:
+            _told(f"{name} and {same} are the same point", axis)
+    return points
 
 
 def _values(field: str, values: Any, place: tuple[str, ...]) -> list[Any]:
@@ -172,7 +226,7 @@ def check_nuisance(axes: Mapping[str, Mapping[str, list[Any]]], nuisance: Mappin
                 else f"is no axis of this grid{nearest(name, list(axes))}"
             )
             _told(told, "nuisance", name)
-        for field in axes[name]:
+        for field in fields_of({name: axes[name]}):
             if field in LENGTHS:
                 _told("the length of a run is the D of the laws, no nuisance", "nuisance", name)
             if field == "training.reset_at_documents":

@@ -36,7 +36,8 @@ class Grid(Section):
     axes: Axes = {}
     """Fields of `training` and `model` with several values each, such as `training.lr: [1e-3, 2e-3]`: every run is
     trained at all of them, crossed. Fields that vary together stand below a name of their own:
-    `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`. Values win over `overrides`."""
+    `depth: {model.n_layers: [12, 24], model.d_model: [1024, 768]}`, or as points with names:
+    `ablation: {hgrn: {}, no_gate: {model.output_gate: false}}`. Values win over `overrides`."""
     nuisance: dict[str, By] = {}
     """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size;
     `mean` averages over the values. The others make groups of fits."""

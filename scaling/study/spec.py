@@ -16,7 +16,7 @@ from arch.registry import archs_with, plugin_of
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import count_params
 
-from .axes import Point, label_of, points_of, section_of, short
+from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
 from .file import find_study, read_study, suffix_of
@@ -61,7 +61,7 @@ class StudySpec(StudyFile):
     def law_files(self) -> list[str]:
         """The law files that runs may follow, as the file and --set name them."""
         sections = [self.training, self.set_training, *(one for _, table in self.overrides for one in table.values())]
-        varied = [value for axis in self.grid.axes.values() for value in axis.get("training.lr_law", [])]
+        varied = fields_of(self.grid.axes).get("training.lr_law", [])
         return list(dict.fromkeys([one.lr_law for one in sections if one.lr_law is not None] + varied))
 
     @property
@@ -143,8 +143,8 @@ class StudySpec(StudyFile):
         of_file = list(self.file_archs)
         yield "model", of_file, _given(self.model)
         yield "model", chosen, _given(self.set_model)
-        axes = [field for axis in self.grid.axes.values() for field in axis]
-        yield "grid.axes.model", of_file, [short(field) for field in axes if field.startswith("model.")]
+        axes = [short(field) for field in fields_of(self.grid.axes) if field.startswith("model.")]
+        yield "grid.axes.model", of_file, axes
         for by, table in self.overrides:
             for key, change in table.items():
                 archs = of_file if by == "by_size" else [key.partition("/")[0]]

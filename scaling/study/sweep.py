@@ -9,6 +9,7 @@ from typing import Any
 
 from arch.errors import InputError
 
+from .axes import fields_of
 from .batch_rule import beta2_at
 from .law_file import OPTIMIZER, OWN_KEYS, schedule_of
 from .own_law import OF_FILE, Where, swept_fields
@@ -62,7 +63,7 @@ def _alike(runs: list[RunSpec]) -> dict[str, Any]:
 
 def not_swept(study: StudySpec) -> str | None:
     """What the axes of the grid are to the sweep, in one line; None where there are none but of rates and lengths."""
-    fields = [field for axis in study.grid.axes.values() for field in axis]
+    fields = list(fields_of(study.grid.axes))
     judged = ("n_tokens", "lr", *OWN_KEYS, *(["batch_tokens"] if study.sweep and study.sweep.batch_tokens else []))
     left = [field for field in fields if field.removeprefix("training.") not in judged]
     if not left:

@@ -57,6 +57,27 @@ def test_zipped_fields_vary_together_and_win_over_overrides(load):
     ]
 
 
+def test_points_with_names(load, tmp_path):
+    """A name stands for its fields in ids, labels and --only; what it leaves out is the study's own."""
+    named = {"plain": {}, "fast": {"training.lr": 2e-3, "model.norm": "rms"}, "open": {"model.decay": "none"}}
+    study = load({"change": named}, training={**MINIMAL["training"], "lr": 1e-3})
+    assert names(study, "size=14k") == [
+        *("llama-14k-c64-s0-changeplain", "llama-14k-c64-s0-changefast"),  # decay means nothing to it: the same run
+        *(f"tnl-14k-c64-s0-change{name}" for name in named),
+    ]
+    plain, fast, opened = study.runs("arch=tnl,size=14k")
+    assert (fast.training.lr, fast.model["norm"], plain.training.lr) == (2e-3, "rms", 1e-3)
+    assert (plain.model["decay"], opened.model["decay"]) == ("independent", "none")
+    assert json.loads(fast.model_dump_json())["point"] == {"change": "fast"}
+    assert names(study, "arch=tnl,size=14k,change=open|plain") == [plain.run_id, opened.run_id]
+    (same,) = load_study(write(tmp_path, {**MINIMAL, "training": {**MINIMAL["training"], "lr": 1e-3}})).runs(
+        "arch=tnl,size=14k"
+    )
+    assert same.spec_hash == plain.spec_hash
+    changed = load({"change": named}, ["training.lr=5e-4"]).runs("arch=tnl,size=14k,change=fast")[0]
+    assert changed.training.lr == 5e-4 and changed.run_id == "tnl-14k-c64-s0-changefast-lr0.0005"
+
+
 def test_a_field_that_means_nothing_to_an_architecture_gives_it_one_run(load):
     study = load(RATES | {"model.decay_slopes": ["paper", "fixed"]})
     runs = {arch: [run for run in study.runs() if run.arch == arch] for arch in ("llama", "tnl")}
@@ -138,6 +159,15 @@ def test_runs_without_axes_are_what_they_were(tmp_path):
             "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
         ),
         ([1], r"grid.axes: must be keys and values, not \[1\]"),
+        ({"a": {"b c": {"training.lr": 1}}}, "grid.axes.a: 'b c' is no name of a point: letters, digits, _, . and"),
+        ({"a": {"b": {"training.lr": -1}}}, "grid.axes.a.b.training.lr: must be greater than 0, not -1"),
+        ({"a": {"b": {"lr": 1}}}, "grid.axes.a.b.lr: 'lr' is no field of training or model"),
+        ({"a": {"b": {}, "c": {}}}, "grid.axes.a: c and b are the same point"),
+        (
+            {"a": {"b": {"training.lr": 1}}, "training.lr": [2]},
+            "grid.axes.training.lr: is an axis twice, here and in grid.axes.a",
+        ),
+        ({"a": {"b": {"model.input_gate": "none"}}}, "model.input_gate means nothing to llama, tnl, only to"),
     ],
 )
 def test_mistakes_are_one_line(load, axes, message):
