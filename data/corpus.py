@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from data.clean.filtering import entries_of
 from data.files import MANIFEST, new_directory, read_manifest, write_json
 from data.settings import LATER, CorpusSettings, as_tuple, hash_of
 from data.shards import Tokens, open_index, open_split
@@ -111,6 +112,7 @@ def prepare(
     if existing is not None:
         return existing
     check_source(settings.source)
+    before = entries_of(as_tuple(settings.source))
     own = settings.tokenizer.startswith(TRAINED)
     given = None if own else get_tokenizer(settings.tokenizer)
     manifest: dict[str, Any] = {
@@ -129,8 +131,8 @@ def prepare(
         reading, manifest["splits"] = write_splits(settings, tokenizer, temporary, shard_tokens, progress, dropped)
         for name, content in tokenizer.files().items():
             (temporary / name).write_bytes(content)
-        if cleaned.entries:
-            manifest["cleaning"] = cleaned.entries
+        if entries := before + cleaned.entries:
+            manifest["cleaning"] = entries
         manifest["counts"], manifest["text_sha256"] = reading.counts, reading.text_hash
         _check_splits(settings, manifest)
         drawn = {split: manifest["splits"][split]["bytes"] for split in SPLITS}

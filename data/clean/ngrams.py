@@ -76,6 +76,13 @@ def words_of(text: str) -> list[str]:
     return found
 
 
+def is_unspaced(text: str) -> bool:
+    """Whether a third or more of the words of `text` are characters of scripts without spaces."""
+    kinds = _kinds()[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+    words = (kinds[1:] == LETTER) & (kinds[:-1] != LETTER)  # but for one at the very beginning
+    return 2 * int((kinds == ALONE).sum()) > int(words.sum())
+
+
 def _piece(text: str) -> np.ndarray:
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
     kinds = _kinds()[points]

@@ -14,6 +14,7 @@ from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 from flops.hardware import device_of
 
+from . import clean_text as cli_clean_text
 from . import design as cli_design
 from . import evaluate as cli_eval
 from . import fit as cli_fit
@@ -174,6 +175,7 @@ def train(
     close(request, result)
 
 
+app.command("clean-text")(cli_clean_text.clean_text)
 app.command()(cli_sweep.sweep)
 app.add_typer(cli_eval.app, name="eval")
 app.command()(cli_recall.recall)

@@ -1,0 +1,144 @@
+"""`scaling clean-text`: datatrove's rules and near-duplicate pass over text, here or on SLURM."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from arch.errors import InputError
+
+from .options import AsJson, print_json
+
+if TYPE_CHECKING:
+    from data.clean.datatrove_stages import Slurm
+    from data.clean.filtering import Filtering
+
+JOBS = "jobs.json"
+
+
+def clean_text(
+    source: Annotated[list[str], typer.Argument(metavar="SOURCE..", help="Text, as corpus.source of a study file.")],
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the result; DIR/text is then a source.")],
+    text_key: Annotated[str, typer.Option(help="The key of a record that holds its text.")] = "text",
+    rule: Annotated[
+        list[str] | None, typer.Option(help="language, repetition or quality; repeatable. Default: the last two.")
+    ] = None,
+    language: Annotated[
+        list[str] | None, typer.Option(help="Of the rule language: keep this one, as the model calls it; repeatable.")
+    ] = None,
+    language_model: Annotated[
+        Path | None, typer.Option(help="Of the rule language: the file of a fastText model.")
+    ] = None,
+    keep_near_duplicates: Annotated[
+        bool, typer.Option("--keep-near-duplicates", help="Drop by rules alone, not by MinHash.")
+    ] = False,
+    tasks: Annotated[int, typer.Option(min=1, help="Parts of the work.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Parts at a time on this machine.")] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME_OR_FILE", help="Submit to SLURM by this cluster profile instead.")
+    ] = None,
+    memory_gb: Annotated[int, typer.Option(min=1, help="Memory of a task on SLURM, 10^9 bytes.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Drop text that rules or near-duplicates speak against, with datatrove; what stays is written as JSONL. Given
+    again it does only what is missing, and tells what was dropped."""
+    if find_spec("datatrove") is None:
+        raise InputError("clean-text needs datatrove, which is not installed: pip install 'linear-scaling[corpus]'")
+    from data.clean.filtering import Filtering, claim
+    from data.foreseen import check_text
+    from data.settings import CorpusSettings
+
+    check_text(CorpusSettings(source=tuple(source), text_key=text_key))
+    filtering = Filtering(
+        sources=tuple(source),
+        directory=to,
+        text_key=text_key,
+        rules=("repetition", "quality") if rule is None else tuple(dict.fromkeys(rule)),
+        languages=tuple(language or ()),
+        model=language_model,
+        near=not keep_near_duplicates,
+        tasks=tasks,
+    )
+    slurm = None if cluster is None else _slurm(cluster, memory_gb)
+    record = claim(filtering)
+    if record is None and slurm is not None:
+        return _submit(filtering, slurm, as_json)
+    if record is None:
+        from data.clean.datatrove_stages import run_here
+
+        run_here(filtering, workers, lambda line: print(line, file=sys.stderr))
+        record = claim(filtering)
+        assert record is not None
+    if as_json:
+        return print_json(record)
+    _show(record)
+    print(f"corpus.source: {filtering.text}")
+
+
+def _show(record: dict[str, Any]) -> None:
+    from data.clean.told import examples, headline
+
+    counts = record["counts"]
+    left_out = [
+        f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name not in ("documents", "kept")
+    ]
+    print(f"{counts['kept']:,} of {counts['documents']:,} documents stay", end="")
+    print(f" (not read: {', '.join(left_out)})" if left_out else "")
+    for step in record["steps"]:
+        print(headline(step))
+        for example in examples(step):
+            print(f"  {example}")
+
+
+def _slurm(cluster: str, memory_gb: int) -> Slurm:
+    from data.clean.datatrove_stages import Slurm
+    from jobs.profile import load_profile
+
+    profile = load_profile(cluster, None)
+    partition = profile.partition.get("corpus")
+    if partition is None:
+        raise InputError(f"{cluster}: clean-text needs a partition; add `partition: NAME` to the profile")
+    flags = [option.lstrip("-").partition("=") for option in profile.sbatch]
+    options = [("account", profile.account), ("constraint", profile.constraint)]
+    return Slurm(
+        partition=partition,
+        hours=profile.max_hours,
+        memory_gb=memory_gb,
+        qos=profile.qos,
+        options=(*((name, value) for name, value in options if value), *((name, value) for name, _, value in flags)),
+        lines=(*profile.setup, *(f"export {name}={shlex.quote(value)}" for name, value in profile.environment.items())),
+        at_once=profile.max_running or -1,
+    )
+
+
+def _submit(filtering: Filtering, slurm: Slurm, as_json: bool) -> None:
+    from data.clean.datatrove_stages import submit
+    from data.files import read_json, write_json
+
+    path = filtering.directory / JOBS
+    if path.exists() and (waiting := _queued(list(read_json(path).values()))):
+        raise InputError(
+            f"--to: jobs of {filtering.directory} are queued or running ({', '.join(waiting)}); wait for them"
+        )
+    jobs: dict[str, Any] = submit(filtering, slurm)
+    write_json(path, jobs)
+    if as_json:
+        return print_json(jobs)
+    print("submitted: " + ", ".join(f"{name} {job}" for name, job in jobs.items()))
+    print("the same command tells the result once they have ended, and submits again what is missing")
+
+
+def _queued(jobs: list[str]) -> list[str]:
+    """Those of these jobs that SLURM has not ended."""
+    if not jobs or shutil.which("squeue") is None:
+        return []
+    asked = ["squeue", "--noheader", "--format=%A", "--states=PD,R,CF,CG,S,RQ", f"--jobs={','.join(jobs)}"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
+    return sorted(set(told.stdout.split()))

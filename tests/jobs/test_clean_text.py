@@ -1,0 +1,60 @@
+"""`scaling clean-text` as job arrays on a real scheduler: the same result as on this machine."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.data.clean.sample import sample
+
+from .cluster import Cluster
+
+pytest.importorskip("datatrove", reason="needs the extra corpus")
+TASKS = 3
+
+
+def command(slurm: Cluster, folder: Path, to: str, *more: str) -> subprocess.CompletedProcess[str]:
+    words = ["clean-text", *sample(folder, 4), "--to", str(folder / to), "--tasks", str(TASKS), "--json", *more]
+    asked = [sys.executable, "-m", "scaling", *words]
+    return subprocess.run(asked, env=slurm.environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+def rows(folder: Path) -> list[str]:
+    return [line for path in sorted(folder.glob("*.gz")) for line in gzip.open(path, "rt", encoding="utf-8")]
+
+
+def test_arrays_on_the_cluster_do_what_this_machine_does(slurm: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(
+        "nodes: 4\ncpus_per_node: 64\npartition: debug\nmax_hours: 0.2\nsbatch: [--nice=1]\n"
+    )
+    profile = ("--cluster", str(tmp_path / "cluster.yaml"))
+    submitted = command(slurm, tmp_path, "there", *profile)
+    assert submitted.returncode == 0, submitted.stderr
+    jobs = json.loads(submitted.stdout)
+    assert list(jobs) == ["rules", "signatures", "buckets", "clusters", "near", "finish"]
+    again = command(slurm, tmp_path, "there", *profile)
+    assert again.returncode == 2 and "are queued or running" in again.stderr and again.stderr.count("\n") == 1
+    here = json.loads(command(slurm, tmp_path, "here").stdout)
+    mine = {int(job) for job in jobs.values()}
+
+    def ended(told: list[dict]) -> bool:
+        found = [job for job in told if job["array_job_id"] in mine or job["job_id"] in mine]
+        return bool(found) and all(job["job_state"] not in ("PENDING", "RUNNING", "COMPLETING") for job in found)
+
+    slurm.wait_for_jobs(ended, 300, "the stages")
+    states = [job["job_state"] for job in slurm.jobs() if job["array_job_id"] in mine]
+    assert set(states) == {"COMPLETED"} and len(states) == 3 * TASKS + 14 + 2
+    done = command(slurm, tmp_path, "there", *profile)
+    assert done.returncode == 0, done.stderr
+    there = json.loads(done.stdout)
+    assert there["steps"] == here["steps"] and there["counts"] == here["counts"] and there["counts"]["kept"] == 30
+    assert rows(tmp_path / "there" / "text") == rows(tmp_path / "here" / "text")
+
+
+def test_a_profile_without_a_partition_is_refused(slurm: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text("nodes: 4\ncpus_per_node: 64\n")
+    refused = command(slurm, tmp_path, "there", "--cluster", str(tmp_path / "cluster.yaml"))
+    assert refused.returncode == 2 and "needs a partition" in refused.stderr and not (tmp_path / "there").exists()
