@@ -80,7 +80,7 @@ class Filtering:
 
     @property
     def work(self) -> Path:
-        return self.directory / "work"
+        return self.directory / "between"
 
 
 def claim(filtering: Filtering) -> dict[str, Any] | None:
