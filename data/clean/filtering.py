@@ -4,7 +4,7 @@ DIR/text/00000.jsonl.gz ...       what stays: `corpus.source: DIR/text`
 DIR/dropped/<step>/...            what each step dropped, whole
 DIR/cleaning.json                 counts and examples of every step; written last, with the checksums of text/
 DIR/logs/<stage>/...              datatrove's logs and statistics, and which tasks are done
-DIR/work/...                      between the stages; removed at the end
+DIR/between/...                   from one stage to the next; removed at the end
 """
 
 from __future__ import annotations
