@@ -36,7 +36,7 @@ STEPS_AT_ONCE = 64
 
 def add_difficulty(curves: pd.DataFrame, runs: Sequence[RunSpec], corpus: Corpus) -> pd.DataFrame:
     """`curves` with a column `difficulty`, nats a token, of the batch of each row's step."""
-    model = fit_bigram(corpus.train, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS)
+    model = fit_bigram(corpus.train, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS, corpus.parts("train"))
     found: dict[tuple[int, int, int], np.ndarray] = {}
     column = np.full(len(curves), np.nan)
     longest = {run.run_id: run.n_steps for run in runs}
@@ -44,7 +44,8 @@ def add_difficulty(curves: pd.DataFrame, runs: Sequence[RunSpec], corpus: Corpus
         rows = run.training.batch_tokens // run.context_length
         key = (run.seed, rows, run.context_length)
         if key not in found:  # the longest run of a kind comes first and serves the others
-            loader = Loader(corpus.train, run.context_length, rows, run.seed, run.corpus.epochs)
+            shape = (run.context_length, rows, run.seed, run.corpus.epochs)
+            loader = Loader(corpus.train, *shape, corpus.parts("train"))
             found[key] = batch_difficulty(model, loader, longest[run.run_id])
         mine = (curves["run_id"] == run.run_id).to_numpy()
         column[mine] = found[key][curves.loc[mine, "step"].to_numpy() - 1]
@@ -76,9 +77,10 @@ def ensure_baseline(corpus_dir: Path, path: Path, context_length: int, validatio
         stored = {}
     if key.items() <= stored.items():
         return stored
-    starts = window_starts(len(corpus.validation), context_length, validation_tokens)
+    starts = window_starts(corpus.parts("validation"), context_length, validation_tokens)
     (held_out,) = batches(corpus.validation, starts, context_length, len(starts))
-    loss = bigram_loss(corpus.train, held_out, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS)
+    vocab_size, parts = corpus.tokenizer.vocab_size, corpus.parts("train")
+    loss = bigram_loss(corpus.train, held_out, vocab_size, MAX_TRAIN_TOKENS, parts)
     n_bytes = int(corpus.tokenizer.n_bytes[held_out[:, 1:]].sum())
     result = key | {
         "model": "bigram",

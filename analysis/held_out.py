@@ -100,7 +100,7 @@ def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
             f"{held_out.name}: was scored on corpus {held_out.corpus[:12]}, the study's is {corpus.fingerprint[:12]}"
         )
     length = held_out.window_tokens
-    starts = window_starts(len(corpus.validation), length, len(held_out.nats) * length)
+    starts = window_starts(corpus.parts("validation"), length, len(held_out.nats) * length)
     documents = corpus.document_starts("validation")
     ends = np.stack([starts + 1, starts + length], axis=1)
     return np.searchsorted(documents, ends, side="right").astype(np.int64) - 1

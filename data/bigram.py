@@ -10,11 +10,12 @@ with D = n_1 / (n_1 + 2 n_2) from the number of events seen once and twice, kept
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from data.mixture import Part, whole
 from data.shards import Tokens
 
 DENSE_VOCABULARY = 4096  # counts of all pairs in one array up to here (134 MB), sorted distinct pairs above
@@ -32,6 +33,9 @@ class Bigram:
     discount: float
     seen: np.ndarray  # how often each token is a history
     successors: np.ndarray  # of each history, distinct
+    sources: tuple[
+        tuple[float, np.ndarray, np.ndarray], ...
+    ] = ()  # of a mixture: (share, pairs, counts) of each source
 
     def nats(self, before: np.ndarray, token: np.ndarray) -> np.ndarray:
         """-log p(token | before) of int64 arrays of one shape, elementwise."""
@@ -44,17 +48,29 @@ class Bigram:
         return -np.log(np.where(history > 0, numerator / np.maximum(history, 1), self.p_unigram[token]))
 
     def mean_nats(self) -> float:
-        """Mean loss in nats per token over the very text it was counted on."""
-        before, token = np.divmod(self.pairs, self.vocab_size)
-        return float(self.counts @ self.nats(before, token) / self.counts.sum())
+        """Mean loss in nats per token over the very text it was counted on, of a mixture in its proportions."""
+        return sum(share * self._mean(*table) for share, *table in self.sources or ((1.0, self.pairs, self.counts),))
+
+    def _mean(self, pairs: np.ndarray, counts: np.ndarray) -> float:
+        return float(counts @ self.nats(*np.divmod(pairs, self.vocab_size)) / counts.sum())
 
 
-def fit_bigram(train_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None) -> Bigram:
-    """Count `train_tokens`, or the first `max_train_tokens` of them. Raises ValueError for fewer than two."""
-    n_train = len(train_tokens) if max_train_tokens is None else min(len(train_tokens), max_train_tokens)
-    if n_train < 2:
-        raise ValueError(f"a bigram model needs two tokens to count, got {n_train}")
-    pairs, counts = _count_pairs(train_tokens, n_train, vocab_size)
+def fit_bigram(
+    train_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None, parts: Sequence[Part] | None = None
+) -> Bigram:
+    """Count `train_tokens`, or the first `max_train_tokens` of them; of a mixture's parts the first of each, so many in
+    proportion to the weights. Raises ValueError for fewer than two."""
+    parts = parts or whole(len(train_tokens))
+    weight = sum(part.weight for part in parts)
+    tables = []
+    for part in parts:
+        most = part.n_tokens if max_train_tokens is None else int(max_train_tokens * part.weight / weight)
+        n_train = min(part.n_tokens, most)
+        if n_train < 2:
+            raise ValueError(f"a bigram model needs two tokens to count, got {n_train}")
+        tables.append(_count_pairs(train_tokens, part.first, part.first + n_train, vocab_size))
+    pairs, counts = tables[0] if len(tables) == 1 else _merged(tables)
+    shares = [part.weight / weight for part in parts] if len(parts) > 1 else []
     first, second = np.divmod(pairs, vocab_size)
 
     unigrams = np.bincount(second, weights=counts, minlength=vocab_size)
@@ -68,11 +84,16 @@ def fit_bigram(train_tokens: Tokens, vocab_size: int, max_train_tokens: int | No
         discount=_discount(counts),
         seen=np.bincount(first, weights=counts, minlength=vocab_size),
         successors=np.bincount(first, minlength=vocab_size),
+        sources=tuple((share, *table) for share, table in zip(shares, tables, strict=False)),
     )
 
 
 def bigram_loss(
-    train_tokens: Tokens, validation_tokens: Tokens, vocab_size: int, max_train_tokens: int | None = None
+    train_tokens: Tokens,
+    validation_tokens: Tokens,
+    vocab_size: int,
+    max_train_tokens: int | None = None,
+    parts: Sequence[Part] | None = None,
 ) -> float:
     """Mean nats per token of validation_tokens[1:], each given the token before it; of every row's, where it is [n, T].
 
@@ -80,7 +101,7 @@ def bigram_loss(
     """
     if _length(validation_tokens) < 2:
         raise ValueError(f"bigram_loss needs two tokens to predict one, got {_length(validation_tokens)}")
-    model = fit_bigram(train_tokens, vocab_size, max_train_tokens)
+    model = fit_bigram(train_tokens, vocab_size, max_train_tokens, parts)
     nats, n_scored = 0.0, 0
     for before, token in _steps(validation_tokens):
         nats += float(model.nats(before, token).sum())
@@ -109,21 +130,27 @@ def _discount(counts: np.ndarray) -> float:
     return min(max(once / max(once + 2 * twice, 1), 0.1), 0.9)
 
 
-def _count_pairs(tokens: Tokens, n: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct pairs as first * vocab_size + second, ascending, and how often each occurs; both int64."""
+def _count_pairs(tokens: Tokens, first: int, last: int, vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of tokens[first:last] distinct pairs as first * vocab_size + second, ascending, and how often each occurs; both
+    int64."""
     dense = np.zeros(vocab_size**2, dtype=np.int64) if vocab_size <= DENSE_VOCABULARY else None
     pairs, counts = np.empty(0, np.int64), np.empty(0, np.int64)
-    for start in range(0, n - 1, BLOCK):
-        block = np.asarray(tokens[start : min(start + BLOCK + 1, n)], dtype=np.int64)
+    for start in range(first, last - 1, BLOCK):
+        block = np.asarray(tokens[start : min(start + BLOCK + 1, last)], dtype=np.int64)
         codes, found = np.unique(block[:-1] * vocab_size + block[1:], return_counts=True)
         if dense is not None:
             dense[codes] += found
             continue
-        pairs, where = np.unique(np.concatenate([pairs, codes]), return_inverse=True)
-        merged = np.zeros(len(pairs), np.int64)
-        np.add.at(merged, where, np.concatenate([counts, found]))
-        counts = merged
+        pairs, counts = _merged([(pairs, counts), (codes, found)])
     if dense is not None:
         pairs = np.flatnonzero(dense)
         counts = dense[pairs]
+    return pairs, counts
+
+
+def _merged(tables: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of several tables of `_count_pairs` as one."""
+    pairs, where = np.unique(np.concatenate([pairs for pairs, _ in tables]), return_inverse=True)
+    counts = np.zeros(len(pairs), np.int64)
+    np.add.at(counts, where, np.concatenate([counts for _, counts in tables]))
     return pairs, counts

@@ -11,8 +11,12 @@ from pathlib import Path
 from arch.errors import InputError
 from data.corpus import Corpus, is_of
 from data.files import read_manifest
-from data.settings import CorpusSettings, as_tuple
-from data.sources import NAMED_FILE_PIECE, Counts, check_source, file_sizes, read_documents, source_bytes
+from data.settings import CorpusSettings, Stream, shown_source
+from data.sources.documents import Counts
+from data.sources.files import Files
+from data.sources.reading import check_source, read_documents
+from data.sources.schemes import find
+from data.sources.text import NAMED_FILE_PIECE
 from data.tokenizer import get_tokenizer
 from data.tokenizer.ranks import rank_files
 from data.vocabulary import TRAINED
@@ -38,27 +42,28 @@ def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
     if manifest is None or manifest.get("kind") != "corpus":
         return None
     if not is_of(settings, directory, manifest):
-        check_source(settings.source)
+        for stream in settings.streams:
+            check_source(stream.source)
     return Corpus(directory, manifest)
 
 
 def check_text(settings: CorpusSettings) -> list[str]:
     """Raise InputError where a source is not there, is damaged at its start, or has no usable text, or its first record
     has no `text_key`. Returns a line where so little as is read here cannot tell."""
-    check_source(settings.source)
-    usable = [_has_text(one, settings.text_key) for one in as_tuple(settings.source)]
-    if any(usable):
-        return []
-    shown = ", ".join(as_tuple(settings.source))
-    if None in usable:
-        return [f"corpus.source: no usable text in the first {LOOKED_AT >> 20} MiB of {shown}"]
-    raise InputError(f"corpus.source: no usable text in {shown}; give UTF-8 text")
+    lines = []
+    for stream in settings.streams:
+        check_source(stream.source)
+        usable = [_has_text(one, stream.text_key) for one in stream.source]
+        shown = shown_source(stream.source)
+        if not any(usable) and None not in usable:
+            raise InputError(f"corpus.source: no usable text in {shown}; give UTF-8 text")
+        if not any(usable):
+            lines.append(f"corpus.source: no usable text in the first {LOOKED_AT >> 20} MiB of {shown}")
+    return lines
 
 
 def _has_text(source: str, text_key: str) -> bool | None:
     """None: not known, for the source goes on behind what was read."""
-    if source.startswith("synthetic:"):
-        return True
     counts = Counts()
     for _ in read_documents(source, text_key, counts, LOOKED_AT):
         return True
@@ -80,17 +85,22 @@ def check_tokenizer(name: str, fetch: bool) -> list[str]:
     return []
 
 
-def size_of(settings: CorpusSettings) -> Size | None:
-    """None where compressed files hide it. Raises InputError as check_source does."""
-    n_bytes = source_bytes(settings.source)
-    if n_bytes is None:
-        return None
-    most = 0
-    for one in as_tuple(settings.source):
-        sizes = file_sizes(one) or []
+def sizes_of(settings: CorpusSettings) -> dict[str, Size | None]:
+    """Of each stream, by its name; None where compressed files hide it. Raises InputError as check_source does."""
+    return {stream.name: _size_of(stream, settings.tokenizer) for stream in settings.streams}
+
+
+def _size_of(stream: Stream, tokenizer: str) -> Size | None:
+    n_bytes = most = 0
+    for one in stream.source:
+        found = find(one)
+        sizes = found.sizes()
+        if sizes is None:
+            return None
+        n_bytes += sum(sizes)
         # every document ends in a token of its own: a record is longer than its text, a piece of a file is not
-        most += sum(size + size // NAMED_FILE_PIECE + 1 for size in sizes)
-        most += 2 * source_bytes(one) if not sizes else 0  # type: ignore[operator]
-    if settings.max_bytes is not None:
-        n_bytes, most = min(n_bytes, settings.max_bytes), min(most, 2 * settings.max_bytes)
-    return Size(most, n_bytes if settings.tokenizer == "bytes" else None)
+        ends = [size // NAMED_FILE_PIECE + 1 if isinstance(found, Files) else size for size in sizes]
+        most += sum(sizes) + sum(ends)
+    if stream.max_bytes is not None:
+        n_bytes, most = min(n_bytes, stream.max_bytes), min(most, 2 * stream.max_bytes)
+    return Size(most, n_bytes if tokenizer == "bytes" else None)

@@ -5,33 +5,37 @@ tokens[wT : wT + T] and targets one further. Every epoch visits each window once
 permutation computed place by place: a Feistel network (Luby & Rackoff 1988) on the smallest even number of bits that
 covers the windows, walked along its cycle until it lands inside (Black & Rogaway 2002). Integers only, no generator of
 any library, so that the order never changes.
+
+Of a mixture every source has windows, a permutation and epochs of its own; data/mixture.py says whose turn it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 
 from arch.errors import InputError
-from data.corpus import allowed_windows
+from data.mixture import Assignment, Part, allowed_windows, whole, windows_read
 from data.shards import Tokens
 
 ROUNDS = 6
 
 
-def permute(positions: np.ndarray, n: int, seed: int, epoch: int) -> np.ndarray:
-    """Images of `positions` (int64, in [0, n)) under the permutation of range(n) keyed by (seed, epoch)."""
+def permute(positions: np.ndarray, n: int, seed: int, epoch: int, part: int = 0) -> np.ndarray:
+    """Images of `positions` (int64, in [0, n)) under the permutation of range(n) keyed by (seed, epoch, part)."""
     half = max(1, ((n - 1).bit_length() + 1) // 2)
-    keys = _round_keys(seed, epoch)
+    keys = _round_keys(f"windows {seed} {epoch} {part}" if part else f"windows {seed} {epoch}")
     values = _feistel(positions.astype(np.uint64), half, keys)
     while (outside := values >= n).any():
         values[outside] = _feistel(values[outside], half, keys)
     return values.astype(np.int64)
 
 
-def _round_keys(seed: int, epoch: int) -> np.ndarray:
-    digest = hashlib.blake2b(f"windows {seed} {epoch}".encode(), digest_size=8 * ROUNDS).digest()
+def _round_keys(name: str) -> np.ndarray:
+    digest = hashlib.blake2b(name.encode(), digest_size=8 * ROUNDS).digest()
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
 
 
@@ -55,31 +59,58 @@ def _mix64(x: np.ndarray) -> np.ndarray:
 class Loader:
     """Batches of `batch_rows` windows of `tokens` (an array, a memory map or ShardedTokens).
 
-    `epochs` is how many passes over the windows are allowed; a fraction allows part of one.
-    Raises InputError: no whole window; sizes or epochs not positive.
+    `epochs` is how many passes over the windows of each part are allowed; a fraction allows part of one. `parts` are
+    those of a mixture (Corpus.parts); None: all tokens are one. `share`: only so much of every part is read, the first
+    windows of the order of its first epoch.
+
+    Raises InputError: no whole window in a part; sizes or epochs not positive.
     """
 
-    def __init__(self, tokens: Tokens, context_length: int, batch_rows: int, seed: int, epochs: float = 1.0) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        context_length: int,
+        batch_rows: int,
+        seed: int,
+        epochs: float = 1.0,
+        parts: Sequence[Part] | None = None,
+        share: Fraction = Fraction(1),
+    ) -> None:
         if context_length <= 0 or batch_rows <= 0:
             raise InputError(f"loader: context_length {context_length} and batch_rows {batch_rows} must be positive")
         if not 0 < epochs < float("inf"):
             raise InputError(f"corpus.epochs: {epochs} is not a positive number of passes over the text")
         self.tokens, self.context_length, self.batch_rows, self.seed = tokens, context_length, batch_rows, seed
         self.epochs = epochs
-        self.n_windows = (len(tokens) - 1) // context_length
-        if self.n_windows < 1:
-            raise InputError(
-                f"corpus too small: {len(tokens):,} tokens hold no window of context_length {context_length}; "
-                "give more text"
-            )
+        self.parts = list(parts) if parts is not None else whole(len(tokens))
+        self._assignment = Assignment([part.weight for part in self.parts])
+        self._there = [part.n_windows(context_length) for part in self.parts]
+        for part, n_windows in zip(self.parts, self._there, strict=True):
+            if n_windows < 1:
+                raise InputError(
+                    f"corpus too small: {part.n_tokens:,} tokens{f' of {part.name}' if part.name else ''} hold no "
+                    f"window of context_length {context_length}; give more text"
+                )
+        self._read = [windows_read(n_windows, share) for n_windows in self._there]
+
+    @property
+    def n_windows(self) -> int:
+        """Windows that are read in one pass over all parts."""
+        return sum(self._read)
 
     @property
     def steps_available(self) -> int:
-        """Whole batches within the allowance of `epochs`."""
-        return allowed_windows(self.n_windows, self.epochs) // self.batch_rows
+        """Whole batches within the allowance of `epochs` of every part."""
+        allowed = [allowed_windows(n_windows, self.epochs) for n_windows in self._read]
+        return min(self._assignment.places_with(i, n) for i, n in enumerate(allowed)) // self.batch_rows
 
-    def windows(self, step: int, rows: slice | None = None) -> np.ndarray:
-        """int64 [rows]: which windows batch `step` (0-based) holds."""
+    def epochs_of(self, n_steps: int) -> dict[str, float]:
+        """How often `n_steps` batches read each part, by its name: 1.5 has read half of it a second time."""
+        counts = self._assignment.counts(n_steps * self.batch_rows)
+        return {part.name: n / m for part, n, m in zip(self.parts, counts, self._read, strict=True)}
+
+    def starts(self, step: int, rows: slice | None = None) -> np.ndarray:
+        """int64 [rows]: the first token of each window that batch `step` (0-based) holds."""
         if not 0 <= step < self.steps_available:
             raise InputError(
                 f"corpus too small: batch {step} asked for, {self.epochs:g} epochs hold {self.steps_available} batches "
@@ -87,11 +118,25 @@ class Loader:
             )
         chosen = range(self.batch_rows)[rows if rows is not None else slice(None)]
         places = step * self.batch_rows + np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64)
-        epochs, positions = np.divmod(places, self.n_windows)
+        source, nth = self._assignment.at(places)
+        found = np.empty_like(places)
+        for i in np.unique(source).tolist():
+            mine = source == i
+            found[mine] = self.parts[i].first + self._windows(i, nth[mine]) * self.context_length
+        return found
+
+    def _windows(self, part: int, nth: np.ndarray) -> np.ndarray:
+        """int64 [n]: the windows of a part that are its `nth` ones in the run."""
+        there, read = self._there[part], self._read[part]
+        epochs, positions = np.divmod(nth, read)
         found = np.empty_like(positions)
-        for epoch in np.unique(epochs):
+        for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            found[here] = permute(positions[here], self.n_windows, self.seed, int(epoch))
+            if read == there:
+                found[here] = permute(positions[here], there, self.seed, epoch, part)
+            else:  # another order of the very windows of the first epoch
+                again = permute(positions[here], read, self.seed, epoch, part) if epoch else positions[here]
+                found[here] = permute(again, there, self.seed, 0, part)
         return found
 
     def batch(self, step: int, rows: slice | None = None) -> np.ndarray:
@@ -100,9 +145,8 @@ class Loader:
         `rows` picks a part of the batch (a rank's, a micro-batch's): the same rows as of the whole.
         Raises InputError where the step is outside the allowance.
         """
-        t = self.context_length
-        windows = self.windows(step, rows)
-        batch = np.empty((len(windows), t + 1), dtype=np.int64)
-        for row, window in zip(batch, windows.tolist(), strict=True):
-            row[:] = self.tokens[window * t : window * t + t + 1]
+        starts, t = self.starts(step, rows), self.context_length
+        batch = np.empty((len(starts), t + 1), dtype=np.int64)
+        for row, start in zip(batch, starts.tolist(), strict=True):
+            row[:] = self.tokens[start : start + t + 1]
         return batch

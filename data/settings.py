@@ -4,24 +4,61 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+import math
+import re
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from pathlib import PurePosixPath
 from typing import Any
 
-from arch.errors import InputError
+from arch.errors import InputError, shown
 from data.clean.steps import check_steps
 from data.vocabulary import portable
 
 LATER: dict[str, Any] = {"clean": []}  # fields that came later, at the values of the corpora before them
+LONGEST_PERIOD = 100_000  # windows after which the order of a mixture's sources repeats
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")  # of a source, in names of files
+
+
+@dataclass(frozen=True)
+class Weighted:
+    """A source of a mixture: `weight` is its share of the tokens that are trained on, beside the other weights.
+
+    `source` may be several strings that are read one behind the other; `name` is short and no other source's, ""
+    makes one of the source; `text_key` is the corpus' where it is None."""
+
+    source: str | tuple[str, ...]
+    weight: float
+    text_key: str | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str):
+            object.__setattr__(self, "source", tuple(self.source))
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is read, split and tokenised as one: a source of a mixture, or all the sources of a corpus without one.
+
+    `max_bytes` and `validation_tokens` are this stream's share of the corpus'."""
+
+    name: str
+    weight: float
+    source: tuple[str, ...]
+    text_key: str
+    max_bytes: int | None
+    validation_tokens: int | None
 
 
 @dataclass(frozen=True)
 class CorpusSettings:
     """Everything a corpus depends on, apart from the text itself."""
 
-    source: str | tuple[str, ...] = "stdlib:"
+    source: str | tuple[str | Weighted, ...] = "stdlib:"  # all of them weighted, or none
     tokenizer: str = "bytes"
-    text_key: str = "text"  # of JSONL records
-    validation_fraction: float | None = 0.03  # expected share of documents held out
+    text_key: str = "text"  # of JSONL records and of tables
+    validation_fraction: float | None = 0.03  # expected share of documents held out, of every source
     validation_tokens: int | None = None  # instead: whole documents until so many tokens are held out
     max_bytes: int | None = None  # UTF-8 bytes of text taken, in source order; the last document is cut
     seed: int = 0  # of the split
@@ -29,7 +66,7 @@ class CorpusSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
-            object.__setattr__(self, "source", tuple(self.source))
+            object.__setattr__(self, "source", _named(tuple(self.source)))
         object.__setattr__(self, "clean", tuple(self.clean))
         check_steps(self.clean)
         if (self.validation_fraction is None) == (self.validation_tokens is None):
@@ -45,15 +82,42 @@ class CorpusSettings:
         if self.max_bytes is not None and self.max_bytes <= 0:
             raise InputError(f"corpus.max_bytes: {self.max_bytes} takes no text; give a positive number or null")
 
+    @property
+    def mixture(self) -> tuple[Weighted, ...]:
+        """The sources of a mixture; () where all sources are one stream."""
+        return tuple(one for one in as_tuple(self.source) if isinstance(one, Weighted))
+
+    @property
+    def streams(self) -> list[Stream]:
+        """What is read and tokenised, in order; limits in tokens and bytes are shared by weight."""
+        if not self.mixture:
+            whole = as_tuple(self.source)
+            return [Stream("", 1.0, whole, self.text_key, self.max_bytes, self.validation_tokens)]
+        weights = whole_weights([one.weight for one in self.mixture])
+        return [
+            Stream(
+                one.name,
+                one.weight,
+                as_tuple(one.source),
+                one.text_key or self.text_key,
+                _share(self.max_bytes, weight, sum(weights)),
+                _share(self.validation_tokens, weight, sum(weights)),
+            )
+            for one, weight in zip(self.mixture, weights, strict=True)
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """As a manifest has them; fields that came later are left out at their defaults, as earlier manifests do."""
-        settings = asdict(self) | {"source": list(as_tuple(self.source)), "clean": list(self.clean)}
+        sources: list[Any] = list(as_tuple(self.source))
+        if self.mixture:
+            sources = [asdict(one) | {"source": list(as_tuple(one.source))} for one in self.mixture]
+        settings = asdict(self) | {"source": sources, "clean": list(self.clean)}
         return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
 
     def identity(self) -> dict[str, Any]:
-        """What a corpus is made by beside its text: the settings without the places of files, which decide nothing."""
-        found = {name: value for name, value in self.to_dict().items() if name != "source"}
-        return found | {"tokenizer": portable(self.tokenizer)}
+        """What a corpus is made by beside its text: the settings without the places and names of files, which decide
+        nothing; of a mixture's sources the weights, and what their records are read by."""
+        return identity_of(self.to_dict())
 
     @property
     def hash(self) -> str:
@@ -61,10 +125,92 @@ class CorpusSettings:
         return hash_of(self.identity())[:16]
 
 
-def as_tuple(source: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+def identity_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """`CorpusSettings.identity` of what `to_dict` gave."""
+    found = {name: value for name, value in settings.items() if name != "source"}
+    found["tokenizer"] = portable(settings["tokenizer"])
+    if is_mixture(settings["source"]):
+        weights = whole_weights([one["weight"] for one in settings["source"]])
+        found["mixture"] = [
+            {"weight": weight, "text_key": one["text_key"] or settings["text_key"]}
+            for weight, one in zip(weights, settings["source"], strict=True)
+        ]
+    return found
+
+
+def is_mixture(source: Any) -> bool:
+    """Whether the sources of a stored corpus are those of a mixture."""
+    return isinstance(source, list) and bool(source) and isinstance(source[0], dict)
+
+
+def shown_source(source: Any) -> str:
+    """Sources for a message, whether they are CorpusSettings' own or those of `to_dict`."""
+    found = []
+    for one in as_tuple(source):
+        one = asdict(one) if isinstance(one, Weighted) else one
+        found.append(one if isinstance(one, str) else ", ".join(as_tuple(one["source"])))
+    return ", ".join(found)
+
+
+def whole_weights(weights: list[float]) -> list[int]:
+    """Weights as the smallest whole numbers in the same proportions: [0.5, 0.25] as [2, 1], by their decimal digits.
+
+    Raises InputError where one is no positive number, or they repeat only after more than LONGEST_PERIOD windows."""
+    for weight in weights:
+        if not 0 < weight < math.inf:
+            raise InputError(f"corpus.source: weight {weight:g} is no positive number; leave that source out")
+    exact = [Fraction(repr(float(weight))) for weight in weights]
+    scale = math.lcm(*(one.denominator for one in exact))
+    whole = [int(one * scale) for one in exact]
+    whole = [one // math.gcd(*whole) for one in whole]
+    if sum(whole) > LONGEST_PERIOD:
+        raise InputError(
+            f"corpus.source: weights {', '.join(f'{one:.12g}' for one in weights)} are in the proportions "
+            f"{':'.join(map(str, whole))}; write them with fewer digits, so that these add up to {LONGEST_PERIOD:,} "
+            f"at most"
+        )
+    return whole
+
+
+def as_tuple(source: Any) -> tuple[Any, ...]:
     return (source,) if isinstance(source, str) else tuple(source)
 
 
 def hash_of(value: Any) -> str:
     """SHA-256, in hex, over the canonical JSON of `value`."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _share(total: int | None, weight: int, of: int) -> int | None:
+    return None if total is None else -(-total * weight // of)
+
+
+def _named(sources: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The sources of a mixture with a name each; strings as they are."""
+    weighted = [one for one in sources if isinstance(one, Weighted)]
+    if not weighted:
+        return sources
+    if len(weighted) < len(sources):
+        raise InputError("corpus.source: some sources have a weight and others have none; give each one or none")
+    whole_weights([one.weight for one in weighted])
+    taken: set[str] = set()
+    for one in weighted:
+        if one.name and (not NAME.fullmatch(one.name) or one.name in taken):
+            why = "another source has it" if one.name in taken else "write letters, digits and '-', at most 40"
+            raise InputError(f"corpus.source: name {shown(one.name)} of {shown_source([one])}: {why}")
+        taken |= {one.name}
+    found = []
+    for one in weighted:
+        name, number = one.name or _short(one.source), 2
+        while not one.name and name in taken:
+            name, number = f"{_short(one.source)}-{number}", number + 1
+        taken.add(name)
+        found.append(replace(one, name=name))
+    return tuple(found)
+
+
+def _short(source: str | tuple[str, ...]) -> str:
+    """A name for a source: the end of its path without suffixes, or its scheme and what follows."""
+    first = as_tuple(source)[0] if as_tuple(source) else ""
+    last = PurePosixPath(first).name.split(".")[0] or first
+    return re.sub(r"[^A-Za-z0-9]+", "-", last).strip("-")[:32] or "source"

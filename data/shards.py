@@ -1,4 +1,5 @@
-"""A split on disk: token ids in `<split>_00000.bin`, ... and the start of every document in `<split>.idx`.
+"""A split on disk: token ids in `<split>_00000.bin`, ... and the start of every document in `<split>.idx`; of a mixture
+for each source: `<split>.<name>_00000.bin`, ... and `<split>.<name>.idx`.
 
 `.bin` is raw little-endian uint16 or uint32, `.idx` raw int64 with one entry more than documents: document i is
 tokens[idx[i] : idx[i + 1]], its end-of-text token last. Both are written as text arrives and read as memory maps.
@@ -7,6 +8,7 @@ tokens[idx[i] : idx[i + 1]], its end-of-text token last. Both are written as tex
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -14,16 +16,16 @@ import numpy as np
 
 
 class SplitWriter:
-    """Append documents to one split, at most `shard_tokens` ids a file; `close()` returns what was written."""
+    """Append documents to the files called by `stem`, at most `shard_tokens` ids each; `close()` says what there is."""
 
-    def __init__(self, directory: Path, split: str, dtype: type[np.unsignedinteger], shard_tokens: int) -> None:
-        self.directory, self.split, self.shard_tokens = directory, split, shard_tokens
+    def __init__(self, directory: Path, stem: str, dtype: type[np.unsignedinteger], shard_tokens: int) -> None:
+        self.directory, self.stem, self.shard_tokens = directory, stem, shard_tokens
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.n_tokens = self.n_documents = self.n_bytes = 0
         self.shards: list[dict[str, int | str]] = []
         self._shard: IO[bytes] | None = None
         self._hash = hashlib.sha256()
-        self._index = open(directory / f"{split}.idx", "wb")  # noqa: SIM115 - open as long as the writer
+        self._index = open(directory / f"{stem}.idx", "wb")  # noqa: SIM115 - open as long as the writer
 
     def append(self, ids: np.ndarray, eot_id: int, n_bytes: int) -> None:
         """Write one document's `ids` and the end-of-text token; `n_bytes` is the length of its text in UTF-8."""
@@ -35,7 +37,7 @@ class SplitWriter:
             room = self.shard_tokens - self.n_tokens % self.shard_tokens
             if self.n_tokens % self.shard_tokens == 0:
                 self._finish_shard()
-                self._shard = open(self.directory / f"{self.split}_{len(self.shards):05d}.bin", "wb")  # noqa: SIM115
+                self._shard = open(self.directory / f"{self.stem}_{len(self.shards):05d}.bin", "wb")  # noqa: SIM115
             part, tokens = tokens[:room], tokens[room:]
             content = part.tobytes()
             assert self._shard is not None
@@ -123,6 +125,15 @@ def open_split(directory: Path, split: dict) -> Tokens:
     return shards[0] if len(shards) == 1 else ShardedTokens(list(shards))
 
 
-def open_index(directory: Path, split: str) -> np.ndarray:
-    """Starts of the documents of `split`, and its end: int64 [documents + 1]."""
-    return np.memmap(directory / f"{split}.idx", "<i8", mode="r")
+def stem_of(split: str, source: str) -> str:
+    """What the files of a split are called by: of a source of a mixture, else of the whole ("")."""
+    return f"{split}.{source}" if source else split
+
+
+def open_index(directory: Path, stems: Sequence[str]) -> np.ndarray:
+    """Starts of the documents of files that follow one another, and their end: int64 [documents + 1]."""
+    found = [np.memmap(directory / f"{stem}.idx", "<i8", mode="r") for stem in stems]
+    if len(found) == 1:
+        return found[0]
+    firsts = np.cumsum([0, *(int(index[-1]) for index in found)])
+    return np.concatenate([*(index[:-1] + at for index, at in zip(found, firsts, strict=False)), firsts[-1:]])

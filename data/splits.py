@@ -1,4 +1,7 @@
-"""The two splits of a corpus as files: documents streamed to where their draw puts them, what both hold cut out."""
+"""The two splits of a corpus as files: documents streamed to where their draw puts them, what both hold cut out.
+
+Every stream of the settings (each source of a mixture, or all sources together) has the files of both splits.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ import numpy as np
 from arch.errors import InputError
 from data.overlap import remaining, runs, shared_tokens
 from data.settings import CorpusSettings
-from data.shards import SplitWriter, open_index, open_split
-from data.sources import source_bytes
-from data.splitting import Progress, Reading, threshold
+from data.shards import SplitWriter, open_index, open_split, stem_of
+from data.splitting import Progress, Reading, bytes_to_read, thresholds
 from data.tokenizer import Tokenizer
 
 SPLITS = ("train", "validation")
+Written = dict[str, dict[str, Any]]  # of a stream: {split: its documents, bytes, tokens, dtype, shards}
 
 
 def write_splits(
@@ -26,21 +29,26 @@ def write_splits(
     shard_tokens: int,
     progress: Progress | None = None,
     dropped: Collection[bytes] = (),
-) -> tuple[Reading, dict[str, Any]]:
-    """Stream every document into its split, at least one into each; what was read, and the splits of the manifest.
-    dropped: digests of documents to leave out."""
-    below = threshold(settings, tokenizer, dropped)
-    reading, splits = _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
-    if reading.n_documents < 2 or all(splits[split]["documents"] for split in SPLITS):
-        return reading, splits
-    if settings.validation_tokens is not None:
-        raise InputError(
-            f"corpus.validation_tokens: {settings.validation_tokens:,} take every document, none is left to train on; "
-            f"ask for fewer"
-        )
-    # a fraction that drew none, or all: the document with the smallest draw is held out, or that with the largest kept
-    below = reading.highest if splits["validation"]["documents"] else reading.lowest + 1
-    return _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
+) -> tuple[Reading, list[Written]]:
+    """Stream every document into its split, at least one of each stream into each; what was read, and what of each
+    stream was written. dropped: digests of documents to leave out."""
+    below = thresholds(settings, tokenizer, dropped)
+    reading, written = _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
+    again = list(below)
+    for i, (stream, seen, splits) in enumerate(zip(reading.streams, reading.seen, written, strict=True)):
+        if seen.documents < 2 or all(splits[split]["documents"] for split in SPLITS):
+            continue
+        if stream.validation_tokens is not None:
+            of = f" of source {stream.name}" if stream.name else ""
+            raise InputError(
+                f"corpus.validation_tokens: {stream.validation_tokens:,} take every document{of}, none is left to "
+                f"train on; ask for fewer"
+            )
+        # a fraction that drew none, or all: the document with the smallest draw is held out, or the largest one's kept
+        again[i] = seen.highest if splits["validation"]["documents"] else seen.lowest + 1
+    if again == below:
+        return reading, written
+    return _write_once(settings, tokenizer, temporary, shard_tokens, again, progress, dropped)
 
 
 def _write_once(
@@ -48,69 +56,120 @@ def _write_once(
     tokenizer: Tokenizer,
     temporary: Path,
     shard_tokens: int,
-    below: int,
+    below: list[int],
     progress: Progress | None,
     dropped: Collection[bytes],
-) -> tuple[Reading, dict[str, Any]]:
-    """The splits where documents with a draw below `below` are held out; replaces what an earlier try wrote."""
+) -> tuple[Reading, list[Written]]:
+    """The splits where documents with a draw below a stream's `below` are held out; replaces what an earlier try
+    wrote."""
     for path in temporary.iterdir():
         path.unlink()
-    reading, total = Reading(settings, dropped), source_bytes(settings.source)
-    if total is not None and settings.max_bytes is not None:
-        total = min(total, settings.max_bytes)
-    writers = {split: SplitWriter(temporary, split, tokenizer.dtype, shard_tokens) for split in SPLITS}
+    reading, total = Reading(settings, dropped), bytes_to_read(settings)
+    written: list[Written] = []
+    writers: dict[str, SplitWriter] = {}
+    n_tokens = 0
     try:
-        for batch in reading.batches():
-            encoded = tokenizer.encode_batch([document.text for document in batch])
-            for document, ids in zip(batch, encoded, strict=True):
-                split = "validation" if document.draw < below else "train"
+        for number, documents in reading.batches():
+            while len(written) + bool(writers) <= number:
+                _next_stream(reading, written, writers, temporary, tokenizer, shard_tokens)
+            encoded = tokenizer.encode_batch([document.text for document in documents])
+            for document, ids in zip(documents, encoded, strict=True):
+                split = "validation" if document.draw < below[number] else "train"
                 writers[split].append(ids, tokenizer.eot_id, document.n_bytes)
+                n_tokens += len(ids) + 1
             if progress is not None:
                 done = reading.read_bytes if total is None else min(reading.read_bytes, total)
-                tokens = sum(writer.n_tokens for writer in writers.values())
-                progress(done, total, f"{reading.n_documents:,} documents, {tokens:,} tokens")
-        return reading, {split: writer.close() for split, writer in writers.items()}
+                progress(done, total, f"{reading.n_documents:,} documents, {n_tokens:,} tokens")
+        while len(written) < len(reading.streams):
+            _next_stream(reading, written, writers, temporary, tokenizer, shard_tokens)
+        return reading, written
     finally:
         for writer in writers.values():
             writer.abandon()
 
 
+def _next_stream(
+    reading: Reading,
+    written: list[Written],
+    writers: dict[str, SplitWriter],
+    temporary: Path,
+    tokenizer: Tokenizer,
+    shard_tokens: int,
+) -> None:
+    """Close the files of the stream that is written, and open those of the next one, where there is one."""
+    if writers:
+        written.append({split: writer.close() for split, writer in writers.items()})
+        writers.clear()
+    if len(written) < len(reading.streams):
+        name = reading.streams[len(written)].name
+        for split in SPLITS:
+            writers[split] = SplitWriter(temporary, stem_of(split, name), tokenizer.dtype, shard_tokens)
+
+
+def together(written: list[Written]) -> Written:
+    """Both splits over all streams, as the manifest has them."""
+    found: Written = {}
+    for split in SPLITS:
+        parts = [splits[split] for splits in written]
+        sums = {key: sum(part[key] for part in parts) for key in ("documents", "bytes", "tokens")}
+        found[split] = sums | {"dtype": parts[0]["dtype"], "shards": [one for part in parts for one in part["shards"]]}
+    return found
+
+
 def cut_shared(
     temporary: Path,
     tokenizer: Tokenizer,
-    splits: dict[str, Any],
+    names: list[str],
+    written: list[Written],
     shard_tokens: int,
     progress: Callable[[int], None] | None,
-) -> dict[str, int]:
-    """Cut from the held-out split what the training split holds too, in place, and correct its entry of `splits`.
+) -> list[dict[str, int]]:
+    """Cut from the held-out split what the training split holds too, in place, and correct its entries of `written`,
+    whose streams are called `names`.
 
-    Returns what was cut: {"passage_tokens": how long a passage is, "passages", "documents" that held them, "tokens",
-    those of pieces too short to be kept included}. `progress` is called with the training tokens compared.
+    Returns of each what was cut: {"passages", "documents" that held them, "tokens", those of pieces too short to be
+    kept included}. `progress` is called with the training tokens compared.
     """
-    passage = tokenizer.passage_tokens
-    train, held_out = (open_split(temporary, splits[split]) for split in SPLITS)
-    tokens, starts = np.asarray(held_out), open_index(temporary, "validation")
-    shared = shared_tokens(train, tokens, tokenizer.eot_id, passage, progress)
-    found = {"passage_tokens": passage, "passages": 0, "documents": 0, "tokens": 0}
-    if not shared.any():
-        return found
+    whole, found, first = together(written), list[dict[str, int]](), 0
+    train, tokens = open_split(temporary, whole["train"]), np.asarray(open_split(temporary, whole["validation"]))
+    shared = shared_tokens(train, tokens, tokenizer.eot_id, tokenizer.passage_tokens, progress)
+    for name, splits in zip(names, written, strict=True):
+        before, stem = splits["validation"], stem_of("validation", name)
+        last = first + before["tokens"]
+        cut, documents = shared[first:last], 0
+        if cut.any():
+            starts = open_index(temporary, [stem])[:-1]
+            documents = int((np.add.reduceat(cut, starts, dtype=np.int64) > 0).sum())
+            splits["validation"] = _without(cut, tokens[first:last], temporary, stem, before, tokenizer, shard_tokens)
+        text_tokens = [one["tokens"] - one["documents"] for one in (before, splits["validation"])]  # no end-of-text
+        found.append({"passages": len(runs(cut)), "documents": documents, "tokens": text_tokens[0] - text_tokens[1]})
+        first = last
+    return found
+
+
+def _without(
+    cut: np.ndarray,
+    tokens: np.ndarray,
+    temporary: Path,
+    stem: str,
+    before: dict[str, Any],
+    tokenizer: Tokenizer,
+    shard_tokens: int,
+) -> dict[str, Any]:
+    """Write the files of `stem` again without the tokens that are `cut`; the entry that replaces `before`."""
     folder = temporary / "cut"
     folder.mkdir()
-    writer = SplitWriter(folder, "validation", tokenizer.dtype, shard_tokens)
+    writer = SplitWriter(folder, stem, tokenizer.dtype, shard_tokens)
     try:
-        for piece in remaining(shared, starts, passage):
+        for piece in remaining(cut, open_index(temporary, [stem]), tokenizer.passage_tokens):
             ids = tokens[piece.start : piece.stop]
             writer.append(ids, tokenizer.eot_id, int(tokenizer.n_bytes[ids].sum()))
-        before, splits["validation"] = splits["validation"], writer.close()
+        after = writer.close()
     finally:
         writer.abandon()
-    touched = np.add.reduceat(shared, starts[:-1], dtype=np.int64) > 0
-    text_tokens = [split["tokens"] - split["documents"] for split in (before, splits["validation"])]  # no end-of-text
-    found |= {"passages": len(runs(shared)), "documents": int(touched.sum())}
-    found["tokens"] = text_tokens[0] - text_tokens[1]
-    for name in (*(shard["file"] for shard in before["shards"]), "validation.idx"):
+    for name in (*(shard["file"] for shard in before["shards"]), f"{stem}.idx"):
         (temporary / name).unlink()
     for path in folder.iterdir():
         path.rename(temporary / path.name)
     folder.rmdir()
-    return found
+    return after

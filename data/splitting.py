@@ -2,7 +2,8 @@
 
 A document's draw is a number in [0, 2^64) made of seed, place in the source and text; those below a threshold are held
 out. So a split depends on nothing that was read before, and text can be streamed. Memory holds a few megabytes of text
-at a time, and 16 bytes of hash a document, to drop duplicates.
+at a time, and 16 bytes of hash a document, to drop duplicates: of the sources of a mixture the first one that has a
+document keeps it.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from arch.errors import InputError
 from data.clean.steps import Cleaned, clean
-from data.settings import CorpusSettings
-from data.sources import Counts, Document, read_documents, source_bytes
+from data.settings import CorpusSettings, Stream, hash_of
+from data.sources.documents import Counts, Document
+from data.sources.reading import read_documents, source_bytes
 from data.tokenizer import Tokenizer
 
 BATCH_BYTES = 4 * 1024 * 1024  # text tokenised at a time
@@ -33,20 +35,40 @@ class Drawn(NamedTuple):
     draw: int
 
 
+class Batch(NamedTuple):
+    """Documents of one stream of the settings."""
+
+    stream: int
+    documents: list[Drawn]
+
+
+@dataclass
+class Seen:
+    """What was read of a stream so far: documents, and the smallest and largest draw of them."""
+
+    documents: int = 0
+    lowest: int = DRAWS
+    highest: int = -1
+
+
 class Reading:
     """One pass over the text of `settings`: `batches()` yields it, the rest tells about what was read so far.
     dropped: digests of documents to leave out."""
 
     def __init__(self, settings: CorpusSettings, dropped: Collection[bytes] = ()) -> None:
-        self._settings, self._dropped = settings, dropped
+        self._settings, self.streams, self._dropped = settings, settings.streams, dropped
         self._counts = Counts()
-        self._text = hashlib.sha256()
-        self.n_documents = self.n_duplicates = self.n_cleaned = 0
-        self.lowest, self.highest = DRAWS, -1  # draws
+        self._text = [hashlib.sha256() for _ in self.streams]
+        self.seen = [Seen() for _ in self.streams]
+        self.n_duplicates = self.n_cleaned = 0
+
+    @property
+    def n_documents(self) -> int:
+        return sum(seen.documents for seen in self.seen)
 
     @property
     def read_bytes(self) -> int:
-        """Uncompressed bytes of the source that were read."""
+        """Uncompressed bytes of the sources that were read."""
         return self._counts.read_bytes
 
     @property
@@ -59,30 +81,32 @@ class Reading:
     @property
     def text_hash(self) -> str:
         """SHA-256 over the documents taken, in order: equal for equal text, wherever it was read from."""
-        return self._text.hexdigest()
+        found = [text.hexdigest() for text in self._text]
+        return found[0] if len(found) == 1 else hash_of(found)
 
-    def batches(self) -> Iterator[list[Drawn]]:
+    def batches(self) -> Iterator[Batch]:
         """The documents, a few megabytes at a time; duplicates are left out. Raises InputError as read_documents."""
-        settings, seen = self._settings, set[bytes]()
-        for batch in _batches(_documents(settings, self._counts)):
-            kept = []
-            for doc_id, text in batch:
-                content = text.encode("utf-8")
-                digest = hashlib.blake2b(content, digest_size=16).digest()
-                if digest in seen:
-                    self.n_duplicates += 1
-                    continue
-                seen.add(digest)
-                if digest in self._dropped:
-                    self.n_cleaned += 1
-                    continue
-                self._text.update(digest)
-                drawn = hashlib.blake2b(f"{settings.seed}\0{doc_id}\0".encode() + digest, digest_size=8).digest()
-                kept.append(Drawn(text, len(content), int.from_bytes(drawn, "little")))
-                self.lowest = min(self.lowest, kept[-1].draw)
-                self.highest = max(self.highest, kept[-1].draw)
-            self.n_documents += len(kept)
-            yield kept
+        seed, known = self._settings.seed, set[bytes]()
+        for number, (stream, seen) in enumerate(zip(self.streams, self.seen, strict=True)):
+            for batch in _batches(_documents(stream, self._counts)):
+                kept = []
+                for doc_id, text in batch:
+                    content = text.encode("utf-8")
+                    digest = hashlib.blake2b(content, digest_size=16).digest()
+                    if digest in known:
+                        self.n_duplicates += 1
+                        continue
+                    known.add(digest)
+                    if digest in self._dropped:
+                        self.n_cleaned += 1
+                        continue
+                    self._text[number].update(digest)
+                    drawn = hashlib.blake2b(f"{seed}\0{doc_id}\0".encode() + digest, digest_size=8).digest()
+                    kept.append(Drawn(text, len(content), int.from_bytes(drawn, "little")))
+                    seen.lowest = min(seen.lowest, kept[-1].draw)
+                    seen.highest = max(seen.highest, kept[-1].draw)
+                seen.documents += len(kept)
+                yield Batch(number, kept)
 
 
 def text_hash(settings: CorpusSettings, temporary: Path) -> str:
@@ -94,14 +118,17 @@ def text_hash(settings: CorpusSettings, temporary: Path) -> str:
 
 
 def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | None = None) -> Cleaned:
-    """What the steps of `corpus.clean` leave out; `temporary` is a folder for files of no name."""
+    """What the steps of `corpus.clean` leave out, of all streams together; `temporary` is a folder for files of no
+    name."""
     if not settings.clean:
         return Cleaned()
-    counts, total = Counts(), source_bytes(settings.source)
+    counts, total = Counts(), bytes_to_read(settings)
 
     def texts() -> Iterator[Document]:
         counts.read_bytes = 0
-        return _documents(settings, counts)
+        for stream in settings.streams:
+            for doc_id, text in _documents(stream, counts):
+                yield Document(f"{stream.name}/{doc_id}" if stream.name else doc_id, text)
 
     def tell(message: str) -> None:
         if progress is not None:
@@ -110,37 +137,61 @@ def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | N
     return clean(settings.clean, texts, temporary, tell)
 
 
-def threshold(settings: CorpusSettings, tokenizer: Tokenizer, dropped: Collection[bytes] = ()) -> int:
-    """The draw from which on documents are for training.
+def bytes_to_read(settings: CorpusSettings) -> int | None:
+    """Bytes of the text that one reading passes through; None where a compressed file hides them."""
+    total = 0
+    for stream in settings.streams:
+        n_bytes = source_bytes(stream.source)
+        if n_bytes is None:
+            return None
+        total += n_bytes if stream.max_bytes is None else min(n_bytes, stream.max_bytes)
+    return total
+
+
+def thresholds(settings: CorpusSettings, tokenizer: Tokenizer, dropped: Collection[bytes] = ()) -> list[int]:
+    """Of each stream the draw from which on documents are for training.
 
     A number of tokens is held out by those with the smallest draws: the text is read once to find them, and of it only
-    the candidates are tokenised. Raises InputError where the text has fewer tokens.
+    the candidates are tokenised. Raises InputError where a stream has fewer tokens.
     """
+    streams = settings.streams
     if settings.validation_tokens is None:
         assert settings.validation_fraction is not None
-        return int(settings.validation_fraction * DRAWS)
-    wanted, total, bound = settings.validation_tokens, 0, DRAWS
-    held: list[tuple[int, int]] = []  # (-draw, tokens): the largest draw first
-    for batch in Reading(settings, dropped).batches():
-        for document in batch:
-            if document.draw >= bound:
-                continue
-            n_tokens = len(tokenizer.encode_array(document.text)) + 1
-            heapq.heappush(held, (-document.draw, n_tokens))
-            total += n_tokens
-            while total - held[0][1] >= wanted:
-                total -= heapq.heappop(held)[1]
-            if total >= wanted:
-                bound = -held[0][0]
-    if total < wanted:
-        raise InputError(
-            f"corpus.validation_tokens: {wanted:,} are more than the {total:,} of the whole text; ask for fewer"
-        )
-    return bound + 1
+        return [int(settings.validation_fraction * DRAWS)] * len(streams)
+    smallest = [Smallest(stream.validation_tokens or 0) for stream in streams]
+    for number, documents in Reading(settings, dropped).batches():
+        for document in documents:
+            if document.draw < smallest[number].bound:
+                smallest[number].add(document.draw, len(tokenizer.encode_array(document.text)) + 1)
+    for stream, found in zip(streams, smallest, strict=True):
+        if found.total < found.wanted:
+            of = f"text of source {stream.name}" if stream.name else "text"
+            raise InputError(
+                f"corpus.validation_tokens: {found.wanted:,} are more than the {found.total:,} of the whole {of}; ask "
+                f"for fewer"
+            )
+    return [found.bound + 1 for found in smallest]
 
 
-def _documents(settings: CorpusSettings, counts: Counts) -> Iterator[Document]:
-    return _first_bytes(read_documents(settings.source, settings.text_key, counts), settings.max_bytes)
+class Smallest:
+    """The documents with the smallest draws, as few as have `wanted` tokens."""
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted, self.total, self.bound = wanted, 0, DRAWS
+        self._held: list[tuple[int, int]] = []  # (-draw, tokens): the largest draw first
+
+    def add(self, draw: int, n_tokens: int) -> None:
+        """A document whose draw is below `bound`."""
+        heapq.heappush(self._held, (-draw, n_tokens))
+        self.total += n_tokens
+        while self.total - self._held[0][1] >= self.wanted:
+            self.total -= heapq.heappop(self._held)[1]
+        if self.total >= self.wanted:
+            self.bound = -self._held[0][0]
+
+
+def _documents(stream: Stream, counts: Counts) -> Iterator[Document]:
+    return _first_bytes(read_documents(stream.source, stream.text_key, counts), stream.max_bytes)
 
 
 def _first_bytes(documents: Iterator[Document], max_bytes: int | None) -> Iterator[Document]:

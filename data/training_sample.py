@@ -7,11 +7,11 @@ is drawn evenly from all of the text and holds nothing that is held out.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from arch.errors import InputError
 from data.settings import CorpusSettings
-from data.splitting import DRAWS, Progress, Reading
+from data.splitting import DRAWS, Drawn, Progress, Reading
 from data.tokenizer.ranks import RankTokenizer
 from data.tokenizer.training import sample_bytes, train_tokenizer
 
@@ -30,29 +30,50 @@ def trained(settings: CorpusSettings, progress: Progress | None, dropped: Collec
 def sample(
     settings: CorpusSettings, most_bytes: int, progress: Progress | None = None, dropped: Collection[bytes] = ()
 ) -> list[str]:
-    """Documents of the training text with at most `most_bytes` in all, by their draws; the last one is cut. Reads the
-    text once and keeps no more of it than that. dropped: digests of documents to leave out."""
-    reading, kept = Reading(settings, dropped), list[tuple[int, bytes]]()  # the smallest draw first
+    """Documents of the training text with at most `most_bytes` in all, of a mixture's sources in proportion to their
+    weights, by their draws; the last one of each is cut. Reads the text once and keeps no more of it than that.
+    dropped: digests of documents to leave out."""
+    reading = Reading(settings, dropped)
     held_out = 0 if settings.validation_fraction is None else int(settings.validation_fraction * DRAWS)
-    size = total = 0
-    for batch in reading.batches():
-        for document in batch:
-            total += document.n_bytes
-            if document.draw < held_out or (size >= most_bytes and document.draw < kept[0][0]):
-                continue
-            heapq.heappush(kept, (document.draw, document.text.encode()))
-            size += document.n_bytes
-            while size - len(kept[0][1]) >= most_bytes:
-                size -= len(heapq.heappop(kept)[1])
+    weight = sum(stream.weight for stream in reading.streams)
+    kept = [Largest(int(most_bytes * stream.weight / weight)) for stream in reading.streams]
+    for number, documents in reading.batches():
+        for document in documents:
+            kept[number].add(document, held_out)
         if progress is not None:
             progress(reading.read_bytes, None, f"{reading.n_documents:,} documents looked at to train the tokenizer")
-    if settings.validation_tokens is not None:  # at most so many bytes are held out, half of a small text
-        most_bytes = min(most_bytes, total - min(MOST_BYTES_PER_TOKEN * settings.validation_tokens, total // 2))
-    texts, left = list[str](), most_bytes
-    for draw, content in sorted(kept, reverse=True):
-        if left > 0 and draw > reading.lowest:  # one document at least is held out
-            texts.append(content[:left].decode("utf-8", errors="ignore"))
-            left -= len(content)
+    texts = list[str]()
+    for stream, seen, largest in zip(reading.streams, reading.seen, kept, strict=True):
+        most = largest.most_bytes
+        if stream.validation_tokens is not None:  # at most so many bytes are held out, half of a small text
+            total = largest.total
+            most = min(most, total - min(MOST_BYTES_PER_TOKEN * stream.validation_tokens, total // 2))
+        texts += largest.texts(most, seen.lowest)
     if not texts:
         raise InputError("corpus.source: fewer than two documents of usable text: none is left to train a tokenizer on")
     return texts
+
+
+class Largest:
+    """The documents of a stream with the largest draws, as few as have `most_bytes`; `total`: bytes of all."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes, self.total, self._size = most_bytes, 0, 0
+        self._kept: list[tuple[int, bytes]] = []  # the smallest draw first
+
+    def add(self, document: Drawn, held_out: int) -> None:
+        """held_out: documents with a smaller draw are no training text."""
+        self.total += document.n_bytes
+        if document.draw < held_out or (self._size >= self.most_bytes and document.draw < self._kept[0][0]):
+            return
+        heapq.heappush(self._kept, (document.draw, document.text.encode()))
+        self._size += document.n_bytes
+        while self._size - len(self._kept[0][1]) >= self.most_bytes:
+            self._size -= len(heapq.heappop(self._kept)[1])
+
+    def texts(self, left: int, lowest: int) -> Iterator[str]:
+        """Of at most `left` bytes, without the document of the `lowest` draw: one at least is held out."""
+        for draw, content in sorted(self._kept, reverse=True):
+            if left > 0 and draw > lowest:
+                yield content[:left].decode("utf-8", errors="ignore")
+                left -= len(content)

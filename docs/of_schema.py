@@ -20,7 +20,7 @@ from arch.config import ARCHS, ModelConfig, field_choices, field_names, reads
 from arch.options import kind_of
 from arch.presets import ALL_SIZES, SIZES, preset
 from arch.registry import ARCHITECTURES
-from scaling.study import axes, grid, jobs_schema, schema, sweep_section, training
+from scaling.study import axes, grid, jobs_schema, schema, sources, sweep_section, training
 from scaling.study import sizes as sizes_schema
 from scaling.study import types as values
 
@@ -31,6 +31,7 @@ HEADS = ["key", "type", "default", "unit", "meaning"]
 SECTIONS = (
     ("The whole file", schema.StudyFile, ""),
     ("corpus", schema.Corpus, ""),
+    ("corpus.source, of a mixture", sources.WeightedSource, "Each source of a mixture: docs/corpus.md."),
     ("grid", grid.Grid, ""),
     ("training", training.Training, ""),
     ("overrides", training.Overrides, "Each entry holds keys of `training`, and `model` with fields of the model."),
@@ -53,6 +54,7 @@ UNITS = (  # of a key by its end, the first that fits
 # Types of which the schema's own words would tell less
 NAMED = (
     (values.Sources, "text, or a list of texts"),
+    (sources.CorpusSources, "text, list of texts, or list of sources"),
     (values.Plugins, "text, or a list of texts"),
     (values.Steps, "text, or a list of texts"),
     (values.Betas, "two numbers, at least 0, below 1"),

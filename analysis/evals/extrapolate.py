@@ -88,7 +88,7 @@ class Extrapolate:
         if self._settings.file:
             n_text, estimate = 1 + reader.tokens_of(self._path.stat().st_size), by_tokenizer(reader)
         elif reader.held_out is not None:
-            n_text, estimate = reader.held_out, ""
+            n_text, estimate = sum(part.n_tokens for part in reader.held_out), ""
         else:
             n_text, estimate = 1 << 62, "there is no corpus yet"
         _, lengths, n_windows = self._grid(reader.context_length, n_text)

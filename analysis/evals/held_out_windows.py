@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from arch.model.layout import check_ids, ids_checked
-from data.windows import batches, window_starts
+from data.windows import batches, part_of, window_starts
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
@@ -26,16 +26,32 @@ class HeldOut:
     """Windows of `corpus`' validation split, about n_tokens of them, read `batch_rows` at a time by `passes`."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, n_tokens: int, batch_rows: int, passes: Batches) -> None:
-        self._tokens, self._bytes_of = corpus.validation, tokenizer.n_bytes
+        self._tokens, self._parts, self._bytes_of = corpus.validation, corpus.parts("validation"), tokenizer.n_bytes
         self._wanted, self._rows, self._passes = n_tokens, batch_rows, passes
-        self._counts: dict[int, tuple[int, int]] = {}
+        self._counts: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._kept: dict[int, Tensor] = {}
 
     def counts(self, length: int) -> tuple[int, int]:
         """Windows of `length` tokens, and bytes of the tokens that they score."""
+        windows, n_bytes = self._by_part(length)
+        return int(windows.sum()), int(n_bytes.sum())
+
+    def by_source(self, length: int) -> dict[str, tuple[slice, int]]:
+        """Of a mixture: which of the windows are of each source, and bytes of the tokens that they score."""
+        windows, n_bytes = (counts.tolist() for counts in self._by_part(length))
+        ends = np.cumsum(windows).tolist()
+        return {
+            part.name: (slice(end - n, end), size)
+            for part, end, n, size in zip(self._parts, ends, windows, n_bytes, strict=True)
+            if part.name
+        }
+
+    def _by_part(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         if length not in self._counts:
-            n_bytes = sum(int(self._bytes_of[rows[:, 1:]].sum()) for rows in self._read(length))
-            self._counts[length] = len(self._starts(length)), n_bytes
+            part, k = part_of(self._parts, self._starts(length)), len(self._parts)
+            each = np.concatenate([self._bytes_of[rows[:, 1:]].sum(1) for rows in self._read(length)])
+            n_bytes = np.array([each[part == i].sum() for i in range(k)], dtype=np.int64)
+            self._counts[length] = np.bincount(part, minlength=k), n_bytes
         return self._counts[length]
 
     def parts(self, length: int, device: str) -> Iterator[Tensor]:
@@ -69,4 +85,4 @@ class HeldOut:
         return batches(self._tokens, self._starts(length), length, per_part)
 
     def _starts(self, length: int) -> np.ndarray:
-        return window_starts(len(self._tokens), length, self._wanted)
+        return window_starts(self._parts, length, self._wanted)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from arch.errors import InputError
 from data.files import MANIFEST, read_manifest
+from data.manifest import parts_of
 
 from .task import MissingData
 
 if TYPE_CHECKING:
     from arch.config import ModelConfig
+    from data.mixture import Part
     from scaling.study.run import RunSpec
 
     from .task import Task, TaskContext
@@ -29,15 +31,15 @@ ASSUMED_BYTES_PER_TOKEN = 4.0  # before there is a corpus
 @dataclass(frozen=True)
 class Reader:
     """What is known of a run's model before training. context_length: tokens, of the training; bytes_per_token: UTF-8
-    bytes of text a token; exact: whether that is the same for every text; held_out: tokens of the corpus' validation
-    split, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
+    bytes of text a token; exact: whether that is the same for every text; held_out: the corpus' validation split
+    by its parts, None before there is a corpus; autocast: read under bf16 autocast on a GPU;
     tokenizer: by name; corpus: the study's directory of it, None before that is made."""
 
     config: ModelConfig
     context_length: int
     bytes_per_token: float
     exact: bool
-    held_out: int | None
+    held_out: tuple[Part, ...] | None
     autocast: bool
     tokenizer: str = "bytes"
     corpus: Path | None = None
@@ -74,7 +76,7 @@ def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, 
     """By run_id. corpus: the study's directory of it, which need not be there; tokenizer: by name."""
     manifest = read_manifest(corpus, verify=False) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
-    held_out = splits["validation"]["tokens"] if splits else None
+    held_out = tuple(parts_of(manifest, "validation")) if splits else None
     exact = tokenizer in BYTES_PER_TOKEN
     per_token = BYTES_PER_TOKEN.get(tokenizer, ASSUMED_BYTES_PER_TOKEN)
     if splits and not exact:

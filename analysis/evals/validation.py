@@ -73,7 +73,8 @@ class Validation:
     def evaluate(self, model: LoadedModel, prepared: HeldOut, say: Say) -> dict[str, Any]:
         """`loss` is the mean over all scored tokens in nats; null, with `reason`, where it is not finite.
 
-        `window_nats`: the sum over each window, as data.windows.packed writes it; not there where one is not finite.
+        `by_source`: of a mixture the same of each source's windows. `window_nats`: the sum over each window, as
+        data.windows.packed writes it; not there where one is not finite.
         """
         length = model.context_length
         n_windows, n_bytes = prepared.counts(length)
@@ -88,7 +89,13 @@ class Validation:
         counts = {"n_tokens_scored": n_scored, "n_bytes_scored": n_bytes, "n_windows": n_windows}
         total = math.fsum(nats) if all(map(math.isfinite, nats)) else math.nan
         windows = {"window_nats": packed(nats)} if math.isfinite(total) else {}
-        return losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
+        sources = {
+            name: losses(math.fsum(nats[which]), len(nats[which]) * length, size) | {"n_windows": len(nats[which])}
+            for name, (which, size) in prepared.by_source(length).items()
+            if nats[which]
+        }
+        found = losses(total, n_scored, n_bytes) | counts | {"context_length": length} | windows
+        return found | ({"by_source": sources} if sources else {})
 
 
 def losses(nats: float, n_tokens: int, n_bytes: int) -> dict[str, Any]:

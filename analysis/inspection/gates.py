@@ -92,6 +92,7 @@ def inspect_checkpoint(checkpoint: Path, tokenizer: Tokenizer, source: Path, n_t
 def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens: int) -> np.ndarray:
     """int64 [rows, at most context_length]: whole windows of `source`, or one shorter row of a shorter text."""
     from data.corpus import open_corpus
+    from data.mixture import whole
     from data.windows import window_starts
 
     if source.is_dir():
@@ -101,13 +102,14 @@ def read_rows(source: Path, tokenizer: Tokenizer, context_length: int, n_tokens:
                 f"{source}: the corpus is of tokenizer {corpus.tokenizer.name}, the checkpoint of {tokenizer.name}: "
                 f"give a text with --text"
             )
-        tokens = corpus.validation
+        tokens, parts = corpus.validation, corpus.parts("validation")
     else:
         tokens = tokenizer.encode_array(_read_text(source))
+        parts = whole(len(tokens))
     if len(tokens) < 2:
         raise InputError(f"{source}: holds fewer than two tokens; give another text with --text FILE")
-    length = min(context_length, n_tokens, len(tokens) - 1)
-    starts = window_starts(len(tokens), length, n_tokens)
+    length = min(context_length, n_tokens, min(part.n_tokens for part in parts) - 1)
+    starts = window_starts(parts, length, n_tokens)
     return np.stack([np.asarray(tokens[start : start + length], dtype=np.int64) for start in starts])
 
 

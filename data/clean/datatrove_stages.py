@@ -35,7 +35,8 @@ from arch.errors import InputError
 from data.clean.filtering import NEAR, RULES, Filtering
 from data.clean.outcome import finish
 from data.clean.rules import WORDS, language, quality, repetition
-from data.sources import Counts, read_documents
+from data.sources.documents import Counts
+from data.sources.reading import read_documents
 
 RECORDS = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst", ".parquet", ".arrow")  # a document does not depend on
 # whether its file is read alone

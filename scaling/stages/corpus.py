@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from arch.amounts import byte_size
 from arch.errors import InputError
+from data.settings import shown_source
 
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.settings import CorpusSettings
 
-    from ..study.spec import StudySpec
+    from ..study.run import RunSpec
     from .pipeline import Request
 
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text
@@ -22,7 +23,7 @@ def data_stage(request: Request) -> Corpus:
     """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
     from data.corpus import prepare
 
-    wanted = request.study.corpus
+    settings = request.study.corpus.settings()
     shown = time.monotonic()
 
     def progress(done: int, total: int | None, message: str) -> None:
@@ -33,29 +34,29 @@ def data_stage(request: Request) -> Corpus:
             request.line(f"corpus: {share} read, {message}", True)
 
     try:
-        corpus = prepare(request.study.corpus.settings(), request.corpus_directory, progress)
+        corpus = prepare(settings, request.corpus_directory, progress)
         _require_enough(request, corpus)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
     request.line(describe_corpus(corpus), False)
     for line in cleaning_lines(corpus.manifest):
         request.say(line)
-    if (made_of := corpus.manifest["settings"]["source"]) != wanted.source:
-        request.say(f"corpus: made of {', '.join(made_of)}; {', '.join(wanted.source)} holds the same text")
-    for line in [*corpus.warnings, *_too_few(request.study, corpus), *_other_law(request, corpus)]:
+    if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:
+        request.say(f"corpus: made of {shown_source(made_of)}; {shown_source(settings.source)} holds the same text")
+    for line in [*corpus.warnings, *_too_few(request, corpus), *_other_law(request, corpus)]:
         request.say(f"warning: {line}")
     return corpus
 
 
 def _require_enough(request: Request, corpus: Corpus) -> None:
     """Raise InputError where the corpus is too small for one of the runs or its held-out loss."""
-    from data.corpus import require_tokens
+    from data.enough import require_tokens
     from data.windows import window_starts
 
     for run in request.runs:
         rows = run.training.batch_tokens // run.context_length
         require_tokens(corpus, run.n_tokens, request.study.corpus.epochs, run.context_length, rows)
-        window_starts(len(corpus.validation), run.context_length, request.study.evaluation.validation_tokens)
+        window_starts(corpus.parts("validation"), run.context_length, request.study.evaluation.validation_tokens)
 
 
 def _other_law(request: Request, corpus: Corpus) -> list[str]:
@@ -93,31 +94,54 @@ def _foreseen(request: Request, data_later: bool) -> list[str]:
 
 def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
     """A line where the text is likely too small for the runs. Raises InputError where it certainly is."""
-    from data.corpus import missing_windows
-    from data.foreseen import size_of
+    from data.foreseen import sizes_of
+    from data.mixture import Part, short_of
 
-    size, wanted = size_of(settings), request.study.corpus
-    if size is None:
-        return []
-    held_out = (size.about or 0) * (wanted.validation_fraction or 0) + (wanted.validation_tokens or 0)
-    likely = size.most if size.about is None else round(size.about - held_out)
-    lines = list[str]()
+    sizes, wanted, lines = sizes_of(settings), request.study.corpus, list[str]()
+    most, likely = list[Part](), list[Part]()
+    for stream in settings.streams:
+        if (size := sizes[stream.name]) is None:  # nobody knows how little it is
+            most.append(Part(stream.name, stream.weight, 0, 1 << 62))
+            likely.append(most[-1])
+            continue
+        held_out = (size.about or 0) * (settings.validation_fraction or 0) + (stream.validation_tokens or 0)
+        most.append(Part(stream.name, stream.weight, 0, size.most))
+        likely.append(most[-1]._replace(n_tokens=size.most if size.about is None else round(size.about - held_out)))
+    shown = {stream.name: shown_source(stream.source) for stream in settings.streams}
     for run in request.runs:
         shape = (run.n_tokens, wanted.epochs, run.context_length, run.training.batch_tokens // run.context_length)
-        asked = f"{run.run_id} plans to train on {run.n_tokens:,} tokens in at most {wanted.epochs:g} epochs"
         remedy = "give more text, plan fewer tokens, or raise corpus.epochs"
-        if missing_windows(size.most, *shape)[0] > 0:
-            shown = ", ".join(wanted.source)
-            raise InputError(f"corpus.source: {asked}, but {shown} holds at most {size.most:,}: {remedy}")
-        if missing_windows(likely, *shape)[0] > 0 and not lines:
-            lines.append(f"corpus.source: {asked}, but the text probably has about {likely:,}: {remedy}")
+
+        def asked(part: Part, needed: int, run: RunSpec = run) -> str:
+            n_tokens = needed * run.context_length if part.name else run.n_tokens
+            of = f" of source {part.name}" if part.name else ""
+            return f"{run.run_id} plans to train on {n_tokens:,} tokens{of} in at most {wanted.epochs:g} epochs"
+
+        for part, _, needed, _ in short_of(most, *shape):
+            told = f"{asked(part, needed)}, but {shown[part.name]} holds at most {part.n_tokens:,}: {remedy}"
+            raise InputError(f"corpus.source: {told}")
+        for part, _, needed, _ in short_of(likely, *shape) if not lines else ():
+            told = f"{asked(part, needed)}, but the text probably has about {part.n_tokens:,}: {remedy}"
+            lines.append(f"corpus.source: {told}")
     return lines
 
 
-def _too_few(study: StudySpec, corpus: Corpus) -> list[str]:
-    """A line where the study file asks for more held-out tokens than there are."""
+def _too_few(request: Request, corpus: Corpus) -> list[str]:
+    """A line where the study file asks for more held-out tokens than there are, of a mixture in its proportions."""
+    from data.windows import window_starts
+
+    study, parts = request.study, corpus.parts("validation")
     wanted, there = study.evaluation.validation_tokens, len(corpus.validation)
-    if wanted <= there or "validation_tokens" not in study.evaluation.model_fields_set:
+    if "validation_tokens" not in study.evaluation.model_fields_set:
+        return []
+    if len(parts) > 1:
+        for length in sorted({run.context_length for run in request.runs}):
+            read = len(window_starts(parts, length, wanted)) * length
+            if read + length <= wanted:
+                told = f"in the mixture's proportions {read:,} of the {there:,} held out can be evaluated"
+                return [f"evaluation.validation_tokens asks for {wanted:,}, {told}"]
+        return []
+    if wanted <= there:
         return []
     return [f"evaluation.validation_tokens asks for {wanted:,}, {there:,} tokens are held out: all are evaluated"]
 

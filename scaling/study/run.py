@@ -94,6 +94,8 @@ class RunSpec(Section):
         left_out = left_out | {key for key, value in earlier.items() if parts["corpus"].get(key) == value}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
         parts["corpus"]["tokenizer"] = portable(parts["corpus"]["tokenizer"])
+        if mixture := self.corpus.settings().identity().get("mixture"):
+            parts["corpus"]["mixture"] = mixture
         parts["model"] = self.config.identity() | self.unread
         parts["training"] = training_as_hashed(decisive(parts["training"]))
         if self.is_pending:

@@ -15,15 +15,16 @@ from data.settings import CorpusSettings
 from .grid import Grid
 from .jobs_schema import Jobs
 from .model_section import ModelChanges, ModelSection
+from .sources import CorpusSources
 from .sweep_section import Sweep
 from .training import Overrides, Training
 from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Section, Seed, Sources, Steps, Tokenizer
 
 
 class Corpus(Section):
-    source: Sources
+    source: CorpusSources
     """Where the text comes from: a file, a folder, a JSONL file, `stdlib:` or `synthetic:SEED:BYTES`, or a list of
-    these."""
+    these. A mixture is a list of `{source: TEXT, weight: 2}`: docs/corpus.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
@@ -61,7 +62,8 @@ class Corpus(Section):
 
     def settings(self) -> CorpusSettings:
         """What the corpus is made by, as the data package takes it. Raises InputError where that cannot be."""
-        source = self.source[0] if len(self.source) == 1 else tuple(self.source)
+        found = tuple(one if isinstance(one, str) else one.settings() for one in self.source)
+        source = found[0] if len(found) == 1 and isinstance(found[0], str) else found
         return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs"}))
 
 

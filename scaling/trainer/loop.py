@@ -18,7 +18,8 @@ import torch
 from arch.config import ModelConfig
 from arch.errors import InputError
 from arch.model.lm import build_model
-from data.corpus import open_corpus, require_tokens
+from data.corpus import open_corpus
+from data.enough import require_tokens
 from data.files import guarded, remove_unfinished, write_json
 from data.loader import Loader
 from data.tokenizer import refuse_another
@@ -78,7 +79,8 @@ class Trainer:
                 f"restore that corpus or use another --out"
             )
         require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
-        self.loader = Loader(corpus.train, config.context_length, batch_rows, run.seed, run.corpus.epochs)
+        shape = (config.context_length, batch_rows, run.seed, run.corpus.epochs)
+        self.loader = Loader(corpus.train, *shape, corpus.parts("train"))
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
         refuse_another(self.tokenizer, rundir.record().get("tokenizer_identity"), f"{rundir.path}: the run")

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from arch.errors import InputError
-from data.corpus import allowed_windows, open_corpus, prepare, require_tokens
+from data.corpus import open_corpus, prepare
+from data.enough import require_tokens
+from data.mixture import allowed_windows
 from data.settings import CorpusSettings, hash_of
 from data.tokenizer import get_tokenizer
 

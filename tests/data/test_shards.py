@@ -28,7 +28,7 @@ def test_stream_is_the_same_whatever_the_shard_size(tmp_path: Path, shard_tokens
         assert np.array_equal(tokens[start:stop], whole[start:stop])
     for i in (0, 6, 7, 63, 64, -1, -130):
         assert tokens[i] == whole[i]
-    starts = open_index(tmp_path, "train")
+    starts = open_index(tmp_path, ["train"])
     assert [tokens[a : b - 1].tolist() for a, b in itertools.pairwise(starts)] == [ids.tolist() for ids in documents]
     assert all(tokens[int(end) - 1] == 256 for end in starts[1:])
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from data.sources import NAMED_FILE_PIECE, Counts, check_source, read_documents, source_bytes
+from data.sources.documents import Counts
+from data.sources.reading import check_source, read_documents, source_bytes
+from data.sources.text import NAMED_FILE_PIECE
 
 
 def write_jsonl(path: Path, texts: list[str], key: str = "text") -> bytes:

@@ -21,6 +21,7 @@ from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
 from data.corpus import Corpus, open_corpus
+from data.mixture import whole
 from data.windows import batches, packed, unpacked, window_starts
 from scaling.study.spec import StudySpec
 
@@ -65,14 +66,14 @@ def nats_of(model: LoadedModel, ids: np.ndarray) -> list[float]:
 
 
 def test_windows_are_fixed_whole_and_spread() -> None:
-    starts = window_starts(1001, 10, 200)
+    starts = window_starts(whole(1001), 10, 200)
     assert len(starts) == 20
     assert (starts % 10 == 0).all() and (np.diff(starts) >= 10).all()
     assert starts[0] == 0 and starts[-1] >= 900 and starts[-1] + 11 <= 1001
-    assert window_starts(1001, 10, 10**9).tolist() == list(range(0, 1000, 10))
-    assert window_starts(1001, 10, 1).tolist() == [0]
+    assert window_starts(whole(1001), 10, 10**9).tolist() == list(range(0, 1000, 10))
+    assert window_starts(whole(1001), 10, 1).tolist() == [0]
     with pytest.raises(InputError, match="too few for one window"):
-        window_starts(10, 10, 200)
+        window_starts(whole(10), 10, 200)
 
 
 def test_nats_of_sliced_logits_are_the_same(
@@ -88,7 +89,7 @@ def test_nats_of_sliced_logits_are_the_same(
 def test_validation_equals_the_model_called_directly(model: LoadedModel, study: StudySpec, corpus: Corpus) -> None:
     values = evaluate(model, study, "validation", validation_tokens=100 * CONTEXT, batch_rows=7)
     nats, targets = [], []
-    for start in window_starts(len(corpus.validation), CONTEXT, 100 * CONTEXT):
+    for start in window_starts(corpus.parts("validation"), CONTEXT, 100 * CONTEXT):
         ids = np.asarray(corpus.validation[start : start + CONTEXT + 1])
         nats += nats_of(model, ids)
         targets += ids[1:].tolist()
@@ -260,7 +261,7 @@ def test_loss_by_position() -> None:
 def test_baseline_scores_the_windows_of_the_checkpoints_once(corpus: Corpus, tmp_path: Path) -> None:
     path = tmp_path / "results" / "bigram.json"
     found = ensure_baseline(corpus.directory, path, CONTEXT, 25 * CONTEXT)
-    starts = window_starts(len(corpus.validation), CONTEXT, 25 * CONTEXT)
+    starts = window_starts(corpus.parts("validation"), CONTEXT, 25 * CONTEXT)
     rows = np.concatenate(list(batches(corpus.validation, starts, CONTEXT, 4)))
     assert found["loss"] == bigram_loss(corpus.train, rows, 257)
     n_bytes = int((rows[:, 1:] < 256).sum())

@@ -24,6 +24,7 @@ from arch.model.layout import check_ids, ids_checked
 from arch.model.lm import build_model, load_weights
 from arch.presets import preset
 from arch.recorder import Recorder, Work
+from data.mixture import Part, whole
 from data.tokenizer import get_tokenizer
 from data.windows import batches, window_starts
 
@@ -36,6 +37,10 @@ class Text:
     """A corpus' held-out text."""
 
     validation = np.random.default_rng(0).integers(0, 257, 11 * LENGTH + 1).astype(np.uint16)
+
+    @classmethod
+    def parts(cls, split: str) -> list[Part]:
+        return whole(len(cls.validation))
 
 
 def loaded(arch: str, device: str = "cpu") -> LoadedModel:
@@ -56,7 +61,7 @@ def score(model: LoadedModel, text: HeldOut) -> list[float]:
 
 def one_by_one(model: LoadedModel) -> list[float]:
     """A batch at a time, read back at once."""
-    starts = window_starts(len(Text.validation), LENGTH, 10 * LENGTH)
+    starts = window_starts(Text.parts("validation"), LENGTH, 10 * LENGTH)
     rows = batches(Text.validation, starts, LENGTH, ROWS)
     return [x for batch in rows for x in token_nats(model, batch).sum(1, dtype=float).tolist()]
 
@@ -83,7 +88,7 @@ def test_a_text_in_parts_gives_the_same(rows: int, monkeypatch: pytest.MonkeyPat
     model, text = loaded("tnl"), held_out(Batches(print))
     assert [len(part) for part in text.parts(LENGTH, "cpu")] == [min(rows, 10 - i) for i in range(0, 10, rows)]
     assert score(model, text) == one_by_one(model)
-    starts = window_starts(len(Text.validation), LENGTH, 10 * LENGTH)
+    starts = window_starts(Text.parts("validation"), LENGTH, 10 * LENGTH)
     scored = np.concatenate([Text.validation[s + 1 : s + LENGTH + 1] for s in starts])
     assert text.counts(LENGTH) == (10, int((scored < 256).sum()))
 

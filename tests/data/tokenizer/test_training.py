@@ -128,7 +128,7 @@ def test_a_corpus_of_its_own_tokenizer(tmp_path: Path, texts: Path, held_out: di
 
 def test_a_sample_is_of_training_text_and_no_larger_than_asked(texts: Path) -> None:
     settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", validation_fraction=0.2)
-    documents = [document for batch in Reading(settings).batches() for document in batch]
+    documents = [document for batch in Reading(settings).batches() for document in batch.documents]
     whole = {document.text for document in documents if document.draw >= 0.2 * 2**64}
     assert set(sample(settings, 10**9)) == whole
     some = sample(settings, 3000)

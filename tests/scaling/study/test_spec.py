@@ -226,6 +226,23 @@ def test_where_the_text_lies_is_not_in_the_hash(load):
     assert RunSpec.model_validate(json.loads(tokens.model_dump_json())) == tokens
 
 
+def mixture(*sources, **more):
+    return changed(corpus={"source": list(sources), **more})
+
+
+def test_a_mixture_is_in_the_hash_by_its_weights(load):
+    en, zh = {"source": "en", "weight": 2, "name": "e"}, {"source": ["zh", "more"], "weight": 1, "text_key": "content"}
+    run = load(mixture(en, zh)).runs()[0]
+    assert RunSpec.model_validate(json.loads(run.model_dump_json())) == run
+    streams = run.corpus.settings().streams
+    assert [(s.name, s.weight, s.source, s.text_key) for s in streams] == [
+        ("e", 2, ("en",), "text"), ("zh", 1, ("zh", "more"), "content")]  # fmt: skip
+    same = mixture(en | {"source": "/other/en", "weight": 4, "name": "x"}, zh | {"weight": 2.0})
+    assert load(same).runs()[0].spec_hash == run.spec_hash != load(mixture("en", "zh")).runs()[0].spec_hash
+    for other in (mixture(en, zh | {"weight": 1.5}), mixture(zh, en), mixture(en, zh | {"text_key": "t"})):
+        assert load(other).runs()[0].spec_hash != run.spec_hash
+
+
 def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
     study = load(MINIMAL, out=tmp_path / "elsewhere")
     assert study.directory == tmp_path / "elsewhere" / "tiny"
@@ -305,6 +322,16 @@ BAD = [
     (changed(corpus={"validation_fraction": 0}), "corpus.validation_fraction: must be greater than 0"),
     (changed(corpus={"source": ""}), "corpus.source"),
     (changed(corpus={"source": "a\0b"}), "holds a control character"),
+    (changed(corpus={"source": []}), "corpus.source: must name at least one"),
+    (
+        changed(corpus={"source": [{"weight": 2}, {"source": "b", "weight": 1}]}),
+        "key 'corpus.source.0.source' is missing",
+    ),
+    (changed(corpus={"source": [{"source": "b"}]}), "key 'corpus.source.0.weight' is missing: add it"),
+    (changed(corpus={"source": [{"source": "b", "weight": 0}]}), "corpus.source.0.weight: must be greater than 0"),
+    (changed(corpus={"source": [{"source": "b", "wieght": 1}]}), "unknown key 'corpus.source.0.wieght'"),
+    (changed(corpus={"source": ["a", {"source": "b", "weight": 1}]}), "'a' has no weight and other sources have one"),
+    (changed(corpus={"source": [{"source": "b", "weight": 1, "name": "a b"}]}), "corpus.source: name 'a b' of b"),
     ({**MINIMAL, "out": "a\0b"}, "out: 'a\\x00b' holds a control character"),
     ({**MINIMAL, "name": "x" * 101}, "to name a directory"),
     (changed(training={"precision": 3}), "training.precision: must be 'fp32' or 'bf16', not 3"),

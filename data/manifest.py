@@ -1,0 +1,131 @@
+"""What a corpus' manifest says beside its files: what identifies it, and what of it is another than was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from arch.errors import InputError
+from data.mixture import Part
+from data.settings import CorpusSettings, hash_of, shown_source
+from data.splits import SPLITS, Written, together
+from data.splitting import Reading
+
+FAR = 2.0  # the held-out share may differ from what was asked for by this factor before that is told
+
+
+def describe_splits(settings: CorpusSettings, written: list[Written]) -> dict[str, Any]:
+    """The manifest's "splits" and, of a mixture, its "mixture": the same of each source."""
+    found: dict[str, Any] = {"splits": together(written), "held_out_share": held_out_share(together(written))}
+    if settings.mixture:
+        found["mixture"] = [
+            {
+                "name": stream.name,
+                "weight": stream.weight,
+                "text_key": stream.text_key,
+                "validation_tokens": stream.validation_tokens,
+                "held_out_share": held_out_share(splits),
+                "splits": splits,
+            }
+            for stream, splits in zip(settings.streams, written, strict=True)
+        ]
+    return found
+
+
+def held_out_share(splits: Written) -> float:
+    """The share of the bytes that is held out."""
+    n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
+    return float(n_bytes["validation"] / sum(n_bytes.values()))
+
+
+def add_cuts(manifest: dict[str, Any], written: list[Written], passage_tokens: int, cuts: list[dict[str, int]]) -> None:
+    """What was cut of each stream's held-out text, and the splits that this left."""
+    sums = {key: sum(cut[key] for cut in cuts) for key in cuts[0]}
+    manifest |= {"splits": together(written), "shared": {"passage_tokens": passage_tokens} | sums}
+    for stream, splits, cut in zip(manifest.get("mixture", []), written, cuts, strict=False):
+        stream |= {"splits": splits, "shared": cut}
+
+
+def streams_in(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """What "mixture" says of each of its sources; of another corpus the same of the whole, which has no name."""
+    if "mixture" in manifest:
+        return list(manifest["mixture"])
+    kept = {key: manifest[key] for key in ("splits", "held_out_share", "shared") if key in manifest}
+    wanted = {"validation_tokens": manifest["settings"].get("validation_tokens")}
+    return [{"name": "", "weight": 1.0, "text_key": manifest["settings"]["text_key"]} | wanted | kept]
+
+
+def parts_of(manifest: dict[str, Any], split: str) -> list[Part]:
+    """Where the tokens of each source of a mixture lie in a split; of another corpus the whole, without a name."""
+    found, first = list[Part](), 0
+    for stream in streams_in(manifest):
+        n_tokens = stream["splits"][split]["tokens"]
+        found.append(Part(stream["name"], stream["weight"], first, n_tokens))
+        first += n_tokens
+    return found
+
+
+def checksums(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Of each split the checksums of its shards, of a mixture by source."""
+
+    def of(splits: Written, split: str) -> list[str]:
+        return [shard["sha256"] for shard in splits[split]["shards"]]
+
+    if "mixture" in manifest:
+        return {split: [of(stream["splits"], split) for stream in manifest["mixture"]] for split in SPLITS}
+    return {split: of(manifest["splits"], split) for split in SPLITS}
+
+
+def fingerprint_of(settings: CorpusSettings, manifest: dict[str, Any]) -> str:
+    """What identifies a corpus: its settings and its shards."""
+    identity = {"settings": settings.identity(), "shards": checksums(manifest)}
+    return hash_of(identity | {"passage_tokens": manifest["shared"]["passage_tokens"]})
+
+
+def earlier_fingerprint(manifest: dict[str, Any], source: list[str]) -> str:
+    """By which an earlier version knew the corpus as made of `source`."""
+    settings = manifest["settings"] | {"source": source}
+    earlier = {name: value for name, value in settings.items() if name != "validation_tokens"}
+    return hash_of({"settings": earlier, "shards": checksums(manifest)})
+
+
+def check_splits(settings: CorpusSettings, reading: Reading, written: list[Written]) -> None:
+    """Raise InputError where a split of a stream is empty."""
+    skipped = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in reading.counts.items() if name != "documents")
+    for stream, seen, splits in zip(settings.streams, reading.seen, written, strict=True):
+        shown = shown_source(stream.source)
+        if seen.documents == 0:
+            raise InputError(f"corpus.source: no usable text in {shown} ({skipped}); give UTF-8 text")
+        for split in SPLITS:
+            if splits[split]["documents"] == 0:
+                of = f" of source {stream.name}" if stream.name else ""
+                raise InputError(
+                    f"corpus.source: the {split} split{of} is empty, for there is {seen.documents} document; give more "
+                    "(a file in a folder is one, a file named itself is cut into several)"
+                )
+
+
+def warnings_of(manifest: dict[str, Any]) -> list[str]:
+    """A line for each thing that makes the held-out text another than was asked for."""
+    lines = list[str]()
+    if "shared" not in manifest:
+        lines.append(
+            "the corpus was made by an earlier version: passages of its held-out text may also be in its training text"
+        )
+    fraction = manifest["settings"]["validation_fraction"]
+    for stream in streams_in(manifest):
+        splits = stream["splits"]
+        n_bytes = {split: splits[split]["bytes"] for split in SPLITS}
+        share = stream.get("held_out_share", n_bytes["validation"] / sum(n_bytes.values()))
+        asked, got, wanted = fraction, share, f"validation_fraction {fraction}"
+        if asked is None:
+            asked, got = stream["validation_tokens"], splits["validation"]["tokens"] + stream["shared"]["tokens"]
+            wanted = f"validation_tokens {asked:,}"
+        if not asked / FAR <= got <= asked * FAR:
+            of = f"source {stream['name']}" if stream["name"] else "the text"
+            lines.append(
+                f"{share:.2%} of {of}'s bytes are held out ({n_bytes['validation']:,} bytes in "
+                f"{splits['validation']['documents']:,} documents), where corpus.{wanted} was asked for: whole "
+                f"documents are drawn, and they are few or of unequal lengths; change it, or cut the text into more "
+                f"documents"
+            )
+    return lines

@@ -1,0 +1,63 @@
+"""What a source gives: documents, and counts of what it could not give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Document(NamedTuple):
+    doc_id: str
+    text: str
+
+
+@dataclass
+class Counts:
+    """What the reader left out, and the bytes it read (uncompressed)."""
+
+    binary: int = 0  # holds a NUL byte
+    invalid_utf8: int = 0
+    invalid_records: int = 0  # JSONL lines that are no object with a string under text_key
+    empty: int = 0  # nothing but white space
+    read_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a source is to be read: the key of the text in a record, where what is left out is counted, and after how
+    many bytes of all sources reading stops."""
+
+    text_key: str
+    counts: Counts
+    most_bytes: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.counts.read_bytes >= self.most_bytes
+
+
+class Source(Protocol):
+    """One source that was found, and of which no text was read yet."""
+
+    def sizes(self) -> list[int] | None:
+        """Bytes of text, or somewhat more, of each of its files; None where that is hidden (a compressed file)."""
+
+    def documents(self, how: ReadOptions) -> Iterator[Document]:
+        """Its documents, in an order that depends on the source alone. Raises InputError where it cannot be read."""
+
+    def versions(self) -> dict[str, str]:
+        """What the text depends on that may be another on another machine: {"python": "3.11.7"}."""
+
+
+def usable(text: str, counts: Counts) -> bool:
+    """Whether a text has anything to read and can be written as UTF-8; else it is counted."""
+    if not text.strip():
+        counts.empty += 1
+        return False
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # "\ud800" is legal JSON and no text
+        counts.invalid_utf8 += 1
+        return False
+    return True

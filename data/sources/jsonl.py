@@ -1,0 +1,45 @@
+"""JSONL: one JSON object a line, the text under one of its keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import IO
+
+from arch.errors import InputError, nearest
+
+from .documents import Document, ReadOptions, usable
+from .text import not_utf8
+
+
+def read_jsonl(handle: IO[bytes], name: str, how: ReadOptions, refuses: bool = False) -> Iterator[Document]:
+    """The text of every record. Raises InputError where the first one lacks the key and, where it `refuses`, for a line
+    that is no UTF-8; other records without text are counted."""
+    read_any, counts, text_key = False, how.counts, how.text_key
+    for number, line in enumerate(handle, start=1):
+        if how.is_enough:
+            return
+        counts.read_bytes += len(line)
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            if refuses:
+                raise InputError(f"corpus.source: {not_utf8(f'{name} line {number}', line)}") from None
+            counts.invalid_utf8 += 1
+            continue
+        except (ValueError, RecursionError):
+            counts.invalid_records += 1
+            continue
+        if isinstance(record, dict) and text_key not in record and not read_any:
+            raise InputError(
+                f"corpus.text_key: {name} line {number} has no key {text_key!r}{nearest(text_key, sorted(record))}"
+            )
+        text = record.get(text_key) if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            counts.invalid_records += 1
+            continue
+        read_any = True
+        if usable(text, counts):
+            yield Document(f"{name}:{number}", text)

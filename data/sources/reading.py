@@ -1,0 +1,66 @@
+"""Reading any source: checked, measured and read, whatever its kind.
+
+A source is a string (a path, or a scheme of data/sources/schemes.py), or several of them that are read one behind the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from arch.errors import InputError
+from data.settings import as_tuple
+
+from .documents import Counts, Document, ReadOptions
+from .schemes import find
+
+Sources = str | list[str] | tuple[str, ...]
+
+
+def check_source(source: Sources) -> None:
+    """Raise InputError where a source does not exist, holds nothing, or is misspelt. Reads no text."""
+    if not as_tuple(source):
+        raise InputError("corpus.source: empty list; name a file, a folder, 'stdlib:' or 'synthetic:<seed>:<n_bytes>'")
+    for one in as_tuple(source):
+        find(one)
+
+
+def file_sizes(source: Sources) -> list[int] | None:
+    """Bytes of each file; None where a compressed file hides them."""
+    found: list[int] = []
+    for one in as_tuple(source):
+        sizes = find(one).sizes()
+        if sizes is None:
+            return None
+        found += sizes
+    return found
+
+
+def source_bytes(source: Sources) -> int | None:
+    """Bytes that reading will pass through, for progress; None where a compressed file hides them."""
+    sizes = file_sizes(source)
+    return None if sizes is None else sum(sizes)
+
+
+def versions_of(source: Sources) -> dict[str, str]:
+    """What the text depends on that may be another on another machine."""
+    return {name: version for one in as_tuple(source) for name, version in find(one).versions().items()}
+
+
+def read_documents(
+    source: Sources,
+    text_key: str = "text",
+    counts: Counts | None = None,
+    most_bytes: float = math.inf,
+) -> Iterator[Document]:
+    """Yield (doc_id, text) of every usable document, in an order that depends on the source alone; it stops behind
+    the line or piece of text that reaches `most_bytes` read.
+
+    Raises InputError: path missing, empty, unreadable or damaged; first record of a JSONL file without `text_key`.
+    """
+    how = ReadOptions(text_key, counts if counts is not None else Counts(), most_bytes)
+    for one in as_tuple(source):
+        yield from find(one).documents(how)
+        if how.is_enough:
+            return
