@@ -14,6 +14,7 @@ from analysis.figures.palette import name_of
 INK, GREY, SHADE = "#222222", "#8a8a8a", "rgba(120,120,120,0.09)"
 FRAME, GRID = "#bbbbbb", "#eeeeee"
 FONT = "Helvetica, Arial, sans-serif"
+WIDE = 24  # characters of a panel's name
 MARGIN = {"l": 70, "r": 190, "t": 50, "b": 60}  # pixels; the legend stands on the right
 
 
@@ -35,10 +36,13 @@ def arch_panels(archs: Sequence[str], most_columns: int, gap: float) -> tuple[go
     """An empty panel with its name for each architecture, its rows and columns; `gap` between rows, in their height."""
     columns = min(len(archs), most_columns)
     n_rows = -(-len(archs) // columns)
+    names = [name_of(arch) for arch in archs]
+    if columns > 2 and max(map(len, names)) > WIDE:  # the point of an architecture on a line of its own
+        names, gap = [name.replace(", ", "<br>", 1) for name in names], gap * 1.2
     figure = make_subplots(
         n_rows,
         columns,
-        subplot_titles=[f"<b>{name_of(arch)}</b>" for arch in archs],
+        subplot_titles=[f"<b>{name}</b>" for name in names],
         shared_yaxes=True,
         vertical_spacing=gap / n_rows,
     )

@@ -54,7 +54,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         used = groups.get(arch, {})
         curves = {name: size_curves(used, name, settings) for name in CONVENTIONS}
         result = _describe(runs, arch, used, curves[settings.flops], settings)
-        reason = NOT_JUDGED if not used and arch in gone else _unusable(used, curves[settings.flops], settings)
+        varied = sum(arch_of(other) == arch_of(arch) for other in archs) > 1
+        reason = NOT_JUDGED if not used and arch in gone else _unusable(used, curves[settings.flops], settings, varied)
         if reason is None:
             usable[arch] = curves[settings.flops]
             stretches = _stretches(curves, arch, settings)
@@ -126,8 +127,9 @@ def _needed(settings: FitSettings) -> str:
     return f"{needed} before any decay of its rate" if settings.points == UNDECAYED else needed
 
 
-def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> str | None:
-    """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text."""
+def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings, varied: bool) -> str | None:
+    """Why an architecture has no laws; None if it has. The training loss of text seen before is no loss on new text.
+    varied: whether the architecture has other points on the axes, which it is compared with."""
     rows = [run.row for size in sizes.values() for run in size.runs]
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
         if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
@@ -137,6 +139,8 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings) -> s
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
     sizes_n = [curve.n_params for curve in curves]
+    if len(sizes_n) == 1 and varied:
+        return f"it has one size, {curves[0].size}, and no law of size: its points are compared after equal tokens"
     if len(sizes_n) > 1 and max(sizes_n) <= ALIKE * min(sizes_n):
         return (
             f"its {len(sizes_n)} sizes are shapes of about as many parameters ({count(min(sizes_n))} to "

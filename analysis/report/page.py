@@ -33,7 +33,7 @@ from analysis.report.tables import (
 from analysis.report.task_tables import downstream_part
 from analysis.report.tasks import tasks_figure
 from analysis.report.validation import validation_figure
-from analysis.report.variants import variant_figure, variant_notes, variant_rows
+from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
 from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_parts
 from analysis.runs import Tables
 
@@ -66,7 +66,9 @@ DIAGNOSTICS = (
 
 def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
     """The report's figures by file name."""
-    found = {"figure1": figure_one(fits, tables, baseline), "validation": validation_figure(fits, tables, baseline)}
+    found = {"validation": validation_figure(fits, tables, baseline)}
+    if not is_of_variants(fits):
+        found["figure1"] = figure_one(fits, tables, baseline)
     found["variants"] = variant_figure(fits)
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"])
@@ -122,6 +124,7 @@ def page(
             }
             for name, one in _compared(fits)
         ],
+        laws_of_size=not is_of_variants(fits),
         variants=variant_rows(fits),
         variant_notes=variant_notes(fits),
         nuisance=nuisance_rows(fits),

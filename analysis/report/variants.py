@@ -25,12 +25,15 @@ def _title(family: dict[str, Any]) -> str:
     return f"{name_of(family['arch'])}, {family['at']}"
 
 
+def is_of_variants(fits: dict[str, Any]) -> bool:
+    """Whether the study compares variants alone, and has no law of size."""
+    return bool(_shown(fits)) and not any(one["fitted"] for one in fits["archs"].values())
+
+
 def variant_lines(fits: dict[str, Any]) -> list[str]:
     """Which variant has the lowest loss, a sentence a family; none where laws of size were fitted."""
-    if any(one["fitted"] for one in fits["archs"].values()):
-        return []
-    lines = []
-    for family in _shown(fits):
+    lines = list[str]()
+    for family in _shown(fits) if is_of_variants(fits) else ():
         first, best = family["rows"][0], min(family["rows"], key=lambda row: row["loss"])
         where = f"after {count(family['n_tokens'])} tokens: {best['loss']:.4f} nats/token"
         against = "" if best is first else f", {_difference(best)} against {first['variant']}"

@@ -12,7 +12,7 @@ from analysis.fits.noise import degrees_text
 from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
-from analysis.report.variants import variant_lines
+from analysis.report.variants import is_of_variants, variant_lines
 
 ANOTHER_SIZE = {
     "owned by the largest size": "the best size there is the largest one trained; a larger one may be better",
@@ -135,7 +135,7 @@ def verdict_notes(fits: dict[str, Any]) -> list[str]:
     """What belongs under the two tables, in short lines, each once."""
     lines = [line for told in fits["verdicts"] for line in _notes(fits, told)]
     for arch, fitted in fits["archs"].items():
-        if not fitted["fitted"]:
+        if not fitted["fitted"] and not is_of_variants(fits):
             lines.append(f"{name_of(arch)} is not compared: {fitted['reason']}.")
     return list(dict.fromkeys(lines))
 

@@ -18,7 +18,7 @@ def show_laws(fits: dict[str, Any]) -> str:
     from analysis.report.notes import law_notes
     from analysis.report.nuisance import nuisance_notes, nuisance_rows
     from analysis.report.tables import short_laws_table
-    from analysis.report.variants import variant_notes, variant_rows
+    from analysis.report.variants import is_of_variants, variant_notes, variant_rows
     from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
 
     parts = ["\n".join(wrapped(verdict_text(fits)))]
@@ -26,8 +26,9 @@ def show_laws(fits: dict[str, Any]) -> str:
     named = fits["conventions"]
     where = f"C: training FLOP, convention {named['C']}; N: {named['N']}; L: {named['L']}."
     parts += ["\n".join(wrapped([*verdict_notes(fits), where, *phase_notes(fits)]))]
-    parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
-    parts += ["\n".join(wrapped(law_notes(fits)))]
+    if not is_of_variants(fits):
+        parts += ["laws: L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b\n" + rows_table(short_laws_table(fits))]
+        parts += ["\n".join(wrapped(law_notes(fits)))]
     if rows := nuisance_rows(fits):
         short = [{key: row[key] for key in ("architecture", "size", "taken", "next best")} for row in rows]
         parts += ["nuisance axes, resolved before the fits\n" + rows_table(short)]
@@ -36,7 +37,7 @@ def show_laws(fits: dict[str, Any]) -> str:
         shown = ("family", "variant", "held-out loss", "above the first", "told apart")
         parts += ["variants after equal tokens\n" + rows_table([{key: row[key] for key in shown} for row in rows])]
     parts += ["\n".join(wrapped(variant_notes(fits)))]
-    if told := fits.get("approaches"):  # of the fit stage; laws alone are shown without
+    if (told := fits.get("approaches")) and not is_of_variants(fits):  # the laws alone are shown without
         if judged := approach_rows(told):
             parts += ["N_opt by three approaches, and whether to believe it\n" + rows_table(judged)]
         parts += [comparison_text(one, fits["settings"]["level"]) for one in told["comparisons"]]

@@ -4,9 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analysis.fits.settings import FitSettings
+from analysis.fits.study import fit_study
 from analysis.fits.variants import compare_variants
-from analysis.report.variants import variant_figure, variant_lines, variant_notes, variant_rows
-from analysis.runs import Tables
+from analysis.report.variants import is_of_variants, variant_figure, variant_lines, variant_notes, variant_rows
+from analysis.runs import Tables, load_tables
+from tests.analysis.fits.synthetic import BATCH
+from tests.analysis.fits.test_grouping import write
 
 KEYS = {"state": "done", "left_out": "", "context_length": 256, "reset_at_documents": False}
 
@@ -59,6 +63,7 @@ def test_by_hand():
     assert variant_lines(fits) == [
         "TNL, 6k: decay=on has the lowest held-out loss after 200 tokens: 2.8577 nats/token."
     ]
+    assert is_of_variants(fits) and not is_of_variants(fits | {"archs": {"tnl": {"fitted": True}}})
     assert "1.00% of the loss (1 degrees of freedom)" in variant_notes(fits)[0]
     assert list(variant_figure(fits).data[0].y) == ["decay=on", "decay=off"]
 
@@ -105,3 +110,11 @@ def test_intervals_hold_all_differences_of_a_family_at_once():
             inside = [row["low"] <= np.expm1(t) <= row["high"] for row, t in zip(rows, truth[1:], strict=True)]
             held.append(all(inside))
     assert 0.92 <= np.mean(held) <= 0.99, np.mean(held)
+
+
+def test_points_of_one_size_have_no_law_of_size(tmp_path):
+    for decay in ("independent", "none"):
+        write(tmp_path, "tnl", "14k", **{"model.decay": decay})
+    fits = fit_study(load_tables(tmp_path), FitSettings(smoothing_tokens=10 * BATCH, n_replicates=20))
+    reasons = {one["reason"] for one in fits["archs"].values()}
+    assert reasons == {"it has one size, 14k, and no law of size: its points are compared after equal tokens"}
