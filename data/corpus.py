@@ -13,8 +13,6 @@ where the text lies: a source elsewhere with the same text is the same corpus.
 
 from __future__ import annotations
 
-import os
-import shutil
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ import numpy as np
 
 from arch.errors import InputError
 from data.clean.filtering import entries_of
-from data.files import MANIFEST, new_directory, read_manifest, write_json
+from data.files import MANIFEST, damage, read_manifest, seal_directory, write_json
 from data.manifest import (
     add_cuts,
     check_splits,
@@ -35,6 +33,7 @@ from data.manifest import (
     warnings_of,
 )
 from data.mixture import Part
+from data.resumable import is_left, unfinished
 from data.settings import CorpusSettings, identity_of, shown_source
 from data.shards import Tokens, open_index, open_split, stem_of
 from data.sources.reading import check_source, versions_of
@@ -59,6 +58,7 @@ class Corpus:
         self.directory = directory
         self.manifest = manifest
         self.fingerprint: str = manifest["fingerprint"]
+        self.damaged = ""  # what was wrong with the one that was here, where this one has replaced it
         self.train: Tokens = open_split(directory, manifest["splits"]["train"])
         self.validation: Tokens = open_split(directory, manifest["splits"]["validation"])
 
@@ -105,7 +105,7 @@ def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
     directory = Path(directory)
     manifest = read_manifest(directory, verify=verify)
     if manifest is None or manifest.get("kind") != "corpus" or manifest.get("schema") not in SCHEMAS:
-        state = "is damaged (a file differs from its manifest)" if (directory / MANIFEST).exists() else "does not exist"
+        state = f"is damaged ({damage(directory)})" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
     return Corpus(directory, manifest)
 
@@ -123,7 +123,7 @@ def prepare(
     """
     directory = Path(directory)
     existing = _existing(settings, directory)
-    if existing is not None:
+    if existing is not None and not is_left(directory):
         return existing
     for stream in settings.streams:
         check_source(stream.source)
@@ -138,14 +138,22 @@ def prepare(
     }
     for stream in settings.streams:
         manifest |= versions_of(stream.source)
-    with new_directory(directory, manifest, kind="corpus") as temporary:
-        cleaned = cleaned_of(settings, temporary, progress)
+
+    def waits() -> None:
+        if progress is not None:
+            progress(0, None, f"waiting for another process that makes {directory}")
+
+    with unfinished(directory, waits) as work:
+        if (existing := _existing(settings, directory)) is not None:  # another process made it
+            return existing
+        damaged = damage(directory) if (directory / MANIFEST).exists() else ""
+        cleaned = cleaned_of(settings, work.folder, progress)
         dropped = cleaned.dropped
         tokenizer = given or trained(settings, progress, dropped)
         manifest["tokenizer"] = tokenizer.described()
-        reading, written = write_splits(settings, tokenizer, temporary, shard_tokens, progress, dropped)
+        reading, written = write_splits(settings, tokenizer, work, shard_tokens, progress, dropped)
         for name, content in tokenizer.files().items():
-            (temporary / name).write_bytes(content)
+            (work.files / name).write_bytes(content)
         if entries := before + cleaned.entries:
             manifest["cleaning"] = entries
         manifest["counts"], manifest["text_sha256"] = reading.counts, reading.text_hash
@@ -158,7 +166,7 @@ def prepare(
                 progress(reading.read_bytes, reading.read_bytes, told)
 
         names, drawn = [stream.name for stream in settings.streams], manifest["splits"]["validation"]["bytes"]
-        cuts = cut_shared(temporary, tokenizer, names, written, shard_tokens, compared)
+        cuts = cut_shared(work, tokenizer, names, written, shard_tokens, compared)
         for stream, splits in zip(settings.streams, written, strict=True):
             if not splits["validation"]["documents"]:
                 of = f" of source {stream.name}" if stream.name else ""
@@ -168,7 +176,10 @@ def prepare(
                 )
         add_cuts(manifest, written, tokenizer.passage_tokens, cuts)
         manifest["fingerprint"] = fingerprint_of(settings, manifest)
-    return open_corpus(directory)
+        seal_directory(work.files, directory, manifest, kind="corpus")
+    corpus = open_corpus(directory)
+    corpus.damaged = damaged
+    return corpus
 
 
 def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
@@ -221,12 +232,8 @@ def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]
     if "text_sha256" in manifest:
         same = text_hash(settings, directory.parent) == manifest["text_sha256"]
     else:  # an earlier version's: made again beside, as that version made it
-        temporary = directory.with_name(f".{directory.name}.{os.getpid()}.tmp")
-        temporary.mkdir()
-        try:
-            made = write_splits(settings, get_tokenizer(settings.tokenizer), temporary, SHARD_TOKENS)[1]
-        finally:
-            shutil.rmtree(temporary)
+        with unfinished(directory.with_name(f"{directory.name}.again"), lambda: None) as work:
+            made = write_splits(settings, get_tokenizer(settings.tokenizer), work, SHARD_TOKENS)[1]
         same = checksums(describe_splits(settings, made)) == checksums(manifest)
     if not same:
         raise InputError(

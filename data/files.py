@@ -146,6 +146,22 @@ def read_manifest(path: Path, verify: bool = True) -> dict[str, Any] | None:
     return manifest
 
 
+def damage(path: Path) -> str:
+    """What is wrong with the first file of directory `path` that does not match its manifest."""
+    try:
+        manifest = read_json(path / MANIFEST)
+        for name, expected in manifest["files"].items():
+            if not (path / name).is_file():
+                return f"{name} is missing"
+            if (size := (path / name).stat().st_size) != expected["bytes"]:
+                return f"{name} has {size:,} bytes, its manifest says {expected['bytes']:,}"
+            if sha256(path / name) != expected["sha256"]:
+                return f"{name} differs from its checksum"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read: {type(error).__name__}"
+    return "it is of another kind or version"
+
+
 @contextmanager
 def disk_full_named(directory: Path) -> Iterator[None]:
     """Turn what libraries raise on a full disk (PyTorch: a RuntimeError without a reason) into OSError ENOSPC."""

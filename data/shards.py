@@ -2,80 +2,16 @@
 for each source: `<split>.<name>_00000.bin`, ... and `<split>.<name>.idx`.
 
 `.bin` is raw little-endian uint16 or uint32, `.idx` raw int64 with one entry more than documents: document i is
-tokens[idx[i] : idx[i + 1]], its end-of-text token last. Both are written as text arrives and read as memory maps.
+tokens[idx[i] : idx[i + 1]], its end-of-text token last. Both are
+written as text arrives (data/split_writer.py) and read as memory maps.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
-
-
-class SplitWriter:
-    """Append documents to the files called by `stem`, at most `shard_tokens` ids each; `close()` says what there is."""
-
-    def __init__(self, directory: Path, stem: str, dtype: type[np.unsignedinteger], shard_tokens: int) -> None:
-        self.directory, self.stem, self.shard_tokens = directory, stem, shard_tokens
-        self.dtype = np.dtype(dtype).newbyteorder("<")
-        self.n_tokens = self.n_documents = self.n_bytes = 0
-        self.shards: list[dict[str, int | str]] = []
-        self._shard: IO[bytes] | None = None
-        self._hash = hashlib.sha256()
-        self._index = open(directory / f"{stem}.idx", "wb")  # noqa: SIM115 - open as long as the writer
-
-    def append(self, ids: np.ndarray, eot_id: int, n_bytes: int) -> None:
-        """Write one document's `ids` and the end-of-text token; `n_bytes` is the length of its text in UTF-8."""
-        self._index.write(np.int64(self.n_tokens).astype("<i8").tobytes())
-        tokens = np.append(ids, eot_id).astype(self.dtype)
-        self.n_documents += 1
-        self.n_bytes += n_bytes
-        while len(tokens):
-            room = self.shard_tokens - self.n_tokens % self.shard_tokens
-            if self.n_tokens % self.shard_tokens == 0:
-                self._finish_shard()
-                self._shard = open(self.directory / f"{self.stem}_{len(self.shards):05d}.bin", "wb")  # noqa: SIM115
-            part, tokens = tokens[:room], tokens[room:]
-            content = part.tobytes()
-            assert self._shard is not None
-            self._shard.write(content)
-            self._hash.update(content)
-            self.n_tokens += len(part)
-
-    def _finish_shard(self) -> None:
-        if self._shard is None:
-            return
-        self._shard.close()
-        done = sum(int(shard["tokens"]) for shard in self.shards)
-        name = Path(self._shard.name).name
-        self.shards.append({"file": name, "tokens": self.n_tokens - done, "sha256": self._hash.hexdigest()})
-        self._hash = hashlib.sha256()
-        self._shard = None
-
-    def close(self) -> dict[str, object]:
-        """Counts and shards of the split, for the manifest."""
-        self._finish_shard()
-        self._index.write(np.int64(self.n_tokens).astype("<i8").tobytes())
-        self._index.close()
-        return {
-            "documents": self.n_documents,
-            "bytes": self.n_bytes,
-            "tokens": self.n_tokens,
-            "dtype": self.dtype.name,
-            "shards": self.shards,
-        }
-
-    def abandon(self) -> None:
-        """Close the files, whatever state they are in; a full disk may refuse the last flush."""
-        for handle in (self._index, self._shard):
-            if handle is not None:
-                try:
-                    handle.close()
-                except OSError:
-                    continue
 
 
 class ShardedTokens:

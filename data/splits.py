@@ -5,6 +5,10 @@ Every stream of the settings (each source of a mixture, or all sources together)
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -12,28 +16,37 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from data.encoding import Block
 from data.overlap import remaining, runs, shared_tokens
+from data.resumable import Unfinished
 from data.settings import CorpusSettings
-from data.shards import SplitWriter, open_index, open_split, stem_of
+from data.shards import open_index, open_split, stem_of
+from data.split_writer import SplitWriter
 from data.splitting import Progress, Reading, bytes_to_read, thresholds
 from data.tokenizer import Tokenizer
-
-SPLITS = ("train", "validation")
-Written = dict[str, dict[str, Any]]  # of a stream: {split: its documents, bytes, tokens, dtype, shards}
+from data.writing import SPLITS, Written, write_streams
 
 
 def write_splits(
     settings: CorpusSettings,
     tokenizer: Tokenizer,
-    temporary: Path,
+    work: Unfinished,
     shard_tokens: int,
     progress: Progress | None = None,
     dropped: Collection[bytes] = (),
 ) -> tuple[Reading, list[Written]]:
-    """Stream every document into its split, at least one of each stream into each; what was read, and what of each
-    stream was written. dropped: digests of documents to leave out."""
+    """Stream every document into its split, at least one of each stream into each: training text into `work.files`,
+    held-out text into `work.drawn`; what was read, and what of each stream was written. dropped: digests of documents
+    to leave out."""
+
+    def write(below: list[int]) -> tuple[Reading, list[Written]]:
+        key = {"settings": settings.to_dict(), "tokenizer": tokenizer.identity, "shard_tokens": shard_tokens}
+        key |= {"below": below, "dropped": hashlib.sha256(b"".join(sorted(dropped))).hexdigest()}
+        made = (lambda: Reading(settings, dropped)), tokenizer, work, shard_tokens, below, json.loads(json.dumps(key))
+        return write_streams(*made, progress, bytes_to_read(settings))
+
     below = thresholds(settings, tokenizer, dropped)
-    reading, written = _write_once(settings, tokenizer, temporary, shard_tokens, below, progress, dropped)
+    reading, written = write(below)
     again = list(below)
     for i, (stream, seen, splits) in enumerate(zip(reading.streams, reading.seen, written, strict=True)):
         if seen.documents < 2 or all(splits[split]["documents"] for split in SPLITS):
@@ -48,62 +61,7 @@ def write_splits(
         again[i] = seen.highest if splits["validation"]["documents"] else seen.lowest + 1
     if again == below:
         return reading, written
-    return _write_once(settings, tokenizer, temporary, shard_tokens, again, progress, dropped)
-
-
-def _write_once(
-    settings: CorpusSettings,
-    tokenizer: Tokenizer,
-    temporary: Path,
-    shard_tokens: int,
-    below: list[int],
-    progress: Progress | None,
-    dropped: Collection[bytes],
-) -> tuple[Reading, list[Written]]:
-    """The splits where documents with a draw below a stream's `below` are held out; replaces what an earlier try
-    wrote."""
-    for path in temporary.iterdir():
-        path.unlink()
-    reading, total = Reading(settings, dropped), bytes_to_read(settings)
-    written: list[Written] = []
-    writers: dict[str, SplitWriter] = {}
-    n_tokens = 0
-    try:
-        for number, documents in reading.batches():
-            while len(written) + bool(writers) <= number:
-                _next_stream(reading, written, writers, temporary, tokenizer, shard_tokens)
-            encoded = tokenizer.encode_batch([document.text for document in documents])
-            for document, ids in zip(documents, encoded, strict=True):
-                split = "validation" if document.draw < below[number] else "train"
-                writers[split].append(ids, tokenizer.eot_id, document.n_bytes)
-                n_tokens += len(ids) + 1
-            if progress is not None:
-                done = reading.read_bytes if total is None else min(reading.read_bytes, total)
-                progress(done, total, f"{reading.n_documents:,} documents, {n_tokens:,} tokens")
-        while len(written) < len(reading.streams):
-            _next_stream(reading, written, writers, temporary, tokenizer, shard_tokens)
-        return reading, written
-    finally:
-        for writer in writers.values():
-            writer.abandon()
-
-
-def _next_stream(
-    reading: Reading,
-    written: list[Written],
-    writers: dict[str, SplitWriter],
-    temporary: Path,
-    tokenizer: Tokenizer,
-    shard_tokens: int,
-) -> None:
-    """Close the files of the stream that is written, and open those of the next one, where there is one."""
-    if writers:
-        written.append({split: writer.close() for split, writer in writers.items()})
-        writers.clear()
-    if len(written) < len(reading.streams):
-        name = reading.streams[len(written)].name
-        for split in SPLITS:
-            writers[split] = SplitWriter(temporary, stem_of(split, name), tokenizer.dtype, shard_tokens)
+    return write(again)
 
 
 def together(written: list[Written]) -> Written:
@@ -117,30 +75,35 @@ def together(written: list[Written]) -> Written:
 
 
 def cut_shared(
-    temporary: Path,
+    work: Unfinished,
     tokenizer: Tokenizer,
     names: list[str],
     written: list[Written],
     shard_tokens: int,
     progress: Callable[[int], None] | None,
 ) -> list[dict[str, int]]:
-    """Cut from the held-out split what the training split holds too, in place, and correct its entries of `written`,
-    whose streams are called `names`.
+    """Put into `work.files` the held-out text of `work.drawn` without what the training split holds too, and correct
+    its entries of `written`, whose streams are called `names`. What is drawn stays, so that this can be done again.
 
     Returns of each what was cut: {"passages", "documents" that held them, "tokens", those of pieces too short to be
     kept included}. `progress` is called with the training tokens compared.
     """
     whole, found, first = together(written), list[dict[str, int]](), 0
-    train, tokens = open_split(temporary, whole["train"]), np.asarray(open_split(temporary, whole["validation"]))
+    train, tokens = open_split(work.files, whole["train"]), np.asarray(open_split(work.drawn, whole["validation"]))
     shared = shared_tokens(train, tokens, tokenizer.eot_id, tokenizer.passage_tokens, progress)
+    for earlier in work.files.glob("validation*"):
+        earlier.unlink()
     for name, splits in zip(names, written, strict=True):
         before, stem = splits["validation"], stem_of("validation", name)
         last = first + before["tokens"]
         cut, documents = shared[first:last], 0
-        if cut.any():
-            starts = open_index(temporary, [stem])[:-1]
+        if not cut.any():
+            for file in (*(shard["file"] for shard in before["shards"]), f"{stem}.idx"):
+                _same(work.drawn / file, work.files / file)
+        else:
+            starts = open_index(work.drawn, [stem])[:-1]
             documents = int((np.add.reduceat(cut, starts, dtype=np.int64) > 0).sum())
-            splits["validation"] = _without(cut, tokens[first:last], temporary, stem, before, tokenizer, shard_tokens)
+            splits["validation"] = _without(cut, tokens[first:last], work, stem, tokenizer, shard_tokens)
         text_tokens = [one["tokens"] - one["documents"] for one in (before, splits["validation"])]  # no end-of-text
         found.append({"passages": len(runs(cut)), "documents": documents, "tokens": text_tokens[0] - text_tokens[1]})
         first = last
@@ -148,28 +111,22 @@ def cut_shared(
 
 
 def _without(
-    cut: np.ndarray,
-    tokens: np.ndarray,
-    temporary: Path,
-    stem: str,
-    before: dict[str, Any],
-    tokenizer: Tokenizer,
-    shard_tokens: int,
+    cut: np.ndarray, tokens: np.ndarray, work: Unfinished, stem: str, tokenizer: Tokenizer, shard_tokens: int
 ) -> dict[str, Any]:
-    """Write the files of `stem` again without the tokens that are `cut`; the entry that replaces `before`."""
-    folder = temporary / "cut"
-    folder.mkdir()
-    writer = SplitWriter(folder, stem, tokenizer.dtype, shard_tokens)
+    """Write the files of `stem` without the tokens that are `cut`; their entry."""
+    writer = SplitWriter(work.files, stem, tokenizer.dtype, shard_tokens)
     try:
-        for piece in remaining(cut, open_index(temporary, [stem]), tokenizer.passage_tokens):
-            ids = tokens[piece.start : piece.stop]
-            writer.append(ids, tokenizer.eot_id, int(tokenizer.n_bytes[ids].sum()))
-        after = writer.close()
+        for piece in remaining(cut, open_index(work.drawn, [stem]), tokenizer.passage_tokens):
+            ids = np.append(tokens[piece.start : piece.stop], np.asarray(tokenizer.eot_id, tokens.dtype))
+            writer.append(Block(ids, np.array([len(ids)]), int(tokenizer.n_bytes[ids].sum())))
+        return writer.close()
     finally:
         writer.abandon()
-    for name in (*(shard["file"] for shard in before["shards"]), f"{stem}.idx"):
-        (temporary / name).unlink()
-    for path in folder.iterdir():
-        path.rename(temporary / path.name)
-    folder.rmdir()
-    return after
+
+
+def _same(there: Path, here: Path) -> None:
+    """The same file in another folder, where the file system can without a copy."""
+    try:
+        os.link(there, here)
+    except OSError:
+        shutil.copyfile(there, here)

@@ -22,7 +22,7 @@ from data.sources.documents import Counts, Document
 from data.sources.reading import read_documents, source_bytes
 from data.tokenizer import Tokenizer
 
-BATCH_BYTES = 4 * 1024 * 1024  # text tokenised at a time
+BATCH_BYTES = 1 << 19  # text tokenised at a time
 DRAWS = 1 << 64
 Progress = Callable[[int, int | None, str], None]  # bytes read, bytes to read (None: unknown), message
 

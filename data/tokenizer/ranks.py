@@ -46,11 +46,12 @@ class RankTokenizer(Tokenizer):
         import tiktoken
 
         self.name, self.ranks, self.pattern, self.special = name, dict(ranks), pattern, dict(special)
-        self._encoding = tiktoken.Encoding(
-            name, pat_str=pattern, mergeable_ranks=self.ranks, special_tokens=self.special
-        )
         self.eot_id = self.special[END_OF_TEXT]
-        n_ids = self._encoding.max_token_value + 1
+        # no special token is ever read from text, but tiktoken looks for all that it knows: the fewer, the faster
+        self._encoding = tiktoken.Encoding(
+            name, pat_str=pattern, mergeable_ranks=self.ranks, special_tokens={END_OF_TEXT: self.eot_id}
+        )
+        n_ids = max(*self.ranks.values(), *self.special.values()) + 1
         self.vocab_size = padded(n_ids)
         self.passage_tokens = passage_of(n_ids)
         self._bytes = {rank: token for token, rank in self.ranks.items()}

@@ -39,6 +39,8 @@ def data_stage(request: Request) -> Corpus:
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
     request.line(describe_corpus(corpus), False)
+    if corpus.damaged:
+        request.say(f"warning: the corpus was damaged ({corpus.damaged}) and has been made again")
     for line in cleaning_lines(corpus.manifest):
         request.say(line)
     if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:

@@ -4,13 +4,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.shards import ShardedTokens, SplitWriter, open_index, open_split
+from data.encoding import Block
+from data.shards import ShardedTokens, open_index, open_split
+from data.split_writer import SplitWriter
 
 
 def written(directory: Path, documents: list[np.ndarray], shard_tokens: int) -> dict:
     writer = SplitWriter(directory, "train", np.uint16, shard_tokens)
     for ids in documents:
-        writer.append(ids, 256, len(ids))
+        writer.append(Block(np.append(ids, np.uint16(256)), np.array([len(ids) + 1]), len(ids)))
     return writer.close()
 
 
@@ -45,5 +47,5 @@ def test_slices_within_a_shard_are_views_and_steps_are_refused(tmp_path: Path) -
 
 def test_large_vocabulary_takes_uint32(tmp_path: Path) -> None:
     writer = SplitWriter(tmp_path, "train", np.uint32, 10)
-    writer.append(np.array([70_000], np.uint32), 100_257, 3)
+    writer.append(Block(np.array([70_000, 100_257], np.uint32), np.array([2]), 3))
     assert np.asarray(open_split(tmp_path, writer.close())).tolist() == [70_000, 100_257]

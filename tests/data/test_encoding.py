@@ -1,0 +1,63 @@
+"""Tokenising in threads: the order, the bound on what is ahead, errors."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from data.encoding import AHEAD_BYTES, encode_block, in_order
+from data.tokenizer import ByteTokenizer
+
+
+def test_results_come_in_order_and_little_is_ahead() -> None:
+    lock, there, most = threading.Lock(), 0, 0
+    sizes = np.random.default_rng(0).integers(1, AHEAD_BYTES, 60).tolist()
+
+    def work() -> Iterator[tuple[int, int]]:
+        nonlocal there, most
+        for number, size in enumerate(sizes):
+            with lock:
+                there += size
+                most = max(most, there)
+            yield number, size
+
+    def do(one: tuple[int, int]) -> int:
+        time.sleep(0.002 * (one[0] % 3))
+        return one[0]
+
+    for number, (given, made) in enumerate(in_order(work(), do, lambda one: one[1], threads=3)):
+        assert given[0] == made == number
+        with lock:
+            there -= given[1]
+    assert number == 59 and there == 0
+    # what is ahead, what was read and does not fit yet, and what is being used
+    assert most <= 4 * AHEAD_BYTES + 2 * max(sizes)
+    assert list(in_order([(0, 10 * AHEAD_BYTES), (1, 10 * AHEAD_BYTES)], do, lambda one: one[1], threads=2)) == [
+        *(((0, 10 * AHEAD_BYTES), 0), ((1, 10 * AHEAD_BYTES), 1))
+    ]
+
+
+def test_errors_come_through_and_no_thread_is_left() -> None:
+    def broken(upto: int) -> Iterator[int]:
+        yield from range(upto)
+        raise OSError("the source")
+
+    before = threading.active_count()
+    with pytest.raises(OSError, match="the source"):
+        list(in_order(broken(5), lambda one: one, lambda one: 1))
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(range(5), lambda one: 1 // (one - 3), lambda one: 1))
+    for first, _ in in_order(range(100), lambda one: one, lambda one: AHEAD_BYTES):
+        if first == 3:
+            break
+    assert threading.active_count() == before
+
+
+def test_a_block_is_documents_with_their_ends() -> None:
+    block = encode_block(ByteTokenizer(), ["ab", "", "é"], 4)
+    assert block.tokens.tolist() == [97, 98, 256, 256, 195, 169, 256] and block.tokens.dtype == np.uint16
+    assert block.lengths.tolist() == [3, 1, 3] and block.n_bytes == 4
+    empty = encode_block(ByteTokenizer(), [], 0)
+    assert len(empty.tokens) == len(empty.lengths) == 0 and empty.tokens.dtype == np.uint16

@@ -1,0 +1,207 @@
+"""A corpus whose making was killed is taken up where it stopped, and is the one that it would have been."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import data.splitting
+import data.writing
+from data.corpus import Corpus, open_corpus, prepare
+from data.encoding import Block
+from data.resumable import unfinished
+from data.settings import CorpusSettings, Weighted
+from data.split_writer import SplitWriter
+
+NOTED = 60_000  # bytes of text between notes, in these tests
+CODE = """
+import json, sys
+import data.splitting, data.writing
+from data.corpus import CorpusSettings, prepare
+from data.settings import Weighted
+data.writing.NOTED_BYTES, data.splitting.BATCH_BYTES = int(sys.argv[3]), int(sys.argv[3]) // 3
+given = json.loads(sys.argv[1])
+if not isinstance(given["source"], str):
+    given["source"] = tuple(Weighted(**one) for one in given["source"])
+prepare(CorpusSettings(**given), sys.argv[2], shard_tokens=int(sys.argv[4]))
+"""
+SHARD = 50_000
+
+
+def settings(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    folder = tmp_path / "texts"
+    if not folder.exists():
+        folder.mkdir()
+        for i in range(120):
+            (folder / f"{i:03d}.txt").write_text(f"document {i} says é {i * i}\n" * 150)
+    sources = [{"source": str(folder), "weight": 2}, {"source": "synthetic:0:300000", "weight": 1}]
+    return {"source": sources, "tokenizer": "bpe:300", "validation_fraction": 0.1} | changes
+
+
+def made(given: dict[str, Any], directory: Path, **how: Any) -> Corpus:
+    source = given["source"]
+    mixed = source if isinstance(source, str) else tuple(Weighted(**one) for one in source)
+    return prepare(CorpusSettings(**given | {"source": mixed}), directory, shard_tokens=SHARD, **how)
+
+
+def killed(given: dict[str, Any], directory: Path, at: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, json.dumps(given), str(directory), str(NOTED), str(SHARD)],
+        env=os.environ | {"KILL_AT_WRITE": at},
+        start_new_session=True,
+        capture_output=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data.writing, "NOTED_BYTES", NOTED)
+    monkeypatch.setattr(data.splitting, "BATCH_BYTES", NOTED // 3)
+
+
+def test_killed_at_a_few_moments(tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(tmp_path)
+    expected = made(given, tmp_path / "whole")
+    for at in ("corpus-journal:1", "corpus-journal:7", "corpus:1"):
+        directory = tmp_path / "corpus"
+        killed(given, directory, at)
+        assert not directory.exists() and (tmp_path / ".corpus.unfinished").exists()
+        encoded, again = 0, list[str]()
+        encode = data.writing.encode_block
+
+        def counted(tokenizer: Any, texts: list[str], n_bytes: int, encode: Any = encode) -> Block:
+            nonlocal encoded
+            encoded += n_bytes
+            return encode(tokenizer, texts, n_bytes)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(data.writing, "encode_block", counted)
+            corpus = made(given, directory, progress=lambda done, total, message: again.append(message))  # noqa: B023
+        assert corpus.fingerprint == expected.fingerprint
+        assert corpus.manifest["splits"] == expected.manifest["splits"]
+        open_corpus(directory, verify=True)
+        whole = sum(split["bytes"] for split in expected.manifest["splits"].values())
+        notes = {"corpus-journal:1": 0, "corpus-journal:7": 6, "corpus:1": 8}[at]
+        assert encoded <= whole + 40_000 - notes * NOTED  # held-out passages were cut, and documents are not
+        assert any("before a stop" in message for message in again) == (notes > 0)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "texts", "whole"]
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()
+
+
+def test_text_or_settings_that_changed_since_are_begun_anew(tmp_path: Path, often: None) -> None:
+    given = settings(tmp_path, tokenizer="bytes")
+    killed(given, tmp_path / "corpus", "corpus-journal:5")
+    (tmp_path / "texts" / "000.txt").write_text("another text\n" * 80)
+    assert made(given, tmp_path / "corpus").fingerprint == made(given, tmp_path / "whole").fingerprint
+    killed(given, tmp_path / "second", "corpus-journal:5")
+    other = given | {"seed": 3}
+    assert made(other, tmp_path / "second").fingerprint == made(other, tmp_path / "third").fingerprint
+    killed(given, tmp_path / "fourth", "corpus-journal:7")
+    shard = next((tmp_path / ".fourth.unfinished" / "files").glob("train.texts_00000.bin"))
+    shard.write_bytes(bytes(shard.stat().st_size))  # what is there is not believed
+    assert made(given, tmp_path / "fourth").fingerprint == made(given, tmp_path / "whole").fingerprint
+    killed(given, tmp_path / "fifth", "corpus-journal:7")
+    for path in sorted((tmp_path / "texts").iterdir())[4:]:
+        path.unlink()
+    assert made(given, tmp_path / "fifth").fingerprint == made(given, tmp_path / "sixth").fingerprint
+
+
+def test_an_error_leaves_nothing_and_an_interrupt_what_can_be_resumed(tmp_path: Path) -> None:
+    for error, left in ((OSError, False), (KeyboardInterrupt, True)):
+        with pytest.raises(error), unfinished(tmp_path / "made", lambda: None) as work:
+            assert work.begin({"a": 1}) is None
+            work.note({"b": 2})
+            raise error
+        assert any(tmp_path.iterdir()) == left
+    with unfinished(tmp_path / "made", lambda: None) as work:
+        assert work.begin({"a": 1}) == {"b": 2}
+        assert work.begin({"a": 2}) is None and work.begin({"a": 1}) is None
+    assert not any(tmp_path.iterdir())
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    waited, told = threading.Event(), list[str]()
+
+    def second() -> None:
+        with unfinished(tmp_path / "made", waited.set):
+            told.append("second")
+
+    with unfinished(tmp_path / "made", lambda: pytest.fail("waits")):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waited.wait(10)
+        told.append("first")
+    thread.join(10)
+    assert told == ["first", "second"] and not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shard_tokens", [7, 100, 1000])
+def test_a_writer_goes_on_where_another_stopped(tmp_path: Path, shard_tokens: int) -> None:
+    rng = np.random.default_rng(shard_tokens)
+    blocks = []
+    for _ in range(12):
+        lengths = rng.integers(1, 30, 4)
+        blocks.append(Block(rng.integers(0, 60_000, lengths.sum()).astype(np.uint16), lengths, int(lengths.sum())))
+
+    def write(directory: Path, stops: list[int]) -> dict[str, Any]:
+        directory.mkdir()
+        state = None
+        for first, last in zip([0, *stops], [*stops, None], strict=True):
+            writer = SplitWriter(directory, "train", np.uint16, shard_tokens, state)
+            for block in blocks[first:last]:
+                writer.append(block)
+            if last is None:
+                return writer.close()
+            state = json.loads(json.dumps(writer.save()))
+            for block in blocks[last : last + 2]:  # lost
+                writer.append(block)
+            writer.abandon()
+        raise AssertionError
+
+    whole = write(tmp_path / "whole", [])
+    for number, stops in enumerate(([3], [0, 5, 5], [1, 2, 9, 11])):
+        found = write(tmp_path / str(number), stops)
+        assert found == whole
+        for shard in [*whole["shards"], {"file": "train.idx"}]:
+            assert (tmp_path / str(number) / shard["file"]).read_bytes() == (
+                tmp_path / "whole" / shard["file"]
+            ).read_bytes()
+
+
+@pytest.mark.slow
+def test_killed_at_ten_moments(tmp_path: Path) -> None:
+    """Real text, killed wherever it is: while it reads, trains its tokenizer, tokenises, compares or seals."""
+    given = {"source": "stdlib:", "tokenizer": "bpe:1024", "max_bytes": 20_000_000}
+    began = time.monotonic()
+    expected = prepare(CorpusSettings(**given), tmp_path / "whole", shard_tokens=1_000_000)  # type: ignore[arg-type]
+    lasts = time.monotonic() - began
+    command = [sys.executable, "-c", CODE, json.dumps(given), str(tmp_path / "corpus"), "600000", "1000000"]
+    moments, kills = random.Random(0), 0
+    while kills < 10:
+        process = subprocess.Popen(command, start_new_session=True)
+        try:
+            process.wait(moments.uniform(0.1, 1.2) * lasts)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+            continue
+        assert process.returncode == 0  # it was quicker: it must be right, and is made again
+        assert open_corpus(tmp_path / "corpus", verify=True).fingerprint == expected.fingerprint
+        (tmp_path / "corpus").rename(tmp_path / f"done-{kills}-{moments.random()}")
+    subprocess.run(command, check=True)
+    corpus = open_corpus(tmp_path / "corpus", verify=True)
+    assert corpus.fingerprint == expected.fingerprint
+    assert corpus.manifest["splits"] == expected.manifest["splits"]
