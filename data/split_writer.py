@@ -60,7 +60,7 @@ class SplitWriter:
                 self._finish_shard()
                 self._shard = open(self._shard_path(len(self.shards)), "wb")  # noqa: SIM115
             part, tokens = tokens[:room], tokens[room:]
-            content = memoryview(np.ascontiguousarray(part)).cast("B")
+            content = part.tobytes()
             assert self._shard is not None
             self._shard.write(content)
             self._hash.update(content)
