@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arch.errors import InputError
-from data.files import new_directory, read_json, read_manifest, sha256, write_bytes, write_json
+from data.files import MANIFEST, new_directory, read_json, read_manifest, sha256, write_bytes, write_json
 
 if TYPE_CHECKING:
     from analysis.fits.settings import FitSettings
@@ -78,6 +78,8 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     fits["variants"] = compare_variants(whole, settings.level)
     fits["downstream"] = _downstream(fits, whole, study.directory / SCORES)
     fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
+    if rate := ((_read(study.directory / "corpus" / MANIFEST) or {}).get("entropy_rate")):
+        fits["entropy_rate"] = rate
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
         buffer = io.BytesIO()

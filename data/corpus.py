@@ -30,6 +30,7 @@ from data.manifest import (
     earlier_fingerprint,
     fingerprint_of,
     parts_of,
+    streams_in,
     warnings_of,
 )
 from data.mixture import Part
@@ -43,6 +44,7 @@ from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand, refuse_another
 from data.tokenizer.json_file import JSON_FILES
 from data.tokenizer.ranks import RANKS
 from data.training_sample import trained
+from data.truth.told import entropy_rate
 from data.vocabulary import TRAINED, is_file
 
 SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
@@ -175,6 +177,8 @@ def prepare(
                     f"too, in passages of {tokenizer.passage_tokens} tokens; give text that does not repeat itself"
                 )
         add_cuts(manifest, written, tokenizer.passage_tokens, cuts)
+        if rate := entropy_rate(settings, streams_in(manifest)):
+            manifest["entropy_rate"] = rate
         manifest["fingerprint"] = fingerprint_of(settings, manifest)
         seal_directory(work.files, directory, manifest, kind="corpus")
     corpus = open_corpus(directory)

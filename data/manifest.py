@@ -111,6 +111,11 @@ def warnings_of(manifest: dict[str, Any]) -> list[str]:
         lines.append(
             "the corpus was made by an earlier version: passages of its held-out text may also be in its training text"
         )
+    if "entropy_rate" in manifest and manifest["shared"]["tokens"]:
+        lines.append(
+            f"{manifest['shared']['tokens']:,} tokens of the held-out text were cut, for the training text holds them "
+            "too: the rest has a higher entropy than the source's rate"
+        )
     fraction = manifest["settings"]["validation_fraction"]
     for stream in streams_in(manifest):
         splits = stream["splits"]

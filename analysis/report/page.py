@@ -18,6 +18,7 @@ from analysis.report.comparison import (
     waste_table,
 )
 from analysis.report.figures import figure_one
+from analysis.report.floors import floor_notes
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
@@ -112,7 +113,7 @@ def page(
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
         approaches=approach_rows(fits["approaches"]),
-        approach_notes=approach_notes(fits["approaches"]),
+        approach_notes=[*floor_notes(fits), *approach_notes(fits["approaches"])],
         readings=reading_rows(fits["approaches"]),
         backtest=backtest_rows(fits["approaches"]),
         comparisons=[

@@ -76,6 +76,11 @@ def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
     for entry in manifest.get("cleaning", []):
         rows[f"cleaning: {entry['step']}"] = "; ".join([headline(entry), *examples(entry)])
     rows["held-out text that training text holds too"] = _shared(manifest.get("shared"))
+    if rate := manifest.get("entropy_rate"):
+        told = (
+            f"{rate['nats_per_token']:.4f} nats/token, ends of documents counted; {rate['bits_per_byte']:.4f} bits/byte"
+        )
+        rows["entropy rate, by the source"] = told
     return rows | {"fingerprint": manifest["fingerprint"]}
 
 

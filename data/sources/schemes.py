@@ -8,6 +8,7 @@ from arch.errors import InputError, nearest
 
 from .documents import Source
 from .files import of_path
+from .known import known
 from .made import synthetic
 from .python_source import stdlib
 
@@ -16,6 +17,7 @@ from .python_source import stdlib
 SCHEMES: dict[str, Callable[[str], Source]] = {
     "stdlib": stdlib,
     "synthetic": synthetic,
+    **dict.fromkeys(("powerlaw", "markov", "copy", "mqar"), known),
 }
 
 

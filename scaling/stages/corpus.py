@@ -22,6 +22,7 @@ FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 def data_stage(request: Request) -> Corpus:
     """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
     from data.corpus import prepare
+    from data.truth.told import rate_lines
 
     settings = request.study.corpus.settings()
     shown = time.monotonic()
@@ -41,7 +42,7 @@ def data_stage(request: Request) -> Corpus:
     request.line(describe_corpus(corpus), False)
     if corpus.damaged:
         request.say(f"warning: the corpus was damaged ({corpus.damaged}) and has been made again")
-    for line in cleaning_lines(corpus.manifest):
+    for line in [*cleaning_lines(corpus.manifest), *rate_lines(corpus.manifest.get("entropy_rate"))]:
         request.say(line)
     if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:
         request.say(f"corpus: made of {shown_source(made_of)}; {shown_source(settings.source)} holds the same text")

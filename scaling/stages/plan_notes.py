@@ -20,11 +20,23 @@ if TYPE_CHECKING:
 
 
 def notes_of(request: Request) -> dict[str, Any]:
-    """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned}."""
-    time = evaluation_time(request)
+    """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned, "entropy_rate": of text_rate, where
+    it is known}."""
+    time, rate = evaluation_time(request), text_rate(request)
     return {"fits": "\n".join([fit_notes(request.runs), *design_notes(request.runs)])} | (
-        {"evaluations": time} if time else {}
+        ({"evaluations": time} if time else {}) | ({"entropy_rate": rate} if rate else {})
     )
+
+
+def text_rate(request: Request) -> dict[str, Any] | None:
+    """Of text whose source tells it: {"nats_per_token", "bits_per_byte", "text"}; None of all other text."""
+    from data.truth.told import entropy_rate, rate_lines
+
+    try:
+        rate = entropy_rate(request.study.corpus.settings())
+    except InputError:  # the plan tells what is wrong with the text
+        return None
+    return rate and {**rate, "text": rate_lines(rate)[0]}
 
 
 def fit_notes(runs: Sequence[RunSpec]) -> str:

@@ -109,7 +109,7 @@ def _closing(table: dict[str, Any], n_lines: int) -> str:
     )
     if totals["h200_days_at_40_percent"] >= 0.01:
         lines.append(f"about {totals['h200_days_at_40_percent']:,.2f} days of one H200 at 40 % of its bf16 peak")
-    lines += [table[key]["text"] for key in ("expected", "evaluations") if key in table]
+    lines += [table[key]["text"] for key in ("expected", "evaluations", "entropy_rate") if key in table]
     lines += [table["fits"]] if "fits" in table else []
     lines += _together(table["notes"])
     lines += [f"warning: {line}" for line in table["warnings"]]

@@ -23,8 +23,9 @@ from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Sec
 
 class Corpus(Section):
     source: CorpusSources
-    """Where the text comes from: a file, a folder, a JSONL file, `stdlib:` or `synthetic:SEED:BYTES`, or a list of
-    these. A mixture is a list of `{source: TEXT, weight: 2}`: docs/corpus.md."""
+    """Where the text comes from: a file, a folder, a JSONL file, `stdlib:`, `synthetic:SEED:BYTES`, one of known
+    entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list of `{source: TEXT, weight: 2}`:
+    docs/corpus.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""

@@ -1,0 +1,49 @@
+"""The entropy rate of a corpus whose text is all of known truth: for its manifest, and for plans."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from data.settings import CorpusSettings
+from data.sources.known import Known
+from data.sources.schemes import find
+
+BYTES = "bytes"  # the tokenizer whose tokens are bytes and ends of text
+
+
+def entropy_rate(settings: CorpusSettings, streams: list[dict[str, Any]] | None = None) -> dict[str, float] | None:
+    """{"nats_per_token", "bits_per_byte"} of a corpus; None unless each of its streams is one source of known truth.
+
+    Both count where documents end, and an end-of-text token as a token of no bytes. Of a mixture they are those of the
+    text that runs train on, by its weights.
+    `streams`: what the manifest says of each. Without it (of a plan) it is None for another tokenizer than bytes, of
+    which the corpus alone tells how many bytes a token has.
+    """
+    nats = n_bytes = 0.0  # of one token in the mean
+    weights = math.fsum(stream.weight for stream in settings.streams)
+    for i, stream in enumerate(settings.streams):
+        found = [find(one) for one in stream.source]
+        if len(found) != 1 or not isinstance(found[0], Known):
+            return None
+        rate = found[0].text.truth.rate
+        bytes_per_token = rate.n_bytes / (rate.n_bytes + 1)
+        if settings.tokenizer != BYTES:
+            if streams is None:
+                return None
+            train = streams[i]["splits"]["train"]
+            bytes_per_token = train["bytes"] / train["tokens"]
+        share = stream.weight / weights
+        n_bytes += share * bytes_per_token
+        nats += share * bytes_per_token * rate.nats / rate.n_bytes
+    return {"nats_per_token": nats, "bits_per_byte": nats / n_bytes / math.log(2)}
+
+
+def rate_lines(rate: dict[str, float] | None) -> list[str]:
+    """A line on it; none where it is not known."""
+    if rate is None:
+        return []
+    return [
+        f"entropy rate of the text, by its source: {rate['nats_per_token']:.4f} nats a token, ends of documents "
+        f"counted; {rate['bits_per_byte']:.4f} bits a byte"
+    ]
