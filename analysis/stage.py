@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 21  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 15  # of the page
+REPORT_VERSION = 16  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
@@ -126,9 +126,16 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     corpus = read_manifest(study.directory / "corpus", verify=False)
     baseline = _baseline(study, runs) if corpus else None
     evaluations = "../evals/index.html" if (study.directory / "evals" / "index.html").exists() else None
+    from analysis.contamination import FILE as CONTAMINATION
+    from analysis.contamination import stored
+    from analysis.evals.registry import texts_of
+
+    held_against = stored(results / CONTAMINATION, corpus["fingerprint"]) if corpus else None
+    with_texts = texts_of(study.evaluation.tasks or [], study.evaluation.settings)
     wanted = _hash(
         {
             "version": REPORT_VERSION,
+            "contamination": [held_against, with_texts],
             "fits": fits["inputs_hash"],
             "corpus": corpus["fingerprint"] if corpus else None,
             "baseline": baseline,
@@ -150,7 +157,8 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
-        html = page(name, fits, tables, drawn, baseline, corpus, _provenance(study, runs, fits), evaluations)
+        came = _provenance(study, runs, fits)
+        html = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts)
         (temporary / "index.html").write_text(html, encoding="utf-8")
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])

@@ -50,6 +50,7 @@ ALLOWED = {
         *("data.files", "flops", "arch.arguments", "arch.errors"),
     ),
     "analysis.claims": (),
+    "analysis.contamination": ("arch.errors", "data"),
     "analysis.bigram": ("scaling.study", "data"),
     "analysis.fits.settings": ("scaling.study", "data.files"),
     "analysis.scales": ("arch.errors",),
@@ -121,7 +122,8 @@ ALLOWED = {
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
     "analysis.stage": (
-        *("analysis.bigram", "analysis.evals.scales", "analysis.fits", "analysis.figures", "analysis.report"),
+        *("analysis.bigram", "analysis.contamination", "analysis.evals.registry", "analysis.evals.scales"),
+        *("analysis.fits", "analysis.figures", "analysis.report"),
         "analysis.runs",
         *("scaling.study", "arch.errors", "arch.registry", "data"),
     ),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -62,6 +63,9 @@ class Extrapolate:
 
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
+
+    def data_path(self) -> Path | None:
+        return Path(self._path) if self._settings.file else None
 
     def data_hash(self) -> str:
         from data.corpus import open_corpus

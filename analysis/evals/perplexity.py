@@ -106,6 +106,9 @@ class Perplexity:
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump(exclude={"texts"} | ({"file"} if self._settings.texts else set()))
 
+    def data_path(self) -> Path:
+        return self._path
+
     def data_hash(self) -> str:
         self._text()
         return sha256(self._path)

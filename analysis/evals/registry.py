@@ -5,9 +5,10 @@ A task from outside of this package is named "module:task": the module has `make
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import Any
 
 from arch.errors import InputError, nearest
 
@@ -79,6 +80,13 @@ def expand(words: Iterable[str], texts: Sequence[str] = (PERPLEXITY,)) -> list[s
             )
         wanted |= dict.fromkeys(texts if word == PERPLEXITY else PRESETS.get(word, (word,)))
     return [name for name in order if name in wanted] + [name for name in wanted if ":" in name]
+
+
+def texts_of(words: Iterable[str], settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tasks among these words that read texts beside the corpus' own held-out text; none from outside of here."""
+    named = [f"{PERPLEXITY}-{name}" for name in settings.get(PERPLEXITY, {}).get("texts") or {}] or [PERPLEXITY]
+    own = {"validation"} | ({"extrapolate"} if not settings.get("extrapolate", {}).get("file") else set())
+    return [name for name in expand(words, named) if name not in own and ":" not in name]
 
 
 def entry_of(task: str) -> Entry | None:

@@ -116,7 +116,8 @@ class TaskContext:
 
 
 class Task(Protocol):
-    """One named evaluation. Reading its attributes loads neither torch nor data."""
+    """One named evaluation. Reading its attributes loads neither torch nor data. It may have a method `data_path`: the
+    file or folder of its texts, None for the corpus' own held-out text; others cannot be held against training text."""
 
     name: str
     version: int  # of the method: a change makes every stored result stale

@@ -41,6 +41,9 @@ class Validation:
     def settings(self) -> dict[str, Any]:
         return self._settings.model_dump()
 
+    def data_path(self) -> None:
+        """Held-out text of the corpus itself: what training text holds too was cut when it was made."""
+
     def data_hash(self) -> str:
         from data.corpus import open_corpus
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from analysis.report.comparison import (
     waste_notes,
     waste_table,
 )
+from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.figures import figure_one
 from analysis.report.floors import floor_notes
 from analysis.report.methods import baseline_text, convention_text, methods
@@ -87,9 +88,12 @@ def page(
     corpus: dict[str, Any] | None = None,
     provenance: Mapping[str, str] | None = None,
     evaluations: str | None = None,
+    contamination: dict[str, Any] | None = None,
+    tasks: Sequence[str] = (),
 ) -> str:
     """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the
-    address of the page of the other evaluations, None where there is none."""
+    address of the page of the other evaluations, None where there is none, `contamination` what the training text
+    holds of evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own."""
     compared = any(told["archs"] for told in fits["verdicts"])
     return render(
         TEMPLATE,
@@ -139,6 +143,8 @@ def page(
         runs=run_rows(fits, tables),
         unfinished=lambda row: row["state"] != "done",
         corpus=corpus_rows(corpus) if corpus else None,
+        contamination=contamination_rows(contamination),
+        contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
         provenance=provenance or {},
     )

@@ -10,7 +10,7 @@ import typer
 from arch.errors import InputError
 from arch.tables import text_table, wrapped
 
-from .options import AsJson, DryRun, Only, Out, Sets, Study, close, print_json, request_of, tell
+from .options import AsJson, DryRun, Force, Only, Out, Sets, Study, close, print_json, request_of, tell
 
 DEFAULT = "study"
 
@@ -150,6 +150,46 @@ def table(
         )
     heads, cells, notes = show_summary(rows)
     print("\n".join([text_table(heads, cells), *wrapped(notes)]))
+
+
+@app.command()
+def contamination(
+    study: Study,
+    tasks: Annotated[str | None, typer.Option(help="Tasks and presets, by commas; default: the study's.")] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="A set of your own: JSONL, text or folder; repeatable."),
+    ] = None,
+    sets: Sets = None,
+    out: Out = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """What the training text holds of the evaluation sets, by n-grams of 13 words; the report shows it. Once for a
+    corpus: only what is missing is done."""
+    from analysis.report.contamination import contamination_notes, contamination_rows
+
+    from ..stages.contamination import contamination_stage, own_sets, sets_of
+
+    request = request_of(study, None, sets, out, as_json)
+    mine, (found, others) = (
+        own_sets(file or []),
+        ({}, []) if file and tasks is None else sets_of(request, named(tasks, "--tasks")),
+    )
+    if twice := set(mine) & set(found):
+        raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
+    if not (wanted := found | mine):
+        raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
+    with request.writing(results=True):
+        record = contamination_stage(request, wanted, force)
+    for name in others:
+        tell(f"warning: {name}: a task from another package, which does not say where its texts are")
+    shown = record | {"sets": {name: record["sets"][name] for name in wanted}}
+    if as_json:
+        return print_json(shown)
+    rows = contamination_rows(shown)
+    print(text_table(tuple(rows[0]), [tuple(row.values()) for row in rows]))
+    print("\n".join(wrapped(contamination_notes(shown, [], request.study.name))))
 
 
 @app.command()

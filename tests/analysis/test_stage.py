@@ -11,13 +11,14 @@ import pytest
 
 import analysis.figures.png
 from analysis import stage
+from analysis.contamination import FILE, ensure
 from analysis.fits.settings import FitSettings
 from analysis.report.figures import figure_one
 from analysis.report.notes import notes
 from analysis.report.validation import validation_figure
 from analysis.runs import load_tables
 from arch.errors import InputError
-from data.corpus import prepare
+from data.corpus import open_corpus, prepare
 from data.files import read_json
 from data.settings import CorpusSettings
 from scaling.study.spec import StudySpec, load_study
@@ -175,6 +176,15 @@ def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_brows
     (study.directory / "evals").mkdir()
     (study.directory / "evals" / "index.html").write_text("a page")
     assert '<a href="../evals/index.html">' in stage.report(study, runs).path.read_text()
+    (study.directory / "own.txt").write_text("a " * 12 + "\n\n" + "none of this is there " * 5)
+    record = ensure(open_corpus(study.directory / "corpus"), study.results / FILE, {"own": study.directory / "own.txt"})
+    assert record["sets"]["own"]["overlapping"] == 0
+    tested = study.model_copy(
+        update={"evaluation": study.evaluation.model_copy(update={"tasks": ["piqa", "validation"]})}
+    )
+    html = stage.report(tested, runs).path.read_text()
+    assert "Evaluation sets in the training text" in html and "0 (0.00%)" in html
+    assert "Not held against the training text: piqa." in html
     (study.directory / "report" / "index.html").write_text("damaged")
     assert stage.report(study, runs).fresh
 

@@ -74,6 +74,9 @@ class LmEvalTask:
         status = path.stat()
         return _hash_of(path, self.name, self.spec.data, status.st_size, status.st_mtime_ns)
 
+    def data_path(self) -> Path:
+        return self._file()
+
     def _file(self) -> Path:
         return self._place.data_file(self.name, DATA[self.spec.data].file)
 

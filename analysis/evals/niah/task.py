@@ -51,6 +51,9 @@ class Niah:
             )
         return folder
 
+    def data_path(self) -> Path:
+        return self.folder()
+
     def data_hash(self) -> str:
         if self._hash is None:
             self._hash = folder_hash(self.folder())

@@ -1,0 +1,59 @@
+"""The study's evaluation sets held against its training text."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from .pipeline import Request
+
+
+def sets_of(request: Request, tasks: tuple[str, ...]) -> tuple[dict[str, Path], list[str]]:
+    """{tasks that read it: file or folder} of the study's tasks, or of these; and those that cannot be told the data
+    of. Tasks that read the same file are one set. Raises InputError for data that are not there."""
+    from .evaluation import EvalOptions, eval_tasks
+
+    places: dict[Path, list[str]] = {}
+    others = []
+    for task in eval_tasks(request, EvalOptions(tasks)):
+        data_path = getattr(task, "data_path", None)  # a task from outside may have none
+        if data_path is None:
+            others.append(task.name)
+        elif (place := data_path()) is not None:
+            places.setdefault(place, []).append(task.name)
+    return {", ".join(names): place for place, names in places.items()}, others
+
+
+def own_sets(words: Sequence[str]) -> dict[str, Path]:
+    """NAME=PATH of --file. Raises InputError for another form, or a name given twice."""
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not (name.strip() and equals and path.strip()):
+            raise InputError(f"--file: {word!r} is not NAME=PATH")
+        if name in found:
+            raise InputError(f"--file: {name} is given twice")
+        found[name] = Path(path).expanduser()
+    return found
+
+
+def contamination_stage(request: Request, sets: dict[str, Path], force: bool) -> dict[str, Any]:
+    """The record of the study's corpus with these sets; only what is missing is done."""
+    from analysis.contamination import FILE, ensure
+    from data.corpus import open_corpus
+
+    shown = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= (0.5 if request.stream.isatty() else 10.0):
+            shown = time.monotonic()
+            request.line(f"contamination: {done / total:.0%} of the training text read", True)
+
+    corpus = open_corpus(request.corpus_directory)
+    return ensure(corpus, request.study.results / FILE, sets, force, tell)
