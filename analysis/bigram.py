@@ -11,6 +11,7 @@ coefficient 1, fixed beforehand) keeps each curve's expectation and removes the 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,15 +38,15 @@ STEPS_AT_ONCE = 64
 def add_difficulty(curves: pd.DataFrame, runs: Sequence[RunSpec], corpus: Corpus) -> pd.DataFrame:
     """`curves` with a column `difficulty`, nats a token, of the batch of each row's step."""
     model = fit_bigram(corpus.train, corpus.tokenizer.vocab_size, MAX_TRAIN_TOKENS, corpus.parts("train"))
-    found: dict[tuple[int, int, int], np.ndarray] = {}
+    found: dict[tuple[int, int, int, Fraction], np.ndarray] = {}
     column = np.full(len(curves), np.nan)
     longest = {run.run_id: run.n_steps for run in runs}
     for run in sorted(runs, key=lambda run: -run.n_steps):
         rows = run.training.batch_tokens // run.context_length
-        key = (run.seed, rows, run.context_length)
+        key = (run.seed, rows, run.context_length, run.text_share)
         if key not in found:  # the longest run of a kind comes first and serves the others
             shape = (run.context_length, rows, run.seed, run.corpus.epochs)
-            loader = Loader(corpus.train, *shape, corpus.parts("train"))
+            loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
             found[key] = batch_difficulty(model, loader, longest[run.run_id])
         mine = (curves["run_id"] == run.run_id).to_numpy()
         column[mine] = found[key][curves.loc[mine, "step"].to_numpy() - 1]

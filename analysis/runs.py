@@ -19,11 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.grid_points import SAME, named, point_of_run, with_axes
 from arch.errors import InputError
 from data.files import read_json, read_manifest
+from data.manifest import parts_of
 from scaling.rundir.directory import RunDir
 from scaling.study.earlier import training_of_today
 from scaling.study.run import decisive
@@ -109,7 +111,7 @@ _RUN_COLUMNS = (
     *("n_params_non_embedding", "flops_per_token_exact", "flops_per_token_paper", "flops_per_token_6nd"),
     *("warmup_tokens", "lr", "last_loss", "time_s", "tokens_per_s", "skipped_rows", "skipped_why"),
     *("batch_tokens", "context_length", "optimizer", "precision", "started", "hardware", "spec_hash", "git_commit"),
-    *("corpus_fingerprint", "tokenizer", "reset_at_documents", "recipe", "point", "variant", "trunk"),
+    *("corpus_fingerprint", "tokenizer", "reset_at_documents", "target_tokens", "recipe", "point", "variant", "trunk"),
 )
 # of a run's training: how it is carried out and what it leaves behind, not what it learns
 _NOT_OF_RECIPE = (
@@ -202,8 +204,18 @@ def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
     runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
     runs["trunk"] = runs["trunk"].astype(object).fillna("")
     corpus = read_manifest(study_dir / "corpus", verify=False)
-    runs["epochs"] = runs["n_tokens"] / corpus["splits"]["train"]["tokens"] if corpus else float("nan")
+    runs["epochs"] = _epochs(runs, corpus) if corpus else float("nan")
     return with_axes(runs, _points(found), SAME)
+
+
+def _epochs(runs: pd.DataFrame, corpus: dict[str, Any]) -> pd.Series[float]:
+    """How often runs have read their text, of a mixture the source that they repeat most."""
+    parts = parts_of(corpus, "train")
+    weight = sum(part.weight for part in parts)
+    once = min(part.n_tokens / (part.weight / weight) for part in parts)  # tokens of a run that read no source again
+    planned = runs["planned_tokens"] + -runs["planned_tokens"] % runs["batch_tokens"]
+    targets = runs["target_tokens"].astype(float).fillna(planned)
+    return runs["n_tokens"] / (once * np.minimum(1.0, planned / targets))
 
 
 def _points(found: Sequence[_Run]) -> dict[str, dict[str, Any]]:
@@ -266,6 +278,7 @@ def _run_row(run: _Run) -> dict[str, Any]:
         "corpus_fingerprint": record.get("corpus_fingerprint"),
         "tokenizer": record["spec"].get("corpus", {}).get("tokenizer"),
         "reset_at_documents": bool(training.get("reset_at_documents")),
+        "target_tokens": record["spec"].get("corpus", {}).get("target_tokens"),
         "recipe": _recipe(header),
         "trunk": record["spec"].get("trunk") or "",
     }
@@ -278,6 +291,8 @@ def _recipe(header: dict[str, Any]) -> str:
     training = {key: value for key, value in decided.items() if key not in _NOT_OF_RECIPE}
     parts = {"training": training, "model": record["model"], "n_params": header["n_params_non_embedding"]}
     parts |= {"arch": header["arch"], "corpus": record.get("corpus_fingerprint")}
+    if target := record["spec"].get("corpus", {}).get("target_tokens"):
+        parts |= {"target_tokens": target}
     told = {
         key: {k: v for k, v in one.items() if v is not None} if isinstance(one, dict) else one
         for key, one in parts.items()

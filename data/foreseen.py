@@ -53,6 +53,9 @@ def check_text(settings: CorpusSettings) -> list[str]:
     lines = []
     for stream in settings.streams:
         check_source(stream.source)
+        if remote := [one for one in stream.source if not find(one).is_at_hand()]:
+            lines.append(f"corpus.source: {', '.join(remote)} is read over the network: not looked at before")
+            continue
         usable = [_has_text(one, stream.text_key) for one in stream.source]
         shown = shown_source(stream.source)
         if not any(usable) and None not in usable:

@@ -57,7 +57,7 @@ def streams_in(manifest: dict[str, Any]) -> list[dict[str, Any]]:
 def parts_of(manifest: dict[str, Any], split: str) -> list[Part]:
     """Where the tokens of each source of a mixture lie in a split; of another corpus the whole, without a name."""
     found, first = list[Part](), 0
-    for stream in streams_in(manifest):
+    for stream in manifest.get("mixture") or [{"name": "", "weight": 1.0, "splits": manifest["splits"]}]:
         n_tokens = stream["splits"][split]["tokens"]
         found.append(Part(stream["name"], stream["weight"], first, n_tokens))
         first += n_tokens

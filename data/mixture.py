@@ -98,6 +98,12 @@ def _tijdeman(weights: tuple[int, ...]) -> np.ndarray:
     return order
 
 
+def share_of(n_tokens: int, target_tokens: int | None) -> Fraction:
+    """The share of the text that a run of `n_tokens` reads so that it repeats as much of it as a run of `target_tokens`
+    that reads all; 1 without a target."""
+    return Fraction(1) if target_tokens is None else min(Fraction(1), Fraction(n_tokens, target_tokens))
+
+
 def windows_read(n_windows: int, share: Fraction) -> int:
     """Of a part's windows those that a run reads which may read `share` of the text; at least one."""
     return max(1, math.ceil(share * n_windows))

@@ -40,7 +40,7 @@ ALLOWED = {
     "arch": (),
     "data": ("arch.errors",),
     "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
-    "scaling.study": (*LIGHT, "data.settings", "data.vocabulary", "flops"),
+    "scaling.study": (*LIGHT, "data.mixture", "data.settings", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),
@@ -107,7 +107,7 @@ ALLOWED = {
     "analysis.pages": (),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
-        "data.clean.told",
+        *("data.clean.told", "data.settings"),
     ),
     "analysis.evals": (
         *("analysis.claims", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs"),

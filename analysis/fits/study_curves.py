@@ -195,7 +195,9 @@ def seed_noise(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoise | N
 
 def _batches(row: Any) -> str:
     """What decides the text that a run reads, in its order (data/loader.py), up to any number of tokens."""
-    return f"{row.corpus_fingerprint}, {row.context_length}, {row.seed}"
+    target = getattr(row, "target_tokens", None)
+    share = f", {row.planned_tokens} of {target}" if target and target == target else ""
+    return f"{row.corpus_fingerprint}, {row.context_length}, {row.seed}{share}"
 
 
 def not_paired(groups: dict[str, Sizes]) -> list[dict[str, Any]]:

@@ -24,7 +24,12 @@ from arch.amounts import flop
 from arch.errors import InputError, choice
 from scaling.study.schedule import DECAYED
 
-AGREEING = {"corpus_fingerprint": "corpus", "tokenizer": "tokenizer", "context_length": "context length"}
+AGREEING = {
+    "corpus_fingerprint": "corpus",
+    "target_tokens": "corpus.target_tokens",
+    "tokenizer": "tokenizer",
+    "context_length": "context length",
+}
 CURVE_ROWS = 32  # of a run that curves keep, at steps of 7% over its last decade of tokens (NOTES.md)
 EARLIER = 0.05  # of a run's tokens, from which on curves are read beside FIRST_SHARE
 VARIANT, NUISANCE, UNJUDGED, AVERAGED = (
@@ -287,4 +292,6 @@ def _agree(studies: Sequence[StudyRuns]) -> None:
 
 def _done(study: StudyRuns) -> pd.DataFrame:
     runs = study.tables.runs
-    return runs.loc[(runs["state"] == "done") & (runs["variant"] == ""), [*AGREEING, "point"]].astype(object)
+    done = runs.loc[(runs["state"] == "done") & (runs["variant"] == "")]
+    found = done.reindex(columns=[*AGREEING, "point"]).astype(object)
+    return found.assign(target_tokens=found["target_tokens"].fillna("none"))

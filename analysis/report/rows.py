@@ -11,6 +11,7 @@ from analysis.fits.study_curves import smoothed
 from analysis.runs import Tables
 from arch.amounts import count
 from data.clean.told import examples, headline
+from data.settings import shown_source
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
@@ -67,7 +68,12 @@ def training_rows(tables: Tables) -> dict[str, str]:
 
 
 def corpus_rows(manifest: dict[str, Any]) -> dict[str, str]:
-    rows = {"source": ", ".join(manifest["settings"]["source"]), "tokenizer": manifest["tokenizer"]["name"]}
+    rows = {"source": shown_source(manifest["settings"]["source"]), "tokenizer": manifest["tokenizer"]["name"]}
+    for source in manifest.get("mixture", []):
+        sizes = [f"{source['splits'][split]['tokens']:,}" for split in ("train", "validation")]
+        rows[f"source {source['name']}"] = (
+            f"weight {source['weight']:g}: {sizes[0]} tokens to train on, {sizes[1]} held out"
+        )
     for split, found in manifest["splits"].items():
         rows[split] = f"{found['documents']:,} documents, {found['bytes']:,} bytes, {found['tokens']:,} tokens"
     rows |= {name.replace("_", " "): f"{count:,}" for name, count in manifest["counts"].items()}

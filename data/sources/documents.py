@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Document(NamedTuple):
@@ -18,7 +18,7 @@ class Counts:
 
     binary: int = 0  # holds a NUL byte
     invalid_utf8: int = 0
-    invalid_records: int = 0  # JSONL lines that are no object with a string under text_key
+    invalid_records: int = 0  # JSONL lines and rows of tables without a string under text_key
     empty: int = 0  # nothing but white space
     read_bytes: int = 0
 
@@ -46,8 +46,11 @@ class Source(Protocol):
     def documents(self, how: ReadOptions) -> Iterator[Document]:
         """Its documents, in an order that depends on the source alone. Raises InputError where it cannot be read."""
 
-    def versions(self) -> dict[str, str]:
+    def versions(self) -> dict[str, Any]:
         """What the text depends on that may be another on another machine: {"python": "3.11.7"}."""
+
+    def is_at_hand(self) -> bool:
+        """Whether reading it needs no network."""
 
 
 def usable(text: str, counts: Counts) -> bool:

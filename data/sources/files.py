@@ -1,6 +1,7 @@
 """Files and folders as sources: what is there, how it is compressed, and who reads it.
 
     <file>.jsonl[.gz|.xz|.zst]    one JSON object a line, the text under `text_key`
+    <file>.parquet, .arrow, .feather     one row a document, the text in the column `text_key`
     <file>[.gz|.xz|.zst]          plain UTF-8 text, cut at line ends into documents of about 64 KiB
     <folder>                      every file below it in sorted order, hidden ones left out; a text file is one document
 
@@ -18,12 +19,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from arch.errors import InputError
 
 from .documents import Document, ReadOptions
 from .jsonl import read_jsonl
+from .tables import read_arrow, read_parquet
 from .text import FOLDER_FILE_PIECE, NAMED_FILE_PIECE, read_text
 
 
@@ -41,10 +43,10 @@ class Files:
     """Files as one source."""
 
     files: list[SourceFile]
-    found_versions: dict[str, str] = field(default_factory=dict)
+    found_versions: dict[str, Any] = field(default_factory=dict)
 
     def sizes(self) -> list[int] | None:
-        if any(file.path.suffix in COMPRESSED for file in self.files):
+        if any(file.path.suffix in (*COMPRESSED, *TABLES) for file in self.files):
             return None
         return [file.path.stat().st_size for file in self.files]
 
@@ -53,14 +55,16 @@ class Files:
             try:
                 yield from _read(file, how)
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-                raise InputError(
-                    f"corpus.source: cannot read {file.path} ({error}); mend or remove the file"
-                ) from error
+                told = " ".join(str(error).split())
+                raise InputError(f"corpus.source: cannot read {file.path} ({told}); mend or remove the file") from error
             if how.is_enough:
                 return
 
-    def versions(self) -> dict[str, str]:
+    def versions(self) -> dict[str, Any]:
         return self.found_versions
+
+    def is_at_hand(self) -> bool:
+        return True
 
 
 def of_path(source: str, hint: str) -> Files:
@@ -94,6 +98,9 @@ def walk(root: Path, skipped: frozenset[str] = frozenset()) -> list[str]:
 
 def _read(file: SourceFile, how: ReadOptions) -> Iterator[Document]:
     path = file.path
+    if path.suffix in TABLES:
+        yield from TABLES[path.suffix](path, file.doc_id, how, file.is_named)
+        return
     bare = path.stem if path.suffix in COMPRESSED else path.name
     opened = COMPRESSED.get(path.suffix, _plain)
     with opened(path) as handle:
@@ -122,4 +129,5 @@ def _zstandard(path: Path) -> IO[bytes]:
     return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), 1 << 20)
 
 
+TABLES = {".parquet": read_parquet, ".arrow": read_arrow, ".feather": read_arrow}
 COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": _gzip, ".xz": _xz, ".zst": _zstandard}

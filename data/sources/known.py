@@ -33,6 +33,9 @@ class Known:
     def versions(self) -> dict[str, str]:
         return {}
 
+    def is_at_hand(self) -> bool:
+        return True
+
 
 def known(source: str) -> Known:
     """`powerlaw:<seed>:<n_bytes>` and its like."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from arch.errors import InputError
 
@@ -27,8 +28,11 @@ class Synthetic:
             how.counts.read_bytes += len(text.encode())
             yield Document(f"synthetic:{self.seed}:{i}", text)
 
-    def versions(self) -> dict[str, str]:
+    def versions(self) -> dict[str, Any]:
         return {}
+
+    def is_at_hand(self) -> bool:
+        return True
 
 
 def synthetic(source: str) -> Synthetic:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from arch.errors import InputError
 from data.settings import as_tuple
@@ -43,9 +44,13 @@ def source_bytes(source: Sources) -> int | None:
     return None if sizes is None else sum(sizes)
 
 
-def versions_of(source: Sources) -> dict[str, str]:
-    """What the text depends on that may be another on another machine."""
-    return {name: version for one in as_tuple(source) for name, version in find(one).versions().items()}
+def versions_of(source: Sources) -> dict[str, Any]:
+    """What the text depends on that may be another on another machine: {"python": "3.11.7", "packages": {...}}."""
+    found: dict[str, Any] = {}
+    for one in as_tuple(source):
+        for name, version in find(one).versions().items():
+            found[name] = found.get(name, {}) | version if isinstance(version, dict) else version
+    return found
 
 
 def read_documents(

@@ -8,14 +8,17 @@ from arch.errors import InputError, nearest
 
 from .documents import Source
 from .files import of_path
+from .hugging_face import hugging_face
 from .known import known
 from .made import synthetic
-from .python_source import stdlib
+from .python_source import packages, stdlib
 
 # what stands before the first colon: who finds the source. The finder raises InputError for what is misspelt or is not
 # there, and reads no text.
 SCHEMES: dict[str, Callable[[str], Source]] = {
     "stdlib": stdlib,
+    "packages": packages,
+    "hf": hugging_face,
     "synthetic": synthetic,
     **dict.fromkeys(("powerlaw", "markov", "copy", "mqar"), known),
 }

@@ -58,7 +58,7 @@ def _require_enough(request: Request, corpus: Corpus) -> None:
 
     for run in request.runs:
         rows = run.training.batch_tokens // run.context_length
-        require_tokens(corpus, run.n_tokens, request.study.corpus.epochs, run.context_length, rows)
+        require_tokens(corpus, run.n_tokens, request.study.corpus.epochs, run.context_length, rows, run.text_share)
         window_starts(corpus.parts("validation"), run.context_length, request.study.evaluation.validation_tokens)
 
 
@@ -112,7 +112,8 @@ def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
         likely.append(most[-1]._replace(n_tokens=size.most if size.about is None else round(size.about - held_out)))
     shown = {stream.name: shown_source(stream.source) for stream in settings.streams}
     for run in request.runs:
-        shape = (run.n_tokens, wanted.epochs, run.context_length, run.training.batch_tokens // run.context_length)
+        rows = run.training.batch_tokens // run.context_length
+        shape = (run.n_tokens, wanted.epochs, run.context_length, rows, run.text_share)
         remedy = "give more text, plan fewer tokens, or raise corpus.epochs"
 
         def asked(part: Part, needed: int, run: RunSpec = run) -> str:

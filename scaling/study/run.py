@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture
+from data.mixture import share_of
 from data.vocabulary import portable
 
 from .axes import label_of
@@ -90,6 +92,7 @@ class RunSpec(Section):
         earlier: dict[str, Any] = {
             "validation_tokens": None,
             "clean": [],
+            "target_tokens": None,
         }  # without them are the hashes of what was before them
         left_out = left_out | {key for key, value in earlier.items() if parts["corpus"].get(key) == value}
         parts["corpus"] = {key: value for key, value in parts["corpus"].items() if key not in left_out}
@@ -156,6 +159,12 @@ class RunSpec(Section):
         return self.n_steps * self.training.batch_tokens
 
     @property
+    def text_share(self) -> Fraction:
+        """The share of every source that this run reads: corpus.target_tokens."""
+        planned = planned_steps(self.training) * self.training.batch_tokens
+        return share_of(planned, self.corpus.target_tokens)
+
+    @property
     def branch(self) -> str:
         """`trunk` of a trunk, the ending of its id of a branch (d5m), "" of any other run."""
         if self.trunk is not None:
@@ -193,7 +202,8 @@ class RunSpec(Section):
 
     def _beginning(self) -> dict[str, Any]:
         parts = self._decisive(set())
-        parts["training"] = {key: value for key, value in parts["training"].items() if key not in ENDINGS}
+        endings = ENDINGS - ({"n_tokens"} if self.corpus.target_tokens else set())  # it decides the text
+        parts["training"] = {key: value for key, value in parts["training"].items() if key not in endings}
         parts["corpus"].pop("source")
         return parts
 

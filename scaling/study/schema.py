@@ -23,9 +23,9 @@ from .types import Count, FilePath, Name, Number, Plugins, Positive, Ranges, Sec
 
 class Corpus(Section):
     source: CorpusSources
-    """Where the text comes from: a file, a folder, a JSONL file, `stdlib:`, `synthetic:SEED:BYTES`, one of known
-    entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list of `{source: TEXT, weight: 2}`:
-    docs/corpus.md."""
+    """Where the text comes from: a file (text, JSONL, Parquet, Arrow), a folder, `hf:NAME`, `stdlib:`, `packages:`,
+    `synthetic:SEED:BYTES`, one of known entropy such as `powerlaw:SEED:BYTES`, or a list of these. A mixture is a list
+    of `{source: TEXT, weight: 2}`: docs/corpus.md."""
     tokenizer: Tokenizer = "bytes"
     """How text becomes token ids: `bytes`; an encoding of tiktoken, as `cl100k_base`, whose rank file tiktoken keeps;
     `bpe:V`, trained on this corpus, with V ids in all; or the path of a `tokenizer.json`: docs/corpus.md."""
@@ -43,7 +43,11 @@ class Corpus(Section):
     """What leaves documents out before the split: `near_duplicates` keeps of nearly equal documents (Jaccard similarity
     of their 5-grams at least 0.8, or another: `near_duplicates:0.9`) the first by id."""
     epochs: Positive = 1.0
-    """How many times a run may read the training text; a run that plans more tokens is refused."""
+    """How many times a run may read the training text, of a mixture each source; a run that plans more tokens is
+    refused."""
+    target_tokens: Count | None = None
+    """The tokens of the run that the laws are for: each run of D tokens reads only the first D / `target_tokens` of
+    every source, in its seed's order, so that all runs repeat text as often as that one will."""
 
     @model_validator(mode="before")
     @classmethod
@@ -65,7 +69,7 @@ class Corpus(Section):
         """What the corpus is made by, as the data package takes it. Raises InputError where that cannot be."""
         found = tuple(one if isinstance(one, str) else one.settings() for one in self.source)
         source = found[0] if len(found) == 1 and isinstance(found[0], str) else found
-        return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs"}))
+        return CorpusSettings(source=source, **self.model_dump(exclude={"source", "epochs", "target_tokens"}))
 
 
 class Evaluation(Section):

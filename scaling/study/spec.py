@@ -192,6 +192,7 @@ class StudySpec(StudyFile):
             rated, law = self._rated(arch, training, config, n_params, where)
             split = branched(rated, resolve, n_params, where) if training.get("branches") else None
             resolved = split.trunk if split else resolve(rated)
+            _check_target(self.corpus.target_tokens, resolved, bool(split), where)
         except InputError as error:
             raise InputError(f"{self.origin}: {error}") from None
         notes = too_few_steps(training, resolved.batch_tokens, n_params)
@@ -273,6 +274,24 @@ def _pending(why: str, swept: bool) -> Followed:
 def _given(section: Section) -> dict[str, Any]:
     """What a section says, without its defaults."""
     return section.model_dump(exclude_unset=True, serialize_as_any=True)  # the fields of a model: of its options too
+
+
+def _check_target(target: int | None, training: Training, branches: bool, where: str) -> None:
+    """Raises InputError for a run that is longer than the one that the laws are for, and for branches, whose trunk
+    would read as much text for each of them."""
+    if target is None:
+        return
+    if branches:
+        raise InputError(
+            f"corpus.target_tokens of {where} with training.branches: runs of several lengths read several shares of "
+            f"the text, so they share no trunk; give training.n_tokens in place of branches"
+        )
+    assert isinstance(training.n_tokens, int)
+    if training.n_tokens > target:
+        raise InputError(
+            f"corpus.target_tokens: {target:,} are fewer than the {training.n_tokens:,} tokens of {where}: plan fewer, "
+            f"or give the tokens of a longer target"
+        )
 
 
 def _check_read(training: dict[str, Any], changes: dict[str, Any], where: str) -> None:

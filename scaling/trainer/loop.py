@@ -78,9 +78,9 @@ class Trainer:
                 f"{rundir.study / 'corpus'} has fingerprint {corpus.fingerprint}, this run was planned with {planned}: "
                 f"restore that corpus or use another --out"
             )
-        require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows)
+        require_tokens(corpus, run.n_tokens, run.corpus.epochs, config.context_length, batch_rows, run.text_share)
         shape = (config.context_length, batch_rows, run.seed, run.corpus.epochs)
-        self.loader = Loader(corpus.train, *shape, corpus.parts("train"))
+        self.loader = Loader(corpus.train, *shape, corpus.parts("train"), run.text_share)
         self.probe = checkpoint_writer.probe_rows(corpus.validation, config.context_length)
         self.tokenizer = corpus.tokenizer  # a missing rank file is told here, not at the first checkpoint
         refuse_another(self.tokenizer, rundir.record().get("tokenizer_identity"), f"{rundir.path}: the run")

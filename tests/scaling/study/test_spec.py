@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -241,6 +242,20 @@ def test_a_mixture_is_in_the_hash_by_its_weights(load):
     assert load(same).runs()[0].spec_hash == run.spec_hash != load(mixture("en", "zh")).runs()[0].spec_hash
     for other in (mixture(en, zh | {"weight": 1.5}), mixture(zh, en), mixture(en, zh | {"text_key": "t"})):
         assert load(other).runs()[0].spec_hash != run.spec_hash
+
+
+def test_a_target_decides_how_much_text_a_run_reads(load):
+    plain, run = load().runs()[0], load(changed(corpus={"target_tokens": 40_960})).runs()[0]
+    assert plain.text_share == 1 and plain.corpus.target_tokens is None
+    assert run.text_share == Fraction(run.n_steps * 256, 40_960) and run.n_steps == 40
+    assert run.spec_hash != plain.spec_hash and run.corpus.settings() == plain.corpus.settings()
+    longer = load(changed(corpus={"target_tokens": 40_960}, training={"n_tokens": 20_000})).runs()[0]
+    assert not longer.begins_like(run) and longer.text_share > run.text_share
+    with pytest.raises(InputError, match=r"corpus.target_tokens: 9,999 are fewer than the 10,000 tokens of llama/14k"):
+        load(changed(corpus={"target_tokens": 9_999})).runs()
+    branches = {"schedule": "wsd", "branches": [5_000, 10_000], "n_tokens": None}
+    with pytest.raises(InputError, match=r"corpus.target_tokens of llama/14k with training.branches"):
+        load(changed(corpus={"target_tokens": 40_960}, training=branches)).runs()
 
 
 def test_out_is_not_in_the_hash_and_a_spec_survives_json(load, tmp_path):
@@ -636,10 +651,12 @@ def test_a_plugin_is_part_of_its_runs_hash(load):
 
 
 def test_a_corpus_is_what_the_data_package_takes_by_default_too():
-    """The section's defaults are those of data.settings; `epochs` alone is the study's own."""
+    """The section's defaults are those of data.settings; `epochs` and `target_tokens` are the study's own."""
     settings = Corpus(source="stdlib:").settings()
     assert settings == CorpusSettings(source="stdlib:")
-    assert set(Corpus.model_fields) - {"epochs"} == {field.name for field in dataclasses.fields(CorpusSettings)}
+    assert set(Corpus.model_fields) - {"epochs", "target_tokens"} == {
+        field.name for field in dataclasses.fields(CorpusSettings)
+    }
 
 
 def test_the_settings_of_a_fit_are_its_section():
