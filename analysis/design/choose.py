@@ -38,7 +38,7 @@ class Judged:
 def answers(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
     """Mean probability over worlds that the fit is right about what is asked, noise and the form's miss together."""
     layout = proposal.layout()
-    told, off = precision(layout, worlds, noise, cost, target), missed(layout, worlds, cost, target)
+    told, off = precision(layout, worlds, noise, cost, target), missed(layout, worlds, noise, cost, target)
     if ask == "exponent":
         # errors of both are of the same noise: where one is small the other is
         found = np.minimum(_within(off.a, told.a, WITHIN_A), _within(off.log_n, told.log_n, WITHIN_N))
@@ -62,13 +62,14 @@ def screen(
     target: float,
     ask: str,
     least_size: float = 0.0,
+    sweep: float = 0.0,
     told: Callable[[float], None] = lambda share: None,
 ) -> list[Judged]:
     """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
     the ones with fewer runs come first. Empty where the budget buys none."""
     few = worlds[: SCREENED // 3]
     rough = []
-    for proposal in candidates(price, budget, cap):
+    for proposal in candidates(price, budget, cap, sweep):
         if proposal.sizes[0] < least_size:
             continue
         sd = precision(proposal.layout(), few, noise, cost, target)

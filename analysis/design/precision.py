@@ -109,7 +109,7 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
 def take(layout: Layout, rows: np.ndarray) -> Layout:
     """Some of its points."""
     named = ("n_params", "n_tokens", "size", "trunk", "run")
-    return Layout(**{name: getattr(layout, name)[rows] for name in named}, curves=layout.curves)
+    return Layout(**{name: getattr(layout, name)[rows] for name in named}, curves=layout.curves, swept=layout.swept)
 
 
 def _smooth(layout: Layout, cost: Cost) -> Cost:

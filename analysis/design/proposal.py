@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,11 +26,16 @@ RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
 SPANS = (8.0, 16.0, 32.0)  # most over fewest tokens of a size; 5 to 160 a parameter at the widest
 CENTRES = (14.0, 28.0)  # tokens a parameter, geometric middle: 5 to 40 and 5 to 160 of SPANS 8 and 32 at the most
 TILTS = (1.0, 0.0, -1.0)  # of log D over log N along a row of runs: tokens a parameter, tokens, compute are equal
-SEEDS = ((1, 1), (3, 2), (3, 99), (3, -2), (2, -2))  # seeds, at so many sizes (99: all, -2: all but two); else one
+SEEDS = ((1, 1), (3, -2), (3, 99), (5, -2), (5, 99), (8, -2), (8, -3))  # at so many sizes (99: all; -2: all but two)
 LENGTHS = (10.0, 20.0, 40.0, 80.0)  # tokens a parameter of curves, at the middle size
 LEAST_TOKENS, MOST_TOKENS = 1.5, 400.0  # a parameter: the rest is outside of what anyone trains
 
-LEAST_RUNS = 12  # of one architecture
+SWEPT_RATES = 5
+SWEPT_SHARES = (1 / 8, 1 / 2)  # lengths of a sweep's runs, of what main runs have
+SWEPT_SIZES = 3
+MOST_SWEEP, LARGE_SWEEP = 0.2, 0.6  # of the main runs' cost: as a rule, where nothing else is bought
+MOST_BATCHES = 8.0  # times that sizes of a swept study, which has one batch, may differ in their shortest runs
+LEAST_RUNS, MOST_RUNS = 12, 48  # of one architecture
 HALVED = 14  # of the search for the largest sizes
 STEPS, CLOSE = 40, 0.01  # of the search for the size at which a proposal costs the budget
 MOST_LOG = (5.0, 30.0)  # of log N there
@@ -41,7 +46,8 @@ Price = Callable[[np.ndarray], np.ndarray]  # of a token [FLOP or seconds] at si
 
 @dataclass(frozen=True)
 class Layout:
-    """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each."""
+    """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each.
+    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without one."""
 
     n_params: np.ndarray
     n_tokens: np.ndarray
@@ -49,12 +55,14 @@ class Layout:
     trunk: np.ndarray
     run: np.ndarray
     curves: bool
+    swept: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Proposal:
     """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
-    `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches."""
+    `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches;
+    `sweep`: indices of the sizes at which learning rates are swept first, () for none."""
 
     sizes: tuple[float, ...]
     tokens: tuple[tuple[float, ...], ...]
@@ -62,6 +70,7 @@ class Proposal:
     tilt: float = 1.0
     curves: bool = False
     capped: bool = False
+    sweep: tuple[int, ...] = ()
 
     @property
     def trained(self) -> tuple[float, ...]:
@@ -93,8 +102,24 @@ class Proposal:
         )
 
     def cost(self, price: Price) -> float:
-        """In the unit of `price`."""
-        return float((np.array(self.trained) * price(np.array(self.sizes))).sum())
+        """In the unit of `price`, its sweep included."""
+        each = price(np.array(self.sizes))
+        return float((np.array(self.trained) * each).sum()) + self.sweep_cost(each)
+
+    def sweep_cost(self, each: np.ndarray) -> float:
+        """Of what a token costs at each size."""
+        return SWEPT_RATES * math.fsum(sum(self.swept(i)) * float(each[i]) for i in self.sweep)
+
+    def swept(self, size: int) -> tuple[float, ...]:
+        """Tokens of a sweep's runs at a size: SWEPT_SHARES of what its main runs have, where those are in proportion to
+        the size; else of the geometric middle of all sizes."""
+        share = 1.0 if self.curves else 0.5
+        horizons = [row[-1] ** share * row[0] ** (1 - share) for row in self.tokens]
+        if self.tilt == 1.0:
+            middle = horizons[0] / self.sizes[0] * self.sizes[size]
+        else:
+            middle = math.exp(math.fsum(map(math.log, horizons)) / len(horizons))
+        return tuple(middle * one for one in SWEPT_SHARES)
 
     def layout(self) -> Layout:
         """Points of one architecture; of a naive ladder rows along its curves."""
@@ -109,7 +134,9 @@ class Proposal:
                     rows += [(n, d, i, trunk, f"{trunk}-{j}") for j, d in enumerate(tokens)]
         numbers = np.array([row[:3] for row in rows])
         trunks, runs = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4))
-        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.curves)
+        cells = [(self.sizes[i], d) for i in self.sweep for d in self.swept(i)]
+        swept = np.array(cells).T if cells else None
+        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.curves, swept)
 
 
 def short(value: float) -> str:
@@ -132,7 +159,7 @@ def laid(
     curves: bool = False,
 ) -> Proposal:
     """One of the family. centre: tokens a parameter, of the geometric middle of sizes and tokens; cap: no run has more
-    tokens. Seeds repeat the sizes next to the ends, else all."""
+    tokens. seeds: times, and a key of SEEDS: the second size, all, or the smaller ones."""
     sizes = [smallest * span_n ** (i / (count - 1)) for i in range(count)]
     middle = math.sqrt(sizes[0] * sizes[-1])
     last = round(math.log2(span_d))
@@ -149,7 +176,7 @@ def laid(
         tokens.append(tuple(kept))
     times, places = seeds
     number = [1] * count
-    several = {2: [1, count - 2], 99: range(count), -2: range(count - 2), 1: [1]}
+    several = {1: [1], 99: range(count), -2: range(count - 2), -3: range(count - 3)}
     for i in several[places]:
         number[i] = times
     return Proposal(tuple(sizes), tuple(tokens), tuple(number), tilt, curves, capped)
@@ -161,6 +188,21 @@ def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Propo
     sizes = np.geomspace(max(largest / NAIVE_RANGE, min(smallest, largest)), largest, NAIVE_SIZES)
     tokens = ((min(NAIVE_TOKENS * largest, cap),),) * NAIVE_SIZES
     return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True)
+
+
+def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Proposal:
+    """With a sweep at SWEPT_SIZES sizes: the smallest, the largest whose sweep costs at most `most` of the main
+    runs, and the one between; without one where the three smallest cost more, or the main runs need other batches."""
+    shortest = [row[0] for row in proposal.tokens if row]
+    if len(shortest) < len(proposal.tokens) or max(shortest) > MOST_BATCHES * min(shortest):
+        return proposal
+    each = price(np.array(proposal.sizes))
+    main = float((np.array(proposal.trained) * each).sum())
+    for largest in reversed(range(SWEPT_SIZES - 1, len(proposal.sizes))):
+        found = replace(proposal, sweep=(0, largest // 2, largest))
+        if found.sweep_cost(each) <= most * main:
+            return found
+    return proposal
 
 
 def scaled(make: Callable[[float], Proposal], price: Price, budget: float) -> Proposal | None:
@@ -201,33 +243,41 @@ def allowed(proposal: Proposal) -> bool:
     are."""
     if proposal.sizes[-1] > MOST_SIZE or min(map(len, proposal.tokens)) < (1 if proposal.curves else 2):
         return False
-    return proposal.curves or proposal.n_runs >= LEAST_RUNS
+    return proposal.n_runs <= MOST_RUNS and (proposal.curves or proposal.n_runs >= LEAST_RUNS)
 
 
-def candidates(price: Price, budget: float, cap: float) -> Iterator[Proposal]:
-    """All of the family that cost the budget and are allowed."""
+def candidates(price: Price, budget: float, cap: float, sweep: float = 0.0) -> Iterator[Proposal]:
+    """All of the family that cost the budget and are allowed; sweep: all with a sweep of learning rates that costs at
+    most so much of the main runs, 0 for none."""
     for make in family(cap):
-        found = scaled(make, price, budget)
-        if found is not None and allowed(found):
+        found = scaled(_swept(make, price, sweep) if sweep else make, price, budget)
+        if found is not None and allowed(found) and bool(found.sweep) == bool(sweep):
             yield found
 
 
-def least_cost(price: Price, cap: float, least_size: float) -> float:
+def _swept(make: Callable[[float], Proposal], price: Price, most: float) -> Callable[[float], Proposal]:
+    return lambda n: with_sweep(make(n), price, most)
+
+
+def least_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
     """Of all that are allowed and have no size below `least_size`: a proposal costs more the larger its sizes are.
     inf where there is none, because every text is too short."""
     small = (make(max(least_size, LEAST_SIZE)) for make in family(cap))
-    return min((one.cost(price) for one in small if allowed(one)), default=math.inf)
+    told = (with_sweep(one, price, sweep) if sweep else one for one in small if allowed(one))
+    return min((one.cost(price) for one in told if bool(one.sweep) == bool(sweep)), default=math.inf)
 
 
-def most_cost(price: Price, cap: float, least_size: float) -> float:
+def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -> float:
     """Of the same; 0 where there is none."""
     found = 0.0
-    for make in family(cap, [(max(times for times, _ in SEEDS), 99)]):  # the most seeds cost the most
+    for make in family(cap, [(5, 99), (3, 99), (3, -2)]):  # of those that are allowed the most seeds cost the most
         low, high = math.log(max(least_size, LEAST_SIZE)), MOST_LOG[1]
         if not allowed(make(math.exp(low))):
             continue
         for _ in range(HALVED):
             middle = (low + high) / 2
             low, high = (middle, high) if allowed(make(math.exp(middle))) else (low, middle)
-        found = max(found, make(math.exp(low)).cost(price))
+        most = make(math.exp(low))
+        most = with_sweep(most, price, sweep) if sweep else most
+        found = max(found, most.cost(price) if bool(most.sweep) == bool(sweep) else 0.0)
     return found

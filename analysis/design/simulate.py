@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.design.precision import MEMORY
 from analysis.design.proposal import Layout, Proposal
+from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.diagnose.against import reasons_against
@@ -55,7 +56,7 @@ def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.
             moved[rows] = noise.seed * paths(rng, np.log(d[rows]), MEMORY)
     else:
         moved = noise.seed * (rng.standard_normal(len(trunks))[which] + noise.own * rng.standard_normal(len(n)))
-    moved = moved + world.off(int(layout.size.max()) + 1)[layout.size]
+    moved = moved + lost(layout, world, noise, rng)[layout.size]
     loss = world.loss(n, d) * np.exp(moved)
     named = layout.size.astype(str).astype(object)
     flops = cost.per_token(n) * d

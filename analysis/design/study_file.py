@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from analysis.design.prices import batch_of
-from analysis.design.proposal import DECAY, Proposal, short
+from analysis.design.proposal import DECAY, SWEPT_RATES, Proposal, short
+from analysis.design.sweep import FACTOR
 from arch.errors import InputError
 from flops.ladder import Ladder
 from flops.quantity import quantity
@@ -16,7 +19,10 @@ from flops.quantity import quantity
 # parameters, batches of 65,536), and within a fifth of those tried for the quickstart (6 k and 55 k, batches of 1,024).
 RATE, RATE_N, RATE_POWER, RATE_BATCH = 4e-3, 4e5, -0.37, 65_536
 HELD_OUT = 262_144  # tokens of the held-out loss on GPUs, a fourth on cores: the same ones for all runs
-WARM = 0.1  # of the shortest run's tokens: warm-up
+WARM, SWEPT_WARM = 0.1, 0.02  # of the shortest run's tokens: warm-up; where shorter ones are swept
+SWEPT_STEPS = 2  # times as many steps, where shorter ones are swept
+BEYOND = 10.0  # the default of training.lr_law_beyond
+SHARE = 1.2  # times the sweep's FLOP over the runs', that it may cost
 SMOOTHED = 0.1  # of them, at the most: the window that smooths a curve
 
 
@@ -31,6 +37,7 @@ class Setting:
     gpu: bool
     parallel: int = 1
     threads: int = 1
+    law: str = ""  # a law file of learning rates that its runs follow
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
@@ -66,22 +73,29 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     lines += ["model:", f"  context_length: {setting.context}", "training:"]
     if not proposal.curves:
         lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
+    batches = batches_of(proposal, setting.context)
     lines += [
         f"  precision: {'bf16' if setting.gpu else 'fp32'}",
         f"  threads: {setting.threads}",
         "  n_checkpoints: 1",
+        *_rates(proposal, ladder, setting, batches),
         "overrides:",
-        "  by_size:  # lr, batch and warm-up are a first guess: sweep rates at two sizes before you believe a law",
+        "  by_size:"
+        + (
+            ""
+            if proposal.sweep
+            else "  # lr, batch and warm-up are a first guess: sweep rates before you believe a law"
+        ),
     ]
-    for name, n, tokens in zip(ladder.names, ladder.targets, proposal.tokens, strict=True):
-        batch = batch_of(tokens[0], setting.context)
-        steps = max(1, round(WARM * tokens[0] / batch))
+    warm = SWEPT_WARM if proposal.sweep else WARM
+    for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
+        steps = max(1, round(warm * tokens[0] / batch))
         rounded = list(dict.fromkeys(batch * max(1, round(one / batch)) for one in tokens))
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
-        rate = f"lr: {first_rate(n, batch):g}, batch_tokens: {batch}, warmup_tokens: {steps * batch}"
-        lines.append(f"    {name}: {{{rate}, {length}}}")
+        rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
+        lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
     smoothing = min(
-        max(batch_of(one[0], setting.context) for one in proposal.tokens) * 30,
+        max(batches) * 30,
         max(1, round(SMOOTHED * min(one[0] for one in proposal.tokens))),
     )
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}"
@@ -92,6 +106,56 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         f"jobs: {{parallel: {setting.parallel}}}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def batches_of(proposal: Proposal, context: int) -> list[int]:
+    """Tokens of a step of each size. With a sweep all sizes have one, so that its law needs no term in the batch; its
+    shortest runs then have an eighth of the steps."""
+    shortest = [row[0] for row in proposal.tokens]
+    if proposal.sweep:
+        return [batch_of(min(shortest) / SWEPT_STEPS, context)] * len(shortest)
+    return [batch_of(one, context) for one in shortest]
+
+
+def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequence[int]) -> list[str]:
+    """Lines of `training` and the section `sweep`."""
+    if setting.law:
+        return ["  lr: law", f"  lr_law: {_quoted(setting.law)}"]
+    if not proposal.sweep:
+        return []
+    names = [ladder.names[i] for i in proposal.sweep]
+    sizes = [ladder.targets[i] for i in proposal.sweep]
+    lengths = [proposal.swept(i) for i in proposal.sweep]
+    if proposal.tilt == 1.0:
+        tokens = [f"{float(f'{one / sizes[0]:.3g}'):g}N" for one in lengths[0]]
+    else:
+        tokens = [f"{batches[0] * max(1, round(one / batches[0]))}" for one in lengths[0]]
+    far = max(proposal.sizes[-1] / sizes[-1], _furthest(proposal, lengths))
+    rates = []
+    for name, n, batch in zip(names, sizes, batches, strict=False):
+        first = float(f"{first_rate(n, batch) / FACTOR ** (SWEPT_RATES // 2):.2g}")
+        rates.append(f"{name}: {{first: {first:g}, factor: {FACTOR:g}, count: {SWEPT_RATES}}}")
+    return [
+        "  lr: law  # of the sweep below",
+        *([f"  lr_law_beyond: {math.ceil(1.2 * far)}"] if far > BEYOND / 1.2 else []),
+        "sweep:",
+        f"  sizes: [{', '.join(names)}]",
+        f"  tokens: [{', '.join(tokens)}]",
+        f"  rates: {{{', '.join(rates)}}}",
+        f"  share: {_share(proposal):g}  # of the runs' FLOP, at the most",
+    ]
+
+
+def _share(proposal: Proposal) -> float:
+    each = np.array(proposal.sizes)  # FLOP a token are close to a multiple of them
+    return math.ceil(100 * SHARE * proposal.sweep_cost(each) / float((np.array(proposal.trained) * each).sum())) / 100
+
+
+def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float:
+    """Times that the tokens of a size's rate lie outside of the sweep's."""
+    least, most = min(map(min, lengths)), max(map(max, lengths))
+    horizons = [math.sqrt(row[0] * row[-1]) for row in proposal.tokens]
+    return max(max(horizons) / most, least / min(horizons))
 
 
 def _quoted(source: str) -> str:
@@ -105,4 +169,4 @@ def resized(proposal: Proposal, factor: float, cap: float) -> Proposal:
     times = math.sqrt(factor)
     tokens = tuple(tuple(dict.fromkeys(min(d * times, cap) for d in row)) for row in proposal.tokens)
     sizes = tuple(n * times for n in proposal.sizes)
-    return Proposal(sizes, tokens, proposal.seeds, proposal.tilt, proposal.curves, proposal.capped)
+    return replace(proposal, sizes=sizes, tokens=tokens)

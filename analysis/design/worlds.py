@@ -9,6 +9,7 @@ import numpy as np
 
 from analysis.fits.cost import Cost, six_nd
 from analysis.fits.parametric.surface import Surface
+from scaling.study.rate_law import ArchLaw
 
 MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled
 KINDS = ("fitted", "interaction", "exponents", "mistuned", "saturating")
@@ -19,10 +20,11 @@ GRID = 2001  # sizes among which an optimum is looked for, before a parabola thr
 @dataclass(frozen=True)
 class Noise:
     """Standard deviations of log loss: `seed`, of a trunk and of a run that has none; of a branch beside its trunk's
-    `own` times that."""
+    `own` times that. laws: of learning rates, where they are known before the study."""
 
     seed: float = 0.005
     own: float = 0.3
+    laws: tuple[ArchLaw, ...] = ()
 
 
 @dataclass(frozen=True)

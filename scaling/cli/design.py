@@ -6,30 +6,28 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arch.amounts import flop
 from arch.errors import InputError, choice
-from arch.tables import text_table, wrapped
 from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
 from flops.tables import duration
 
+from .design_view import head_of, show
 from .options import AsJson, DryRun, print_json
 
 if TYPE_CHECKING:
     from analysis.design.priors import Prior
 
+    from ..study.rate_law import ArchLaw
+
 ASKS = ("exponent", "loss", "compare")
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2", ".parquet", ".jsonl", ".json")
-NO_BETTER = (
-    "warning: none of these answers what is asked better than the naive ladder, which is what --write "
-    "writes: give more budget, a lower --least-size, or ask for what less can tell"
-)
 Text = str | None
 
 
@@ -61,6 +59,12 @@ def design(
     ] = None,
     least_size: Annotated[
         Text, typer.Option(help="Parameters of the smallest size, or more; default: 300k on GPUs, 20k on cores.")
+    ] = None,
+    sweep: Annotated[
+        bool, typer.Option("--sweep/--no-sweep", help="Reserve some of the budget for a sweep of learning rates.")
+    ] = True,
+    lr_law: Annotated[
+        Text, typer.Option(metavar="FILE", help="A law file of learning rates that runs follow; no sweep then.")
     ] = None,
     studies: Annotated[int, typer.Option(min=8, help="Simulated studies a proposal.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws.")] = 0,
@@ -114,7 +118,11 @@ def design(
     if gpu_minutes is not None and on.unit != "GPU":
         raise InputError(f"--gpu-minutes: {device} is no GPU: give --wall-minutes, or another --device")
     gpu, cores = on.unit == "GPU", len(os.sched_getaffinity(0))
+    laws = _laws(lr_law, arch)
     setting = Setting(name, arch, corpus or "stdlib:", context or (2048 if gpu else 256), gpu, 1 if gpu else cores)
+    if lr_law is not None:
+        folder = write.parent if write is not None else Path()
+        setting = replace(setting, law=os.path.relpath(lr_law, folder))
     priors, noise, why = _pilot(pilot, arch) if pilot else ({}, None, "")
     question = Question(
         ask,
@@ -131,6 +139,9 @@ def design(
         studies,
         seed,
         priors,
+        sweep and lr_law is None,
+        laws,
+        str(Path(lr_law).resolve()) if lr_law is not None else "",
     )
     found = answer(question, _progress(started))
     sys.stderr.write("\n")
@@ -138,7 +149,7 @@ def design(
     found["design_seconds"] = time.monotonic() - started
     best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
     found["written"] = None
-    text = _head(found, best) + best["text"]
+    text = head_of(found, best) + best["text"]
     if write is not None and not dry_run:
         temporary = write.with_name(f".{write.name}.part")
         temporary.write_text(text)
@@ -149,103 +160,6 @@ def design(
     print(show(found))
     if write is not None:
         print(f"written: {write}; next: scaling plan {write}" if not dry_run else f"\n{text}")
-
-
-def show(found: Mapping[str, Any]) -> str:
-    """The proposals and the naive ladder, and what the columns mean."""
-    rows = [(str(i), row) for i, row in enumerate(found["proposals"], 1)]
-    rows += [("naive", found["naive"])] if found["naive"] else []
-    heads = [
-        "",
-        "runs",
-        "FLOP",
-        "time",
-        "identified",
-        "half of a",
-        "holds",
-        "N_opt known",
-        "half of L",
-        "right",
-        "saving",
-    ]
-    lines = []
-    for label, row in rows:
-        told = row["summary"]
-        right = told["right"] if found["ask"] == "exponent" else told["right_l"]
-        lines.append(
-            [
-                label,
-                f"{row['runs']:,}",
-                flop(row["flops"]),
-                duration(row["seconds"]),
-                f"{told['identified']:.0%}",
-                _three(told["half_a"], "{:.3f}"),
-                f"{told['held']:.0%}",
-                _three(told["factor_n"], "x {:.2f}"),
-                _three(told["half_l"], "{:.2%}"),
-                f"{right:.0%}",
-                _saving(row),
-            ]
-        )
-    what = {
-        "exponent": "a within 0.05 and N_opt within 30% of the truth",
-        "loss": "the loss at the target within 0.5% of the truth",
-        "compare": "the loss at the target within 0.5% of the truth",
-    }[found["ask"]]
-    notes = [
-        *([NO_BETTER] if not found["better_than_naive"] else []),
-        *(f"{label}: {row['words']}" for label, row in rows),
-        f"{found['worlds']} worlds (half of the fitted form, half of four others; seed {found['seed']}); prior: "
-        f"{'; '.join(found['prior'])}; noise between seeds {found['seed_noise']:.2%} "
-        f"({found['seed_noise_source']})",
-        f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
-        f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
-        f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
-        f"holds the truth, of 95% asked for; right: {what}",
-        *([f"note: {found['target_note']}"] if found["target_note"] else []),
-        f"sizes of {found['least_size']:.3g} parameters or more (--least-size)",
-        *(f"left out: {line}" for line in found["skipped"]),
-        "saving: how many times its budget the naive ladder would need for the interval, in more seeds",
-        f"time: on {found['device']}, modelled; rates and batches of the study file are a first guess, sweeps are not "
-        f"in the budget; designed in {found['design_seconds']:.0f} s",
-    ]
-    if found["ask"] == "compare":
-        apart = found["proposals"][0]["summary"]["tells_apart"]
-        notes.insert(
-            -1,
-            f"1: the errors of two simulated losses at the target, of independent noise, differ by less than "
-            f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures is not told apart",
-        )
-    return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
-
-
-def _three(values: list[float], form: str) -> str:
-    low, mid, high = (form.format(v) if math.isfinite(v) and v < 1e3 else "none" for v in values)
-    return f"{mid} ({low.removeprefix('x ')} to {high.removeprefix('x ')})"
-
-
-def _saving(row: Mapping[str, Any]) -> str:
-    value = row.get("saving")
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.1f} times" if math.isfinite(value) else "naive has no interval"
-
-
-def _head(found: Mapping[str, Any], best: Mapping[str, Any]) -> str:
-    told = best["summary"]
-    lines = [
-        f"Written by scaling design for: {found['ask']} of {', '.join(found['archs'])}, budget {found['budget']:.4g} "
-        f"{found['budget_unit']}.",
-        f"Proposed: {best['words']}.",
-        f"Of {told['studies']} simulated studies {told['identified']:.0%} identify N_opt and D_opt; half of the "
-        f"interval of a: {told['half_a'][1]:.3f} (median); {flop(best['flops'])} FLOP exact.",
-        *(
-            []
-            if found["better_than_naive"]
-            else ["This is the naive ladder: no proposal was expected to answer better."]
-        ),
-    ]
-    return "".join(f"# {line}\n" for line in lines)
 
 
 def _progress(started: float) -> Callable[[str, float], None]:
@@ -281,6 +195,19 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
             f"--corpus {corpus}: how many tokens it has is not known before it is read: give --corpus-tokens"
         )
     return 0.97 * path.stat().st_size
+
+
+def _laws(path: str | None, archs: list[str]) -> tuple[ArchLaw, ...]:
+    """Of the architectures, in a law file."""
+    if path is None:
+        return ()
+    from ..study.law_file import read_law
+
+    law = read_law(Path(path)).law
+    for arch in archs:
+        if arch not in law.laws:
+            raise InputError(f"--lr-law {path}: no law of {arch} (it has {', '.join(law.laws)}): sweep it")
+    return tuple(law.laws[arch] for arch in archs)
 
 
 def _share(text: str) -> float:

@@ -18,6 +18,7 @@ from flops.pace import START_S
 
 from ..study.cost import pace_of
 from ..study.spec import load_study
+from ..study.sweep import sweep_of
 
 if TYPE_CHECKING:
     from analysis.design.choose import Judged
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
 
+    from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
 
 NEXT_S = 2.0  # from a run's end to the first step of the next in the same process: 0.1 to 3.4 s seen (docs/speed.md)
@@ -41,7 +43,9 @@ TARGET = 0.1  # of the compute of one architecture: where N_opt and the loss are
 class Question:
     """budget: of all architectures together, FLOP (`exact`), or seconds of `device` where `timed`; cap: tokens that no
     run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
-    or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study."""
+    or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study; sweep:
+    rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
+    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost."""
 
     ask: str
     budget: float
@@ -57,6 +61,10 @@ class Question:
     studies: int = 40
     seed: int = 0
     priors: Mapping[str, Prior] = field(default_factory=dict)
+    sweep: bool = True
+    laws: tuple[ArchLaw, ...] = ()
+    law_path: str = ""
+    share: float = 0.0
 
 
 def design(question: Question, told: Callable[[str, float], None]) -> dict[str, Any]:
@@ -66,7 +74,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SCREENED, Judged, saving, screen, simulated
+    from analysis.design.choose import SCREENED, Judged, answers, saving, screen, simulated
     from analysis.design.prices import Prices
     from analysis.design.priors import literature
     from analysis.design.worlds import Noise, World
@@ -74,7 +82,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
-    cost, noise = prices.flops(), Noise(question.seed_noise)
+    cost, noise = prices.flops(), Noise(question.seed_noise, laws=question.laws)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     budget = question.budget * (question.units if question.timed else 1)
     question = _that_is_bought(question, price, budget)
@@ -89,6 +97,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     found = screen(
         *(price, budget, question.cap, drawn("screened", SCREENED), noise, cost, target, question.ask),
         question.least_size,
+        question.share,
         told=lambda share: told("proposals", share),
     )
     if not found:
@@ -98,7 +107,10 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     ladder = _naive(question, price, budget)
     real: list[tuple[Judged, dict[str, Any], bool]] = []
     skipped: list[str] = []
-    for one in [*found, *([] if ladder is None else [Judged(ladder, 0.0)])]:
+    if ladder is not None:
+        others = drawn("screened", SCREENED), noise, cost, target, question.ask
+        found.append(Judged(ladder, answers(ladder, *others)))
+    for one in found:
         if len(real) == MOST_SHOWN and one.proposal != ladder:
             continue
         try:
@@ -109,8 +121,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         real.append((replace(one, proposal=proposal), costs, one.proposal == ladder))
     if all(is_naive for *_, is_naive in real):
         raise InputError(
-            f"scaling design: none of the {len(found)} best proposals has sizes that the architectures have, as in: "
-            f"{skipped[0]}; give another budget, or --least-size"
+            f"scaling design: none of the {len(skipped)} best proposals makes a study file, as in: {skipped[0]}; give "
+            f"another budget, or --least-size"
         )
     if question.timed and not question.target:
         target = TARGET * real[0][1]["flops"] / len(archs)
@@ -150,6 +162,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "proposals": own,
         "naive": other,
         "better_than_naive": better,
+        "rates": "law" if question.laws else "sweep" if question.sweep else "guessed",
         "skipped": skipped,
     }
 
@@ -168,11 +181,10 @@ def _flops_of(question: Question, prices: Any, budget: float) -> float:
 
 
 def _merit(row: Mapping[str, Any], ask: str) -> tuple[float, float]:
-    """How often it is right, then how narrow its interval is."""
-    found = row["summary"]
-    if ask == "exponent":
-        return float(found["right"] + found["identified"]), -float(found["half_a"][1])
-    return float(found["right_l"]), -float(found["half_l"][1])
+    """How often it is right, by the simulated studies and without (of other worlds: together less by chance); then how
+    narrow its interval is."""
+    found, right, half = row["summary"], *(("right", "half_a") if ask == "exponent" else ("right_l", "half_l"))
+    return float(found[right] + row["score"]), -float(found[half][1])
 
 
 def fitted_to(proposal: Proposal, question: Question) -> tuple[Proposal, dict[str, Any]]:
@@ -196,15 +208,19 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
     """Runs, FLOP (`exact`) and seconds on the device of the study that the proposal is written as; its text."""
     from analysis.design.study_file import text_of
 
-    text = text_of(proposal, question.setting)
+    setting = question.setting
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{question.setting.name}.yaml"
-        path.write_text(text)
+        path = Path(folder) / f"{setting.name}.yaml"
+        path.write_text(text_of(proposal, replace(setting, law=question.law_path)))
         try:
-            runs = load_study(path).runs()
+            study = load_study(path)
+            runs = study.runs()
+            swept = sweep_of(study).runs() if proposal.sweep else []
         except InputError as error:
             raise InputError(str(error).removeprefix(f"{path}: ")) from None
-    return {"text": text} | cost_of_runs(runs, question.device, question.units)
+    found = cost_of_runs([*swept, *runs], question.device, question.units)
+    of_sweep = cost_of_runs(swept, question.device, question.units) if swept else None
+    return {"text": text_of(proposal, setting), "sweep": of_sweep} | found
 
 
 def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[str, Any]:
@@ -222,10 +238,13 @@ def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
         "sizes": list(proposal.sizes),
         "tokens": [list(row) for row in proposal.tokens],
         "seeds": list(proposal.seeds),
+        "tilt": proposal.tilt,
         "curves": proposal.curves,
+        "swept_sizes": list(proposal.sweep),
         "capped": proposal.capped,
         "points_an_architecture": proposal.n_runs,
         **real,
+        "score": judged.score,
         "summary": judged.summary,
     }
 
@@ -268,31 +287,39 @@ def _outside(target: float, proposal: Proposal, cost: Any) -> str:
 def _that_is_bought(question: Question, price: Any, budget: float) -> Question:
     """The question, its least size lowered where it may be. Raises InputError where the budget buys no study of it,
     before anything is simulated."""
-    from analysis.design.proposal import least_cost, most_cost
+    from analysis.design.proposal import LARGE_SWEEP, MOST_SWEEP, least_cost, most_cost
 
     for _ in range(LOWERED if question.lower else 1):
-        least = least_cost(price, question.cap, question.least_size)
+        shares = (MOST_SWEEP, LARGE_SWEEP) if question.sweep else (0.0,)
+        least, share = min(
+            ((least_cost(price, question.cap, question.least_size, one), one) for one in shares),
+            key=lambda pair: (pair[0] > budget, pair[1] if pair[0] <= budget else pair[0]),
+        )
         if budget >= least:
             break
         if question.lower:
             question = replace(question, least_size=question.least_size / 1.5)
     unit, own = "s" if question.timed else "FLOP", question.budget / budget
     text = f" within {question.cap:.3g} tokens of text" if math.isfinite(question.cap) else ""
-    what = f"five sizes with two lengths each{text}, the smallest of {question.least_size:.3g} parameters or more"
+    or_none = " or --no-sweep" if question.sweep else ""
+    swept = ", and a sweep of learning rates" if question.sweep else ""
+    what = (
+        f"five sizes with two lengths each{text}{swept}, the smallest of {question.least_size:.3g} parameters or more"
+    )
     if math.isinf(least):
         raise InputError(f"scaling design: no budget buys {what}: give more text, or a lower --least-size")
     if budget < least:
         raise InputError(
             f"scaling design: {question.budget:.3g} {unit} is too small for {what}: {_two_digits(least * own, 1)} "
-            f"{unit} would do: give more, fewer architectures, or a lower --least-size"
+            f"{unit} would do: give more, fewer architectures, a lower --least-size{or_none}"
         )
-    most = most_cost(price, question.cap, question.least_size)
+    most = most_cost(price, question.cap, question.least_size, share)
     if budget > most:
         raise InputError(
             f"scaling design: {question.budget:.3g} {unit} is more than {what} can use: {_two_digits(most * own, -1)} "
             f"{unit} can: give less{', or more text' if text else ''}"
         )
-    return question
+    return replace(question, share=share)
 
 
 def _two_digits(value: float, up: int) -> str:

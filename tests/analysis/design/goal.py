@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from analysis.design.choose import summary
+from analysis.design.choose import WITHIN_A, summary
 from analysis.design.precision import precision
 from analysis.design.prices import Prices
 from analysis.design.priors import literature
@@ -64,7 +65,14 @@ def goal(budget: float, noise: float = 0.005, studies: int = 40, worlds: list[Wo
     told = {}
     for name, row in (("design", found["proposals"][0]), ("naive", found["naive"])):
         tokens = tuple(map(tuple, row["tokens"]))
-        proposal = Proposal(tuple(row["sizes"]), tokens, tuple(row["seeds"]), curves=row["curves"])
+        proposal = Proposal(
+            tuple(row["sizes"]),
+            tokens,
+            tuple(row["seeds"]),
+            row["tilt"],
+            row["curves"],
+            sweep=tuple(row["swept_sizes"]),
+        )
         own = worlds or fresh()
         outcomes = simulate(proposal, own, Noise(noise), cost, found["target_flops"], SEED)
         promised = row["summary"]["half_a"][1]
@@ -89,6 +97,8 @@ def show(budget: float, noise: float = 0.005) -> None:
             + ", ".join(f"{kind} {right[kinds == kind].sum()}/{(kinds == kind).sum()}" for kind in KINDS)
         )
         told_ratio = [f"{np.nanquantile(x, (0.1, 0.5, 0.9)).round(2)}" for x in (one.ratio, one.known)]
+        ceiling = float(np.mean(2 * stats.norm.cdf(1.96 * WITHIN_A / one.bound) - 1))
+        print(f"  a within 0.05 at the most (a fit that knows the noise, no form missed, linearised): {ceiling:.0%}")
         print(
             f"  half of a: promised {one.promised:.3f}, found {np.median([o.half_a for o in one.outcomes]):.3f}, found "
             f"over promised {told_ratio[0]}, over the world's own {told_ratio[1]}; bound {np.median(one.bound):.3f}; "

@@ -1,6 +1,7 @@
 """The core of `scaling design`: worlds, priors, proposals, their linearised precision, and simulated studies."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from analysis.design.choose import Judged, answers, naive_of, saving, simulated
 from analysis.design.missed import missed
 from analysis.design.precision import precision
 from analysis.design.priors import kind_of, literature
-from analysis.design.proposal import DECAY, Proposal, candidates, laid, least_cost, most_cost, naive, scaled
+from analysis.design.proposal import DECAY, Proposal, candidates, laid, least_cost, most_cost, naive, scaled, with_sweep
 from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
@@ -126,7 +127,7 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     for values, sd in ((a, told.a), (log_n[:, 2], told.log_n), (log_l, told.log_l)):
         assert values.std() == pytest.approx(float(sd[0]), rel=0.15)
     assert told.bound_a[0] <= told.a[0] * (1 + 1e-6)
-    assert np.abs(missed(layout, [WORLD], cost, target).a).max() < 1e-3
+    assert np.abs(missed(layout, [WORLD], noise, cost, target).a).max() < 1e-3
 
 
 def test_simulated_studies_are_the_projects_fits():
@@ -161,6 +162,14 @@ def test_a_study_file_says_the_proposal():
     assert fit["loss"] == "train_smoothed" and fit["smoothing_tokens"] <= 0.1 * whole.tokens[0][0] + 1
     held_out = {yaml.safe_load(text_of(p, setting))["evaluation"]["validation_tokens"] for p in (proposal, whole)}
     assert held_out == {262_144}  # the same held-out text for every proposal
+    swept = with_sweep(laid(3e5, 6, 32.0, 20.0, 1.0, 0.0, (3, 99), 1e8, curves=True), six)
+    told = yaml.safe_load(text_of(swept, setting))
+    batches = {row["batch_tokens"] for row in told["overrides"]["by_size"].values()}
+    assert len(batches) == 1 and told["training"]["lr"] == "law" and len(told["sweep"]["sizes"]) == 3
+    assert min(told["sweep"]["tokens"]) / max(batches) >= 100  # steps of its shortest run
+    assert all("lr" not in row for row in told["overrides"]["by_size"].values())
+    known = yaml.safe_load(text_of(whole, replace(setting, law="rates.json")))
+    assert known["training"]["lr_law"] == "rates.json" and "sweep" not in known
     twice = resized(proposal, 4.0, 1e9)
     assert twice.cost(six) / proposal.cost(six) == pytest.approx(4.0)
     assert first_rate(4e5, 65_536) == 4e-3 and first_rate(55e3, 1024) == pytest.approx(1.75e-3, rel=0.25)

@@ -9,6 +9,7 @@ from arch.errors import InputError
 from flops import train_flops_per_token
 from scaling.cli.main import app
 from scaling.study.spec import load_study
+from scaling.study.sweep import sweep_of
 
 
 def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
@@ -20,9 +21,11 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     found = json.loads(result.stdout)
     best, naive = found["proposals"][0], found["naive"]
     runs = load_study(file).runs()
-    spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
+    swept = sweep_of(load_study(file)).runs()
+    spent = sum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in [*swept, *runs])
+    assert best["sweep"]["runs"] == len(swept) == 60 and best["sweep"]["flops"] < 0.3 * best["flops"]
     assert spent == pytest.approx(best["flops"]) and best["flops"] == pytest.approx(2e16, rel=0.03)
-    assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) == best["runs"]
+    assert naive["flops"] == pytest.approx(2e16, rel=0.03) and len(runs) + len(swept) == best["runs"]
     assert max(run.n_tokens for run in runs) <= 50e6 + runs[0].training.batch_tokens
     assert {run.arch for run in runs} == {"llama", "hgrn2"}
     for row in (*found["proposals"], naive):
@@ -43,9 +46,10 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
+        (["--arch", "llama", "--budget", "1e16", "--lr-law", "no.json"], "no.json: no such law file"),
         (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),
         (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8"], "is more than"),
-        (["--arch", "llama", "--budget", "1e15", "--target", "1e26", "--studies", "8"], "times the largest run's"),
+        (["--arch", "llama", "--budget", "2e15", "--target", "1e26", "--studies", "8"], "times the largest run's"),
         (["--arch", "llama", "--budget", "1e16", "--name", "a/b"], "--name: 'a/b' is to name a directory"),
         (["--arch", "llama", "--budget", "1e16", "--corpus", "x", "--write", "no/x.yaml"], "there is no directory no"),
     ],
@@ -60,7 +64,7 @@ def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
 
 def test_minutes_of_a_gpu_for_four_architectures_buy_a_study():
     words = [word for arch in ("llama", "tnl", "hgrn2", "cosformer2") for word in ("--arch", arch)]
-    words += ["--gpu-minutes", "8", "--corpus-tokens", "2.5e8", "--studies", "8"]
+    words += ["--gpu-minutes", "8", "--corpus-tokens", "2.5e8", "--studies", "8", "--no-sweep"]
     result = CliRunner().invoke(app, ["design", *words])
     assert result.exit_code == 0, result.exception
-    assert "holds" in result.stdout and "/tmp" not in result.stdout
+    assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout

@@ -1,0 +1,71 @@
+"""What a sweep of learning rates leaves: beside drawn sweeps through the project's own fit of rates."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.design.proposal import MOST_SWEEP, SWEPT_SIZES, laid, with_sweep
+from analysis.design.sweep import CURVATURE, SCATTER, lost, of_laws, rate_errors
+from analysis.design.worlds import Noise, World
+from analysis.rates.fit import fit_rates
+from tests.analysis.rates.worlds import World as RateWorld
+
+WORLD = World("mistuned", 0.8, 0.36, 0.34, 0.2, 0.2, 0.02, 7)
+NOISE = Noise(0.004)
+
+
+def six(n: np.ndarray) -> np.ndarray:
+    return 6 * n
+
+
+def made(n: float):
+    return with_sweep(laid(n, 6, 32.0, 20.0, 1.0, 0.0, (3, 99), 1e10, curves=True), six)
+
+
+def test_errors_of_rates_are_those_of_drawn_sweeps():
+    """Of 60 sweeps: the law's rate at each size, less the best one, by the fit of rates that `scaling sweep` makes."""
+    proposal = replace(laid(3e5, 6, 8.0, 20.0, 1.0, 1.0, (1, 1), 1e10, curves=True), sweep=(0, 1, 3))
+    layout = proposal.layout()
+    told = np.sqrt(np.diag(rate_errors(layout, NOISE)))
+    sizes = tuple(round(proposal.sizes[i]) for i in proposal.sweep)
+    times = tuple(d / proposal.sizes[proposal.sweep[0]] for d in proposal.swept(proposal.sweep[0]))
+    world = RateWorld(
+        k=CURVATURE, noise=NOISE.seed, scatter=SCATTER, sizes=sizes, horizons=times, seeds=(0,), archs=("llama",)
+    )
+    rng, found, laws = np.random.default_rng(0), [], []
+    for _ in range(60):
+        law = fit_rates(world.sweep(rng)).laws["llama"]
+        laws.append(law)
+        runs = [(n, row[-1]) for n, row in zip(proposal.sizes, proposal.tokens, strict=True)]
+        found.append([math.log(law.at(n, d, 65_536).rate) - world.ln_best(n, d, 65_536) for n, d in runs])
+    drawn = np.sqrt(np.mean(np.square(found), 0) + SCATTER**2)
+    assert drawn == pytest.approx(told, rel=0.3)
+    by_laws = np.sqrt(np.mean([np.diag(of_laws([law], layout)) for law in laws], 0))
+    assert by_laws == pytest.approx(told, rel=0.4)
+
+
+def test_what_is_lost_is_of_the_errors_and_without_a_sweep_of_the_world():
+    layout = made(3e5).layout()
+    expected = CURVATURE * np.diag(rate_errors(layout, NOISE))
+    rng = np.random.default_rng(1)
+    drawn = np.mean([lost(layout, WORLD, NOISE, rng) for _ in range(3000)], 0)
+    assert drawn == pytest.approx(expected, rel=0.1) and drawn.max() < 0.3 * WORLD.extra
+    bare = laid(3e5, 6, 32.0, 20.0, 1.0, 0.0, (3, 99), 1e10, curves=True).layout()
+    assert lost(bare, WORLD, NOISE, rng) == pytest.approx(WORLD.off(6))
+    with pytest.raises(ValueError, match="no sweep"):
+        rate_errors(bare, NOISE)
+
+
+def test_a_sweep_costs_its_runs_and_no_more_than_its_share():
+    found = made(3e5)
+    assert len(found.sweep) == SWEPT_SIZES and found.sweep[0] == 0
+    main = 6 * sum(n * d for n, d in zip(found.sizes, found.trained, strict=True))
+    own = 6 * 5 * sum(found.sizes[i] * d for i in found.sweep for d in found.swept(i))
+    assert found.cost(six) == pytest.approx(main + own) and own <= MOST_SWEEP * main
+    assert found.swept(3) == pytest.approx([found.tokens[0][0] / 8, found.tokens[0][0] / 2])
+    by_size = laid(3e5, 6, 8.0, 20.0, 1.0, 1.0, (3, 99), 1e10, curves=True)
+    assert by_size.swept(3) == pytest.approx([20 * by_size.sizes[3] / 8, 20 * by_size.sizes[3] / 2])
+    far_apart = laid(3e5, 6, 64.0, 20.0, 1.0, 1.0, (1, 1), 1e10, curves=True)
+    assert not with_sweep(far_apart, six).sweep  # one batch would be too small for its longest run
