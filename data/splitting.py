@@ -19,7 +19,7 @@ from arch.errors import InputError
 from data.clean.steps import Cleaned, clean
 from data.settings import CorpusSettings, Stream, hash_of
 from data.sources.documents import Counts, Document
-from data.sources.reading import read_documents, source_bytes
+from data.sources.reading import read_documents, source_bytes, stored_bytes
 from data.tokenizer import Tokenizer
 
 BATCH_BYTES = 1 << 19  # text tokenised at a time
@@ -57,6 +57,8 @@ class Reading:
 
     def __init__(self, settings: CorpusSettings, dropped: Collection[bytes] = ()) -> None:
         self._settings, self.streams, self._dropped = settings, settings.streams, dropped
+        stored = [stored_bytes(stream.source) for stream in self.streams]
+        self._stored = None if None in stored else sum(one or 0 for one in stored)
         self._counts = Counts()
         self._text = [hashlib.sha256() for _ in self.streams]
         self.seen = [Seen() for _ in self.streams]
@@ -66,6 +68,15 @@ class Reading:
     def n_documents(self) -> int:
         return sum(seen.documents for seen in self.seen)
 
+    def likely_bytes(self) -> int | None:
+        """Bytes of all the text, as far as the share of the files that was read tells them; None where nothing does."""
+        if (stored := self._stored) is None or not self._counts.stored_bytes:
+            return None
+        share = min(1.0, self._counts.stored_bytes / max(1, stored))
+        most = [stream.max_bytes for stream in self.streams]
+        found = round(self.read_bytes / share)
+        return found if None in most else min(found, sum(one or 0 for one in most))
+
     @property
     def read_bytes(self) -> int:
         """Uncompressed bytes of the sources that were read."""
@@ -74,7 +85,9 @@ class Reading:
     @property
     def counts(self) -> dict[str, int]:
         """Documents taken, and what was left out."""
-        skipped = {name: value for name, value in asdict(self._counts).items() if name != "read_bytes"}
+        skipped = {
+            name: value for name, value in asdict(self._counts).items() if name not in ("read_bytes", "stored_bytes")
+        }
         cleaned = {"near_duplicates": self.n_cleaned} if self._settings.clean else {}
         return {"documents": self.n_documents, "duplicates": self.n_duplicates, **cleaned, **skipped}
 

@@ -37,6 +37,7 @@ class Item:
     n_read: int
     text_hash: str
     read_bytes: int
+    likely_bytes: int | None  # of the whole text
 
     @property
     def n_bytes(self) -> int:
@@ -158,7 +159,7 @@ def _write_from(
             if since >= NOTED_BYTES:
                 work.note({"documents": item.n_read, "text": item.text_hash, "writers": writers.save()})
                 since = 0
-            pace.tell(item.read_bytes, item.n_read, writers.n_tokens)
+            pace.tell(item, writers.n_tokens)
         return reading, writers.close()
     finally:
         writers.abandon()
@@ -168,7 +169,7 @@ def _items(reading: Reading, state: dict[str, Any] | None, pace: Pace) -> Iterat
     """What is still to be tokenised. Raises Changed where the text before it is not what `state` tells of."""
     n_done = 0 if state is None else state["documents"]
     for stream, documents in reading.batches():
-        item = Item(stream, documents, reading.n_documents, reading.text_hash, reading.read_bytes)
+        item = Item(stream, documents, reading.n_documents, reading.text_hash, *_place(reading))
         if item.n_read > n_done:
             if item.n_read - len(documents) < n_done:  # batches of another size
                 raise Changed
@@ -176,9 +177,13 @@ def _items(reading: Reading, state: dict[str, Any] | None, pace: Pace) -> Iterat
         elif state is not None and item.n_read == n_done and item.text_hash != state["text"]:
             raise Changed
         else:
-            pace.skip(item.read_bytes, item.n_read)
+            pace.skip(item)
     if reading.n_documents < n_done:
         raise Changed
+
+
+def _place(reading: Reading) -> tuple[int, int | None]:
+    return reading.read_bytes, reading.likely_bytes()
 
 
 class Pace:
@@ -188,23 +193,27 @@ class Pace:
         self._progress, self._total = progress, total
         self._began, self._first = time.monotonic(), 0
 
-    def skip(self, read_bytes: int, documents: int) -> None:
+    def skip(self, item: Item) -> None:
         """What an earlier process did was read again."""
-        self._began, self._first = time.monotonic(), read_bytes
-        if self._progress is not None:
-            self._progress(self._done(read_bytes), self._total, f"{documents:,} documents tokenised before a stop")
+        self._began, self._first = time.monotonic(), item.read_bytes
+        self._say(item, f"{item.n_read:,} documents tokenised before a stop")
 
-    def tell(self, read_bytes: int, documents: int, tokens: int) -> None:
+    def tell(self, item: Item, tokens: int) -> None:
         if self._progress is None:
             return
-        rate = (read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)
-        told = f"{documents:,} documents, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
-        if self._total is not None and rate > 0:
-            told += f", about {_duration((self._total - self._done(read_bytes)) / rate)} left"
-        self._progress(self._done(read_bytes), self._total, told)
+        rate = (item.read_bytes - self._first) / max(time.monotonic() - self._began, 1e-9)
+        told = f"{item.n_read:,} documents, {tokens:,} tokens, {rate / 1e6:.1f} MB/s"
+        if (total := self._total_of(item)) is not None and rate > 0:
+            told += f", about {_duration(max(0, total - item.read_bytes) / rate)} left"
+        self._say(item, told)
 
-    def _done(self, read_bytes: int) -> int:
-        return read_bytes if self._total is None else min(read_bytes, self._total)
+    def _say(self, item: Item, told: str) -> None:
+        if self._progress is not None:
+            total = self._total_of(item)
+            self._progress(item.read_bytes if total is None else min(item.read_bytes, total), total, told)
+
+    def _total_of(self, item: Item) -> int | None:
+        return item.likely_bytes if self._total is None else self._total
 
 
 def _duration(seconds: float) -> str:

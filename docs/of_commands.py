@@ -96,6 +96,7 @@ def module_commands() -> str:
     """The commands that are started by `python -m`."""
     from analysis.inspection import decode_speed
     from arch.bench import command
+    from data import bench
     from scaling import check
 
     mains: list[tuple[Callable[..., Any], list[str]]] = [
@@ -103,6 +104,7 @@ def module_commands() -> str:
         (command.main, []),
         (command.main, ["--model"]),
         (decode_speed.main, []),
+        (bench.main, []),
     ]
     return "\n\n".join(_module(parser_of(main, arguments), arguments) for main, arguments in mains)
 

@@ -38,7 +38,7 @@ SHARED = tuple(f"analysis.fits.{name}" for name in ("irreducible", "noise", "pow
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
-    "data": ("arch.errors",),
+    "data": ("arch.arguments", "arch.errors"),
     "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
     "scaling.study": (*LIGHT, "data.mixture", "data.settings", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),

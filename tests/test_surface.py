@@ -79,6 +79,7 @@ def _of_group(group: Any, words: str) -> Iterator[str]:
 def _module_parsers() -> Iterator[Any]:
     from analysis.inspection import decode_speed
     from arch.bench import command
+    from data import bench
     from docs.of_commands import parser_of
     from scaling import check
     from scaling.trainer import process
@@ -88,6 +89,7 @@ def _module_parsers() -> Iterator[Any]:
         (command.main, []),
         (command.main, ["--model"]),
         (decode_speed.main, []),
+        (bench.main, []),
         (process.main, ["RUN_DIR"]),
     ):
         yield parser_of(main, arguments)

@@ -21,6 +21,7 @@ class Counts:
     invalid_records: int = 0  # JSONL lines and rows of tables without a string under text_key
     empty: int = 0  # nothing but white space
     read_bytes: int = 0
+    stored_bytes: int = 0  # of files, as they lie there: fewer where they are compressed
 
 
 @dataclass(frozen=True)

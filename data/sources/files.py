@@ -50,6 +50,12 @@ class Files:
             return None
         return [file.path.stat().st_size for file in self.files]
 
+    def stored(self) -> int | None:
+        """Bytes on disk, by which Counts.stored_bytes tells how much of them was read; None where there are tables."""
+        if any(file.path.suffix in TABLES for file in self.files):
+            return None
+        return sum(file.path.stat().st_size for file in self.files)
+
     def documents(self, how: ReadOptions) -> Iterator[Document]:
         for file in self.files:
             try:
@@ -103,31 +109,36 @@ def _read(file: SourceFile, how: ReadOptions) -> Iterator[Document]:
         return
     bare = path.stem if path.suffix in COMPRESSED else path.name
     opened = COMPRESSED.get(path.suffix, _plain)
-    with opened(path) as handle:
+    before = how.counts.stored_bytes
+    with open(path, "rb") as stored, opened(stored) as handle:
         if bare.endswith(".jsonl"):
-            yield from read_jsonl(handle, file.doc_id, how, file.is_named)
+            documents = read_jsonl(handle, file.doc_id, how, file.is_named)
         else:
             piece = NAMED_FILE_PIECE if file.is_named else FOLDER_FILE_PIECE
-            yield from read_text(handle, file.doc_id, piece, how, file.is_named)
+            documents = read_text(handle, file.doc_id, piece, how, file.is_named)
+        for document in documents:
+            how.counts.stored_bytes = before + stored.tell()
+            yield document
+    how.counts.stored_bytes = before + path.stat().st_size
 
 
-def _plain(path: Path) -> IO[bytes]:
-    return open(path, "rb")
+def _plain(stored: IO[bytes]) -> IO[bytes]:
+    return stored
 
 
-def _gzip(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path, "rb"))
+def _gzip(stored: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(stored, "rb"))
 
 
-def _xz(path: Path) -> IO[bytes]:
-    return lzma.open(path, "rb")
+def _xz(stored: IO[bytes]) -> IO[bytes]:
+    return lzma.open(stored, "rb")
 
 
-def _zstandard(path: Path) -> IO[bytes]:
+def _zstandard(stored: IO[bytes]) -> IO[bytes]:
     import pyarrow
 
-    return io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), 1 << 20)
+    return io.BufferedReader(pyarrow.input_stream(stored, compression="zstd"), 1 << 20)
 
 
 TABLES = {".parquet": read_parquet, ".arrow": read_arrow, ".feather": read_arrow}
-COMPRESSED: dict[str, Callable[[Path], IO[bytes]]] = {".gz": _gzip, ".xz": _xz, ".zst": _zstandard}
+COMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {".gz": _gzip, ".xz": _xz, ".zst": _zstandard}

@@ -14,6 +14,7 @@ from arch.errors import InputError
 from data.settings import as_tuple
 
 from .documents import Counts, Document, ReadOptions
+from .files import Files
 from .schemes import find
 
 Sources = str | list[str] | tuple[str, ...]
@@ -42,6 +43,17 @@ def source_bytes(source: Sources) -> int | None:
     """Bytes that reading will pass through, for progress; None where a compressed file hides them."""
     sizes = file_sizes(source)
     return None if sizes is None else sum(sizes)
+
+
+def stored_bytes(source: Sources) -> int | None:
+    """Bytes of its files as they lie on disk, compressed or not; None where it is not one of files, or of tables."""
+    total = 0
+    for one in map(find, as_tuple(source)):
+        stored = one.stored() if isinstance(one, Files) else None
+        if stored is None:
+            return None
+        total += stored
+    return total
 
 
 def versions_of(source: Sources) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class RankTokenizer(Tokenizer):
         self.name, self.ranks, self.pattern, self.special = name, dict(ranks), pattern, dict(special)
         self.eot_id = self.special[END_OF_TEXT]
         # no special token is ever read from text, but tiktoken looks for all that it knows: the fewer, the faster
-        self._encoding = tiktoken.Encoding(
+        self.encoding = tiktoken.Encoding(
             name, pat_str=pattern, mergeable_ranks=self.ranks, special_tokens={END_OF_TEXT: self.eot_id}
         )
         n_ids = max(*self.ranks.values(), *self.special.values()) + 1
@@ -63,9 +63,9 @@ class RankTokenizer(Tokenizer):
     def encode_array(self, text: str) -> np.ndarray:
         try:
             # an array at once, without a Python list on the way
-            ids = self._encoding.encode_to_numpy(text, disallowed_special=())
+            ids = self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError:  # half of a surrogate pair, which encode_ordinary replaces
-            ids = np.array(self._encoding.encode_ordinary(text))
+            ids = np.array(self.encoding.encode_ordinary(text))
         return ids.astype(self.dtype, copy=False)
 
     def bytes_of(self, token: int) -> bytes:

@@ -1,13 +1,19 @@
 """Tokenising in threads: the order, the bound on what is ahead, errors."""
 
+import gzip
+import json
+import re
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from data.corpus import prepare
 from data.encoding import AHEAD_BYTES, encode_block, in_order
+from data.settings import CorpusSettings
 from data.tokenizer import ByteTokenizer
 
 
@@ -61,3 +67,21 @@ def test_a_block_is_documents_with_their_ends() -> None:
     assert block.lengths.tolist() == [3, 1, 3] and block.n_bytes == 4
     empty = encode_block(ByteTokenizer(), [], 0)
     assert len(empty.tokens) == len(empty.lengths) == 0 and empty.tokens.dtype == np.uint16
+
+
+def test_the_time_left_is_known_of_compressed_text_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("data.splitting.BATCH_BYTES", 50_000)
+    told = list[tuple[int, int | None, str]]()
+    lines = (json.dumps({"text": f"{i} " + random_words(i)}) for i in range(600))
+    with gzip.open(tmp_path / "text.jsonl.gz", "wt") as handle:
+        handle.write("\n".join(lines))
+    prepare(CorpusSettings(str(tmp_path / "text.jsonl.gz")), tmp_path / "corpus", lambda *one: told.append(one))
+    tokenised = [one for one in told if "MB/s" in one[2]]
+    assert len(tokenised) > 1 and all(one[1] is not None and "left" in one[2] for one in tokenised)
+    assert re.fullmatch(r"600 documents, [\d,]+ tokens, [\d.]+ MB/s, about 0 s left", tokenised[-1][2])
+    done, total, _ = tokenised[0]
+    assert total is not None and done < total and total == pytest.approx(tokenised[-1][0], rel=0.35)
+
+
+def random_words(seed: int) -> str:
+    return " ".join(map(str, np.random.default_rng(seed).integers(0, 10**6, 100).tolist()))

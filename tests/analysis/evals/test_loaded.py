@@ -115,7 +115,10 @@ def test_a_tokenizer_that_differs_is_refused(study: StudySpec, checkpoint: Path)
     seal(checkpoint)
     assert "differs from the tokenizer bytes" in refusal(study, checkpoint)
     path.write_bytes(tokenizer_files(ByteTokenizer())["tokenizer.json"])
-    seal(checkpoint)
+    made_with = json.loads((checkpoint / MANIFEST).read_text())["tokenizer"]
+    seal(checkpoint, tokenizer=made_with | {"identity": "0" * 64})
+    assert "was made with another tokenizer than the bytes that is here" in refusal(study, checkpoint)
+    seal(checkpoint, tokenizer=made_with)
     load_guarded(checkpoint, study.directory / "corpus", "cpu", False)
 
 

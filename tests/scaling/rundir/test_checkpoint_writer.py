@@ -10,11 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from arch.errors import InputError
 from arch.model.lm import build_model, load_model
 from arch.presets import preset
 from data.files import read_manifest
 from data.tokenizer import get_tokenizer
+from data.tokenizer.training import train_tokenizer
 from scaling.rundir.checkpoint_writer import ProbeError, probe_loss, probe_rows, valid_checkpoint, write_checkpoint
+from scaling.rundir.saved import Checkpoint
 
 CPU = torch.device("cpu")
 CONTEXT = 32
@@ -79,6 +82,24 @@ def test_the_tokenizer_goes_with_the_weights(tmp_path: Path) -> None:
     assert tokenizer.eos_token_id == ours.eot_id
     (tmp_path / "a" / "tokenizer.json").write_text("{}")
     assert not valid_checkpoint(tmp_path / "a", "abc")
+
+
+def test_a_trained_tokenizer_goes_with_the_weights_and_is_known_again(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    text = "a naïve text, and <|endoftext|> in it; 中文的文本 ☃\n"
+    ours, other = (train_tokenizer("bpe:270", [words * 3]) for words in (text, text[::-1]))
+    model = build_model(preset("tnl", "14k", context_length=CONTEXT, chunk_size=16, vocab_size=272), seed=0)
+    path = tmp_path / "a"
+    write_checkpoint(path, model, "bf16", probe_rows(VALIDATION, CONTEXT), CPU, MANIFEST, ours)
+    manifest = read_manifest(path)
+    assert manifest is not None and manifest["tokenizer"]["identity"] == ours.identity
+    # nothing but the checkpoint is needed
+    assert Checkpoint(path, manifest).tokenizer().encode(text) == ours.encode(text)
+    assert AutoTokenizer.from_pretrained(path)(text)["input_ids"] == ours.encode(text)
+    (path / "tokenizer.tiktoken").write_bytes(other.files()["tokenizer.tiktoken"])
+    with pytest.raises(InputError, match="made with another tokenizer than the bpe:270 that is here"):
+        Checkpoint(path, manifest).tokenizer()
 
 
 def test_damage_and_another_spec_are_seen(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from scaling.cli.main import app
+from scaling.cli.main import app, main
 from scaling.study.spec import load_study
 
 DRY_RUNS = (["run", "--dry-run"], ["train", "--dry-run"], ["submit", "--local", "--dry-run"])
@@ -60,6 +60,29 @@ def test_what_data_would_refuse(
     app(["plan", str(study), "--set", change, "--json"], standalone_mode=False)
     assert told in json.loads(capsys.readouterr().out)["warnings"][-1]
     assert not (study.parent / "out").exists()
+
+
+TOKENIZERS = [
+    ("gpt3", "unknown tokenizer 'gpt3' (did you mean 'gpt2'?)"),
+    ("bpe:256", "'bpe:256' is not bpe:V with V from 257"),
+    ("HERE/nowhere.json", "nowhere.json cannot be read (No such file or directory)"),
+    ("HERE/text.json", "text.json is no tokenizer.json of Hugging Face's tokenizers"),
+    ("bpe:30000", "ask for bpe:"),
+]
+
+
+@pytest.mark.parametrize(("tokenizer", "told"), TOKENIZERS)
+def test_tokenizers_that_cannot_be(
+    tokenizer: str, told: str, study: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (study.parent / "text.json").write_text("[1]")
+    change = f"corpus.tokenizer={tokenizer.replace('HERE', str(study.parent))}"
+    monkeypatch.setattr("sys.argv", ["scaling", "data", str(study), "--set", change])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and told in error and error.count("\n") == 1
+    assert not list((study.parent / "out").rglob("*.*"))
 
 
 def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

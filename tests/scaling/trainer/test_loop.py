@@ -185,6 +185,9 @@ def test_a_changed_run_json_and_another_corpus_are_refused(tmp_path: Path) -> No
     rundir.run_json.write_text(json.dumps(record | {"corpus_fingerprint": "other"}))
     with pytest.raises(InputError, match="this run was planned with other"):
         train_here(rundir)
+    rundir.run_json.write_text(json.dumps(record | {"tokenizer_identity": "0" * 64}))
+    with pytest.raises(InputError, match="the run was made with another tokenizer than the bytes that is here"):
+        train_here(rundir)
     assert [path.name for path in rundir.path.iterdir()] == ["run.json"]
 
 
