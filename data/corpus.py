@@ -37,9 +37,10 @@ from data.mixture import Part
 from data.resumable import is_left, unfinished
 from data.settings import CorpusSettings, identity_of, shown_source
 from data.shards import Tokens, open_index, open_split, stem_of
+from data.source_record import RECORD, Texts, differing, is_touched, write_record
 from data.sources.reading import check_source, versions_of
 from data.splits import SPLITS, Progress, cut_shared, write_splits
-from data.splitting import cleaned_of, text_hash
+from data.splitting import cleaned_of, read_again
 from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand, refuse_another
 from data.tokenizer.json_file import JSON_FILES
 from data.tokenizer.ranks import RANKS
@@ -138,8 +139,7 @@ def prepare(
         "settings": settings.to_dict(),
         "settings_hash": settings.hash,
     }
-    for stream in settings.streams:
-        manifest |= versions_of(stream.source)
+    manifest |= versions_of([one for stream in settings.streams for one in stream.source])
 
     def waits() -> None:
         if progress is not None:
@@ -181,6 +181,7 @@ def prepare(
             manifest["entropy_rate"] = rate
         manifest["fingerprint"] = fingerprint_of(settings, manifest)
         seal_directory(work.files, directory, manifest, kind="corpus")
+        write_record(settings, directory, reading.files.found())
     corpus = open_corpus(directory)
     corpus.damaged = damaged
     return corpus
@@ -190,7 +191,7 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
     """The corpus of these settings at `directory`, None where it must be built; refuses to replace anything else."""
     manifest = read_manifest(directory, verify=False)
     if manifest is not None and manifest.get("kind") == "corpus":
-        if not is_of(settings, directory, manifest):
+        if not is_of(settings, directory, manifest) or is_touched(settings, directory):
             manifest = _adopted(settings, directory, manifest)
         size = sum(file["bytes"] for file in manifest["files"].values())
         if size > VERIFY_BELOW or read_manifest(directory) is not None:
@@ -202,7 +203,7 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
         strangers = [
             path.name
             for path in sorted(directory.iterdir())
-            if path.name not in (MANIFEST, RANKS, *JSON_FILES)
+            if path.name not in (MANIFEST, RECORD, RANKS, *JSON_FILES)
             and not (path.suffix in ours and path.name.startswith(SPLITS))
         ]
         if strangers:
@@ -229,21 +230,30 @@ def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -
 
 
 def _adopted(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of a corpus that was made of another source, with the source of `settings` noted as one of the same
-    text. Raises InputError where its text is another."""
+    """The manifest of a corpus that was made of another source or of files that were touched since, with the source of
+    `settings` noted as one of the same text. Raises InputError where its text is another."""
     for stream in settings.streams:
         check_source(stream.source)
+    theirs, ours = manifest["settings"]["source"], settings.to_dict()["source"]
+    texts = Texts()
     if "text_sha256" in manifest:
-        same = text_hash(settings, directory.parent) == manifest["text_sha256"]
+        reading = read_again(settings, directory.parent)
+        same, texts = reading.text_hash == manifest["text_sha256"], reading.files.found()
     else:  # an earlier version's: made again beside, as that version made it
         with unfinished(directory.with_name(f"{directory.name}.again"), lambda: None) as work:
             made = write_splits(settings, get_tokenizer(settings.tokenizer), work, SHARD_TOKENS)[1]
         same = checksums(describe_splits(settings, made)) == checksums(manifest)
     if not same:
+        told = f" ({found})" if (found := differing(directory, texts)) else ""
+        what = f"it was made of {shown_source(theirs)}, and {shown_source(ours)} holds another{told}"
+        if ours == theirs:
+            what = f"{shown_source(ours)} has changed since{told}"
         raise InputError(
-            f"{directory} holds a corpus of other text: it was made of {shown_source(manifest['settings']['source'])}, "
-            f"and {shown_source(settings.source)} holds another; rename the study, or delete that directory"
+            f"{directory} holds a corpus of other text: {what}; rename the study, or delete that directory"
         )
-    manifest = manifest | {"same_text": [*manifest.get("same_text", []), settings.to_dict()["source"]]}
-    write_json(directory / MANIFEST, manifest, kind="corpus-manifest")
+    if ours not in (theirs, *manifest.get("same_text", [])):
+        manifest = manifest | {"same_text": [*manifest.get("same_text", []), ours]}
+        write_json(directory / MANIFEST, manifest, kind="corpus-manifest")
+    if texts:
+        write_record(settings, directory, texts)
     return manifest

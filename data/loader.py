@@ -104,11 +104,6 @@ class Loader:
         allowed = [allowed_windows(n_windows, self.epochs) for n_windows in self._read]
         return min(self._assignment.places_with(i, n) for i, n in enumerate(allowed)) // self.batch_rows
 
-    def epochs_of(self, n_steps: int) -> dict[str, float]:
-        """How often `n_steps` batches read each part, by its name: 1.5 has read half of it a second time."""
-        counts = self._assignment.counts(n_steps * self.batch_rows)
-        return {part.name: n / m for part, n, m in zip(self.parts, counts, self._read, strict=True)}
-
     def starts(self, step: int, rows: slice | None = None) -> np.ndarray:
         """int64 [rows]: the first token of each window that batch `step` (0-based) holds."""
         if not 0 <= step < self.steps_available:

@@ -133,6 +133,15 @@ def short_of(
     return found
 
 
+def epochs_of(
+    parts: Sequence[Part], n_tokens: int, context_length: int, batch_rows: int, share: Fraction = Fraction(1)
+) -> dict[str, float]:
+    """How often a run of so many tokens reads each part, by its name: 1.5 has read half of it a second time."""
+    counts = Assignment([part.weight for part in parts]).counts(n_places(n_tokens, context_length, batch_rows))
+    there = [windows_read(part.n_windows(context_length), share) for part in parts]
+    return {part.name: count / windows for part, count, windows in zip(parts, counts, there, strict=True)}
+
+
 def n_places(n_tokens: int, context_length: int, batch_rows: int) -> int:
     """Windows that a run of so many tokens reads, in whole batches."""
     return math.ceil(n_tokens / (batch_rows * context_length)) * batch_rows

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from arch.errors import InputError
 from data.clean.steps import Cleaned, clean
 from data.settings import CorpusSettings, Stream, hash_of
+from data.source_record import FileTexts
 from data.sources.documents import Counts, Document
 from data.sources.reading import read_documents, source_bytes, stored_bytes
 from data.tokenizer import Tokenizer
@@ -63,6 +64,7 @@ class Reading:
         self._text = [hashlib.sha256() for _ in self.streams]
         self.seen = [Seen() for _ in self.streams]
         self.n_duplicates = self.n_cleaned = 0
+        self.files = FileTexts()
 
     @property
     def n_documents(self) -> int:
@@ -106,6 +108,7 @@ class Reading:
                 for doc_id, text in batch:
                     content = text.encode("utf-8")
                     digest = hashlib.blake2b(content, digest_size=16).digest()
+                    self.files.add(stream.name, doc_id, digest)
                     if digest in known:
                         self.n_duplicates += 1
                         continue
@@ -122,12 +125,12 @@ class Reading:
                 yield Batch(number, kept)
 
 
-def text_hash(settings: CorpusSettings, temporary: Path) -> str:
-    """The hash of the text of `settings`, tokenised not at all; `temporary` as for `cleaned_of`."""
+def read_again(settings: CorpusSettings, temporary: Path) -> Reading:
+    """The text of `settings`, read to its end and tokenised not at all; `temporary` as for `cleaned_of`."""
     reading = Reading(settings, cleaned_of(settings, temporary).dropped)
     for _ in reading.batches():
         pass
-    return reading.text_hash
+    return reading
 
 
 def cleaned_of(settings: CorpusSettings, temporary: Path, progress: Progress | None = None) -> Cleaned:

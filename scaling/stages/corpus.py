@@ -42,13 +42,35 @@ def data_stage(request: Request) -> Corpus:
     request.line(describe_corpus(corpus), False)
     if corpus.damaged:
         request.say(f"warning: the corpus was damaged ({corpus.damaged}) and has been made again")
-    for line in [*cleaning_lines(corpus.manifest), *rate_lines(corpus.manifest.get("entropy_rate"))]:
+    for line in [
+        *_reads(request, corpus),
+        *cleaning_lines(corpus.manifest),
+        *rate_lines(corpus.manifest.get("entropy_rate")),
+    ]:
         request.say(line)
     if (made_of := corpus.manifest["settings"]["source"]) != settings.to_dict()["source"]:
         request.say(f"corpus: made of {shown_source(made_of)}; {shown_source(settings.source)} holds the same text")
     for line in [*corpus.warnings, *_too_few(request, corpus), *_other_law(request, corpus)]:
         request.say(f"warning: {line}")
     return corpus
+
+
+def _reads(request: Request, corpus: Corpus) -> list[str]:
+    """Of a mixture a line for each source: its tokens, and how often the longest runs read them."""
+    from data.mixture import epochs_of
+
+    parts, held_out = corpus.parts("train"), corpus.parts("validation")
+    if not parts[0].name or not request.runs:
+        return []
+    read = []
+    for run in request.runs:
+        rows = run.training.batch_tokens // run.context_length
+        read.append(epochs_of(parts, run.n_tokens, run.context_length, rows, run.text_share))
+    return [
+        f"source {part.name}: weight {part.weight:g}, {part.n_tokens:,} tokens to train on, read at most "
+        f"{max(times[part.name] for times in read):.3g} times by a run; {other.n_tokens:,} held out"
+        for part, other in zip(parts, held_out, strict=True)
+    ]
 
 
 def _require_enough(request: Request, corpus: Corpus) -> None:

@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -136,13 +137,32 @@ def test_the_same_text_elsewhere_is_the_same_corpus(tmp_path: Path, texts: Path,
     assert prepare(settings(moved), tmp_path / "new").fingerprint == here.fingerprint
     assert bool(found.warnings) == earlier
     (moved / "07.txt").write_text("another text\n" * 30)
-    prepare(settings(moved), tmp_path / "corpus")  # known to be the same; it is not read again
+    assert prepare(settings(texts), tmp_path / "corpus").fingerprint == first  # gone: what it was is known
     other = moved.rename(tmp_path / "other")
     with pytest.raises(InputError, match=r"holds a corpus of other text: it was made of .*texts, and .*other holds"):
         prepare(settings(other), tmp_path / "corpus")
     with pytest.raises(InputError, match="does not exist"):
         prepare(settings(texts), tmp_path / "new")
     assert {path.name for path in tmp_path.iterdir()} == {"corpus", "new", "other"}
+
+
+def test_a_file_that_has_changed_is_named(tmp_path: Path, texts: Path) -> None:
+    settings = CorpusSettings(source=str(texts), validation_fraction=0.3)
+    made = prepare(settings, tmp_path / "corpus")
+    before = (tmp_path / "corpus" / "sources.json").read_text()
+    os.utime(texts / "03.txt", (1, 1))
+    assert prepare(settings, tmp_path / "corpus").fingerprint == made.fingerprint  # touched, and the same text
+    assert (tmp_path / "corpus" / "sources.json").read_text() != before
+    (texts / "07.txt").write_text("another text\n" * 30)
+    shutil.copytree(texts, tmp_path / "copy")
+    for source, told in ((texts, "has changed since"), (tmp_path / "copy", "holds another")):
+        with pytest.raises(InputError, match=rf"{told} \(07.txt differs\)") as caught:
+            prepare(CorpusSettings(source=str(source), validation_fraction=0.3), tmp_path / "corpus")
+        assert "\n" not in str(caught.value)
+    (texts / "08.txt").rename(texts / "zz.txt")
+    with pytest.raises(InputError, match=r"07.txt differs, 08.txt is gone, zz.txt is new"):
+        prepare(settings, tmp_path / "corpus")
+    assert open_corpus(tmp_path / "corpus", verify=True).fingerprint == made.fingerprint
 
 
 def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path, texts: Path) -> None:

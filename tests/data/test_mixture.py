@@ -14,7 +14,7 @@ from arch.errors import InputError
 from data.corpus import Corpus, open_corpus, prepare
 from data.enough import require_tokens
 from data.loader import Loader
-from data.mixture import Assignment, Part, short_of
+from data.mixture import Assignment, Part, epochs_of, short_of
 from data.settings import CorpusSettings, Weighted, whole_weights
 from data.windows import part_of, window_starts
 
@@ -96,8 +96,8 @@ def test_each_source_is_read_window_by_window_in_its_own_epochs(corpus: Corpus) 
         for epoch in range(len(mine) // n):
             assert np.array_equal(np.sort(mine[epoch * n : (epoch + 1) * n]), np.arange(n))
         assert mine.max() * t + part.first + t < part.first + part.n_tokens
-        assert loader.epochs_of(loader.steps_available)[part.name] == pytest.approx(len(mine) / n)
-    assert max(loader.epochs_of(loader.steps_available).values()) <= 2.5
+        assert epochs_of(parts, len(starts) * t, t, 6)[part.name] == pytest.approx(len(mine) / n)
+    assert max(epochs_of(parts, len(starts) * t, t, 6).values()) <= 2.5
     with pytest.raises(InputError, match="corpus too small"):
         loader.starts(loader.steps_available)
 
@@ -128,7 +128,8 @@ def test_a_share_of_the_text_is_read_again_and_again(corpus: Corpus) -> None:
         assert np.array_equal(of_few[:n], of_whole[:n])  # the first epoch is the beginning of the whole's
         assert set(of_few) <= set(of_whole[:n])
         assert not np.array_equal(of_few[n : 2 * n], of_few[:n])
-    assert fifth.epochs_of(5) == pytest.approx({name: 5 * n for name, n in whole.epochs_of(5).items()}, rel=0.02)
+    read = [epochs_of(parts, 300 * t, t, 60, share) for share in (Fraction(1), Fraction(1, 5))]
+    assert read[1] == pytest.approx({name: 5 * n for name, n in read[0].items()}, rel=0.02)
 
 
 def test_held_out_windows_are_in_the_mixtures_proportions(corpus: Corpus) -> None:
