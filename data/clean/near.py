@@ -7,7 +7,7 @@ is alike one that stays. What stays therefore does not depend on the order in wh
 document has one like it that stays: documents that are alike in a chain only are not all dropped.
 
 The text is read twice: for the signatures, and for the sets of those documents alone that share a band with another.
-Memory holds about 400 bytes a document, and the sets of two; the other sets are in a temporary file, 8 bytes an
+Memory holds about 600 bytes a document, and the sets of two; the other sets are in a temporary file, 8 bytes an
 n-gram.
 """
 
