@@ -29,7 +29,7 @@ from data.manifest import parts_of
 from scaling.rundir.directory import RunDir
 from scaling.study.earlier import training_of_today
 from scaling.study.run import decisive
-from scaling.study.schedule import phase
+from scaling.study.schedule import MERGED, phase
 from scaling.study.training import Training
 
 CONVENTIONS = ("exact", "paper", "6nd")
@@ -69,7 +69,8 @@ def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row an evaluated checkpoint: loss in nats a token, perplexity, bits a byte on the held-out text."""
+    """One row an evaluated checkpoint, or merged weights (`phase`): loss in nats a token, perplexity, bits a byte on
+    the held-out text."""
     return _evals_table(_read_runs(study_dir, run_ids))
 
 
@@ -81,7 +82,8 @@ def load_tables(
 ) -> Tables:
     """All three tables of the runs named, or of all on disk; `curves`: one row a logged step, its loss
     in nats a token, `n_tokens` so far, cumulative training FLOP by convention, both of a branch with its trunk's.
-    `phase` of curves and evals: whether the learning rate is undecayed, decaying or decayed (scaling.study.schedule).
+    `phase` of curves and evals: whether the learning rate is undecayed, decaying or decayed (scaling.study.schedule),
+    or the loss is of the mean of a trunk's last weights (merged).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
     study's stored fit has it. With `validation_tokens` held-out losses over another number of tokens are left out and
@@ -120,6 +122,11 @@ _NOT_OF_RECIPE = (
 )
 
 
+def of_checkpoints(evals: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a run's own checkpoints, without those of merged weights."""
+    return evals[evals["phase"] != MERGED] if "phase" in evals else evals
+
+
 @dataclass(frozen=True)
 class _Run:
     """What is on disk of a run: `header` is None before it has begun; `skipped`: what was left out, by reason."""
@@ -153,7 +160,7 @@ def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], in
     """The held-out losses of a run, and how many files hold none: damaged, or of an earlier version, which the next
     evaluation replaces."""
     found, bad = [], 0
-    for path in sorted((run / "evals").glob("*/validation.json")):
+    for path in sorted([*(run / "evals").glob("*/validation.json"), *(run / "merged-evals").glob("*/validation.json")]):
         try:
             result = read_json(path)
             values = result["values"]
@@ -164,7 +171,8 @@ def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], in
             right = type(step) is int and step > 0 and n_tokens == step * batch_tokens
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
-            found.append(result | values | {"settings": {"validation_tokens": result["settings"]["validation_tokens"]}})
+            told = {"settings": {"validation_tokens": result["settings"]["validation_tokens"]}}
+            found.append(result | values | told | {"merged": path.parent.parent.name == "merged-evals"})
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             bad += 1
     return found, bad
@@ -234,7 +242,11 @@ def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
 
 def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
     frames = [
-        _with_cost(pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)), run.header)
+        _with_cost(
+            pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)),
+            run.header,
+            [bool(one["merged"]) for one in run.evals],
+        )
         for run in found
         if run.header is not None and run.evals
     ]
@@ -325,7 +337,7 @@ def _total_time(rows: list[dict[str, Any]]) -> float | None:
     return sum(now for now, after in itertools.pairwise([*times, 0.0]) if after < now)
 
 
-def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
+def _with_cost(frame: pd.DataFrame, header: dict[str, Any], merged: Sequence[bool] = ()) -> pd.DataFrame:
     for position, key in enumerate(RUN_KEYS):
         frame.insert(position, key, header[key])
     for name, per_token in header["per_token"].items():
@@ -334,6 +346,8 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
     frame["warmup"] = frame["n_tokens"] <= warmup
     training = Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
     frame["phase"] = [phase(int(step), training) for step in frame["step"]]
+    if any(merged):
+        frame.loc[list(merged), "phase"] = MERGED
     return frame
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 21  # of the method; a change makes every stored fit stale
+FIT_VERSION = 22  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 16  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
@@ -208,7 +208,7 @@ def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | N
     for run_id in (*(run.run_id for run in runs), *_variants(study, runs)[0]):
         directory = study.directory / "runs" / run_id
         files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
-        for path in [*files, *sorted(directory.glob("evals/*/validation.json"))]:
+        for path in [*files, *sorted(directory.glob("*evals/*/validation.json"))]:
             found[str(path.relative_to(study.directory))] = sha256(path) if path.exists() else None
     return found
 

@@ -22,6 +22,9 @@ from scaling.study.run import RunSpec
 from .task import Task
 
 SCHEMA = 2
+CHECKPOINTS, MERGED = "checkpoints", "merged"
+RESULTS = {CHECKPOINTS: "evals", MERGED: "merged-evals"}  # of a run: where its weights lie, and results of them
+OF_MERGED = ("validation",)  # tasks that are asked of merged weights: they stand in for a loss
 DAMAGED = (
     "it is damaged (a file is missing or has another size than its manifest says): take another copy, or train again"
 )
@@ -38,9 +41,18 @@ class RunCheckpoint(Checkpoint):
         return is_bf16(self.run)
 
     @property
+    def is_merged(self) -> bool:
+        """Whether it is the mean of the run's last weights (scaling.trainer.merging), and no checkpoint of the run."""
+        return self.path.parent.name == MERGED
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}, merged" if self.is_merged else super().name
+
+    @property
     def results(self) -> Path:
         """The directory of its results, claims and failures."""
-        return self.path.parent.parent / "evals" / self.path.name
+        return self.path.parent.parent / RESULTS[self.path.parent.name] / self.path.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,21 +152,22 @@ def expand(
     which: str = "all",
     share: Mapping[str, set[int]] | None = None,
 ) -> Matrix:
-    """The matrix of the runs' checkpoints and `tasks`. which: "all", "last" (of each run) or "STEP,STEP"; share: by
+    """The matrix of the runs' checkpoints and `tasks`. which: "all" (merged
+    weights included), "last" (of each run) or "STEP,STEP"; share: by
     run_id, these steps of them alone (without any: all).
 
     Reads manifests and data, loads no model. Raises InputError where `which` means nothing, or `which` or `share` names
     a step that there is not.
     """
     matrix, checkpoints, n_damaged = Matrix(), [], 0
-    found = [(run, path) for run in runs for path in _pick(runs_dir / run.run_id / "checkpoints", which)]
+    found = [(run, path) for run in runs for path in _pick(runs_dir / run.run_id, which)]
     if which not in ("all", "last"):
         for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
             raise InputError(
                 f"--checkpoints {which}: no run has a checkpoint of step {step}; `all` and `last` are the other choices"
             )
     for name, wanted in (share or {}).items():
-        for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name / "checkpoints", "all")}):
+        for step in sorted(wanted - {int(path.name) for path in _pick(runs_dir / name, "all")}):
             raise InputError(f"--checkpoint {name}/{step}: this run has no checkpoint of that step")
     for run, path in found:
         steps = (share or {}).get(run.run_id)
@@ -177,6 +190,8 @@ def expand(
             matrix.n_refused += len(checkpoints)
     for checkpoint in checkpoints:
         for task, data_hash in hashes:
+            if checkpoint.is_merged and task.name not in OF_MERGED:
+                continue
             key = result_key(checkpoint.weights_sha256, task, data_hash, checkpoint.autocast)
             matrix.pairs.append(Pair(checkpoint, task, key, data_hash))
     return matrix
@@ -201,12 +216,13 @@ def is_bf16(run: RunSpec) -> bool:
     return run.training.precision == "bf16"
 
 
-def _pick(folder: Path, which: str) -> list[Path]:
-    paths = sorted(folder.glob("[0-9]*"))
+def _pick(run: Path, which: str) -> list[Path]:
+    """Its checkpoints, then its merged weights, which are none of the run's last."""
+    paths = [path for folder in RESULTS for path in sorted((run / folder).glob("[0-9]*"))]
     if which == "all":
         return paths
     if which == "last":
-        return paths[-1:]
+        return [path for path in paths if path.parent.name == CHECKPOINTS][-1:]
     steps = _steps(which)
     return [path for path in paths if int(path.name) in steps]
 

@@ -215,7 +215,7 @@ class _Cell:
         return found, self._means(taken, found, left, means)
 
     def _is_read(self, row: Mapping[str, Any]) -> bool:
-        fewest = 1 if self.settings.points == "decayed" else 2  # the ends of decays are points
+        fewest = 1 if self.settings.is_of_ends else 2  # the ends of decays are points
         return row["state"] == "done" and len(smoothed(self.tables, self.settings, row["run_id"])[0]) >= fewest
 
     def _curves(self, seeds: Mapping[int, list[dict[str, Any]]]) -> dict[int, Any]:

@@ -1,7 +1,8 @@
-"""Which losses a fit is of: those before any decay of the learning rate, or those at the end of one.
+"""Which losses a fit is of: those before any decay of the learning rate, or those at the end of one, to which those of
+merged weights are added where a study asks for them (analysis.fits.merged).
 
-Never both: a decay lowers the loss (Haegele et al. 2024, section 3), so that a fit of both would be one of neither; and
-a loss inside one is no run's end.
+Never both as they are: a decay lowers the loss (Haegele et al. 2024, section 3), so that a fit of
+both would be one of neither; and a loss inside one is no run's end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pandas as pd
 from analysis.fits.settings import FitSettings
 from analysis.runs import Tables
 from arch.errors import InputError
-from scaling.study.schedule import DECAYED, DECAYING, UNDECAYED
+from scaling.study.schedule import DECAYED, DECAYING, MERGED, UNDECAYED
 
 AUTO = "auto"
 NO_CURVE = (
@@ -35,11 +36,11 @@ def resolved(tables: Tables, settings: FitSettings) -> FitSettings:
         return settings
     archs = set(tables.runs.loc[tables.runs["state"] == "done", "arch"])
     decayed = set(found.loc[found["phase"] == DECAYED, "arch"])
-    if settings.points == DECAYED:
+    if settings.is_of_ends:
         if not decayed:
             raise InputError(
-                "fit.points is decayed, and no run that is done has an evaluated checkpoint at the end of a decay: "
-                "set it to undecayed, or evaluate these runs"
+                f"fit.points is {settings.points}, and no run that is done has an evaluated checkpoint at the end of a "
+                f"decay: set it to undecayed, or evaluate these runs"
             )
         return settings
     every = settings.loss == "validation" and archs <= decayed
@@ -52,16 +53,24 @@ def told(tables: Tables, settings: FitSettings) -> dict[str, Any] | None:
     if settings.points == AUTO or found is None:
         return None
     rows = found["phase"].value_counts()
-    left = {str(phase): int(number) for phase, number in rows.items() if phase != settings.points}
-    if not left:
+    fitted = {DECAYED, MERGED} if settings.points == MERGED else {settings.points}
+    left = {str(phase): int(number) for phase, number in rows.items() if phase not in fitted}
+    if not left and settings.points != MERGED:
         return None
     words: dict[str, str] = {
         UNDECAYED: "before any decay",
         DECAYING: "inside a decay",
         DECAYED: "at the end of a decay",
+        MERGED: "of merged weights",
     }
-    text = f"fitted: losses {words[settings.points]} of the learning rate (fit.points); left out: " + ", ".join(
-        f"{number:,} rows {words[phase]}" for phase, number in left.items()
+    which = f"losses {words[settings.phase or UNDECAYED]} of the learning rate"
+    if settings.points == MERGED:
+        which += (
+            f", and of {int(rows.get(MERGED, 0)):,} rows of merged weights, less their offset, those where no branch "
+            f"of their trunk has decayed (architectures are compared on decayed losses alone)"
+        )
+    text = f"fitted: {which} (fit.points); left out: " + (
+        ", ".join(f"{number:,} rows {words[phase]}" for phase, number in left.items()) or "none"
     )
     if settings.points == UNDECAYED and settings.loss != "validation" and _all_evaluated(tables):
         text += "; every architecture has held-out losses at the end of a decay: fit.loss validation fits these"

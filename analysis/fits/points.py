@@ -38,6 +38,8 @@ class Points:
     size: np.ndarray = field(default_factory=lambda: np.array([]))  # name of its size; N as text
     unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
     row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
+    shift: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # [n, p] of log loss: `common`; none
+    shift_df: float = np.inf  # degrees of freedom of its size
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
     group: str = ""  # the architecture, or whatever the table was grouped by
@@ -49,6 +51,7 @@ class Points:
             "run": np.array([f"row {i + 1}" for i in range(n)], dtype=object),
             "unique_tokens": self.n_tokens,
             "recipe": np.full(n, "", dtype=object),
+            "shift": np.zeros((n, 0)),
         }
         for name, value in defaults.items():
             if n and not len(getattr(self, name)):
@@ -87,6 +90,17 @@ class Points:
                 if isinstance(getattr(self, one.name), np.ndarray)
             },
         )
+
+    def common(self, r: int, seed: int) -> np.ndarray:
+        """[r, n] or 0: draws of the error of log loss that points have in common, since one number was taken off
+        them all: `shift` times p draws of Student's t with shift_df degrees of freedom and one denominator."""
+        if not self.shift.size:
+            return np.zeros(())
+        rng = np.random.default_rng([seed, 5])
+        drawn = rng.standard_normal((r, self.shift.shape[1]))
+        if np.isfinite(self.shift_df):
+            drawn *= np.sqrt(self.shift_df / rng.chisquare(self.shift_df, (r, 1)))
+        return np.asarray(drawn @ self.shift.T)
 
     @property
     def copied(self) -> np.ndarray:

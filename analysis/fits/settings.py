@@ -27,12 +27,27 @@ class FitSettings(Fit, strict=False):
         return self.model_dump(mode="json")
 
     @property
+    def is_of_ends(self) -> bool:
+        """Whether losses at the end of a decay are fitted, one a run; with or without those of merged weights."""
+        return self.points in ("decayed", "merged")
+
+    @property
+    def phase(self) -> str | None:
+        """Of the rows of runs that are fitted as they are; None: of all."""
+        return None if self.points == "auto" else "decayed" if self.is_of_ends else self.points
+
+    @property
     def range_convention(self) -> str:
         return self.range_flops or self.flops
 
     @property
     def loss_name(self) -> str:
-        of = {"auto": "", "decayed": " of decayed runs", "undecayed": " before any decay"}[self.points]
+        of = {
+            "auto": "",
+            "decayed": " of decayed runs",
+            "undecayed": " before any decay",
+            "merged": " of decayed runs, and of merged weights less their offset",
+        }[self.points]
         if self.loss == "validation":
             return f"held-out loss{of} (nats/token)"
         wider = f" or {self.smoothing_fraction:.0%} of those seen" if self.smoothing_fraction else ""

@@ -16,6 +16,7 @@ from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
 from analysis.fits.grouping import grouped
+from analysis.fits.merged import calibrations, told_of
 from analysis.fits.noise import SeedNoise
 from analysis.fits.phases import NO_CURVE, resolved, told
 from analysis.fits.settings import FitSettings
@@ -26,7 +27,7 @@ from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
 from arch.amounts import count
 from flops.laws import FITS_SCHEMA
-from scaling.study.schedule import DECAYED, UNDECAYED
+from scaling.study.schedule import MERGED, UNDECAYED
 
 LAWS = ("loss", "n_opt", "d_opt")
 NOT_JUDGED = "no usable run: at no size can a value of the nuisance axes, or their mean, be judged"
@@ -41,6 +42,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     """
     settings = resolved(tables, settings)
     tables = grouped(tables, settings)
+    if settings.points == MERGED:
+        calibrations(tables, needed=True)
     runs = tables.runs[tables.runs["arch"].notna()]
     groups = run_curves(tables, settings)
     gone = [cell["group"] for cell in (tables.told or {}).get("cells", ()) if cell["chosen"] is None]
@@ -81,6 +84,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         },
         "settings": settings.to_dict(),
         "points": told(tables, settings),
+        "merged": told_of(tables, settings.level),
         "interval": _interval(noise, settings) | {"not_paired": not_paired(groups)},
         "verdicts": _verdicts(usable, fitted, noise, settings.level, runs),
         "archs": fitted,
@@ -134,7 +138,7 @@ def _unusable(sizes: Sizes, curves: list[SizeCurve], settings: FitSettings, vari
     for key, convention in (("flops", settings.flops), ("range_flops", settings.range_convention)):
         if any(np.isnan(getattr(row, f"flops_per_token_{convention}")) for row in rows):
             return f"the convention fit.{key} = {convention} has no formula for it: set fit.{key} to exact"
-    if not curves and settings.points == DECAYED:
+    if not curves and settings.is_of_ends:
         return NO_CURVE
     if not curves:
         return f"no usable run: none is done and has {_needed(settings)}"
@@ -184,7 +188,7 @@ def _describe(
     left = []
     for row in mine[~mine["run_id"].isin(ids)].to_dict("records"):
         name = str(row["run_id"])
-        lacks = NO_CURVE if settings.points == DECAYED else f"it lacks {_needed(settings)}"
+        lacks = NO_CURVE if settings.is_of_ends else f"it lacks {_needed(settings)}"
         why = _text(row["reason"]) if row["state"] != "done" else known.get(name, lacks)
         why += f" ({row['skipped_why']} left out)" if row["skipped_rows"] else ""
         left.append({"run_id": name, "state": str(row["state"]), "reason": why})

@@ -21,6 +21,7 @@ from analysis.fits.study_points import StudyRuns, study_points, under
 from analysis.fits.tables.points import CURVES
 from analysis.labels import families
 from arch.errors import InputError
+from scaling.study.schedule import DECAYED, MERGED
 
 POINTS_A_RUN = 5
 N_REPLICATES = 299
@@ -32,6 +33,8 @@ def compare_study(
     """A comparison as plain data for each family of the study's groups (analysis.labels; `at`: its name, "" without
     axes): `views`, `pairs`, and `reason` where there is none to be had. seed_noise: between the study's seeds, in log
     loss (0: not measured)."""
+    if study.settings.points == MERGED:  # its draws know no error that points have in common
+        study = replace(study, settings=study.settings.model_copy(update={"points": DECAYED}))
     try:
         views = views_of(study)
     except InputError as error:

@@ -33,8 +33,8 @@ def smoothed(tables: Tables, settings: FitSettings, run_id: str) -> tuple[np.nda
         return np.exp(log_tokens), np.exp(log_loss)
     source = tables.evals if settings.loss == "validation" else tables.curves
     rows = source[source["run_id"] == run_id].sort_values("n_tokens")
-    if settings.points != "auto" and "phase" in rows:
-        rows = rows[rows["phase"] == settings.points]
+    if settings.phase is not None and "phase" in rows:
+        rows = rows[rows["phase"] == settings.phase]
     tokens, loss = rows["n_tokens"].to_numpy(dtype=float), rows["loss"].to_numpy(dtype=float)
     if settings.loss == "validation":
         return tokens, loss

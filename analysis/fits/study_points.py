@@ -12,6 +12,7 @@ import pandas as pd
 
 from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.grouping import grouped
+from analysis.fits.merged import REACH, calibrations, decayed_at, merged_rows
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.phases import AUTO, resolved
 from analysis.fits.points import COPIED, Points
@@ -22,7 +23,7 @@ from analysis.fits.tables.points import CURVES, ENDS, Reading
 from analysis.runs import CONVENTIONS, Tables
 from arch.amounts import flop
 from arch.errors import InputError, choice
-from scaling.study.schedule import DECAYED
+from scaling.study.schedule import MERGED
 
 AGREEING = {
     "corpus_fingerprint": "corpus",
@@ -44,6 +45,7 @@ NOT_DONE, TWICE, SHORT, OTHER_PHASE = (
     "without enough points after warm-up",
     "without a loss of the phase of the learning rate that is fitted (fit.points)",
 )
+FAR = f"merged losses farther than {REACH:g} times from the sizes and tokens that calibrate them"
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def study_points(
     Raises InputError where no run is done, and for training loss of text that was seen before.
     """
     tables, settings = study.grouped, resolved(study.tables, study.settings)
-    points = ENDS if settings.points == DECAYED else points
+    points = ENDS if settings.is_of_ends else points
     averaged = {run for mean in tables.told["means"].values() for run in mean} if tables.told else set()
     dropped = dict(twice or {})
     made: dict[str, list[dict[str, Any]]] = {}
@@ -189,6 +191,7 @@ def study_points(
             seeds.add(own)
         taken = slice(-1, None) if points == ENDS else slice(None)
         made.setdefault(str(row["group"]), []).append(row | {"tokens": tokens[taken], "loss": loss[taken]})
+    n_merged = _add_merged(tables, made, dropped) if settings.points == MERGED else 0
     if not made:
         told = ", ".join(f"{count} {why}" for why, count in dropped.items())
         raise InputError(f"study {study.name}: no run can be fitted ({told or 'it has none'})")
@@ -203,13 +206,28 @@ def study_points(
         groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
     ratio = (float(six.min()), float(np.median(six)), float(six.max()))
-    source, n_read = f"study {study.name}", len(tables.runs) + sum((twice or {}).values())
+    source, n_read = f"study {study.name}", len(tables.runs) + n_merged + sum((twice or {}).values())
     notes: tuple[str, ...] = (f"loss: {settings.loss_name}; N: non-embedding parameters",)
     if points == CURVES:
         notes += (
             f"of each run: {CURVE_ROWS} points of its curve, evenly in log D from {first_share:.0%} of its tokens",
         )
     return Reading(source, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, notes, "runs")
+
+
+def _add_merged(tables: Tables, made: dict[str, list[dict[str, Any]]], dropped: dict[str, int]) -> int:
+    """Add the merged losses of the trunks, less their offset, to the rows of their groups; how many were considered."""
+    n_read = 0
+    known, taken = calibrations(tables, needed=True), decayed_at(tables.runs)
+    for record in tables.runs.to_dict("records"):
+        row = {str(key): value for key, value in record.items()}
+        if not row["left_out"] and row["state"] == "done" and str(row["group"]) in made:
+            rows, far = merged_rows(tables, known, row, taken)
+            made[str(row["group"])] += rows
+            n_read += len(rows) + far
+            if far:
+                dropped[FAR] = dropped.get(FAR, 0) + far
+    return n_read
 
 
 def other_readings(study: StudyRuns) -> dict[str, Reread]:
@@ -219,7 +237,8 @@ def other_readings(study: StudyRuns) -> dict[str, Reread]:
 
     def counted(convention: str) -> Reread:
         def read(points: Points) -> Variant | None:
-            per_token = runs.loc[points.run, f"flops_per_token_{convention}"].to_numpy(dtype=float)
+            ids = np.where(np.isin(points.run, runs.index), points.run, points.trunk)  # a merged loss is its trunk's
+            per_token = runs.loc[ids, f"flops_per_token_{convention}"].to_numpy(dtype=float)
             if points.convention == convention or np.isnan(per_token).any():
                 return None
             return Variant(replace(points, flops=points.n_tokens * per_token, convention=convention))
@@ -255,7 +274,11 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
 
     tokens = np.concatenate([row["tokens"] for row in rows])
     text = each(lambda row: row["n_tokens"] / row["epochs"]).astype(float)  # of the training split; nan: not known
+    shifts = [row.get("shift", np.zeros((1, 0))) for row in rows]
+    wide = max(one.shape[1] for one in shifts)
     return Points(
+        shift=np.concatenate([_widened(one, wide, n) for one, n in zip(shifts, counts, strict=True)]),
+        shift_df=min(row.get("shift_df", np.inf) for row in rows),
         n_params=each(lambda row: float(row["n_params_non_embedding"])).astype(float),
         n_tokens=tokens,
         flops=tokens * each(lambda row: row[f"flops_per_token_{settings.flops}"]).astype(float),
@@ -269,6 +292,11 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
         convention=settings.flops,
         group=arch,
     )
+
+
+def _widened(shift: np.ndarray, wide: int, rows: int) -> np.ndarray:
+    """[rows, wide]: zeros where a point has no error in common with others."""
+    return shift if shift.shape[1] else np.zeros((rows, wide))
 
 
 def _cell(row: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from analysis.report.comparison import (
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.figures import figure_one
 from analysis.report.floors import floor_notes
+from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
@@ -72,6 +73,7 @@ def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | Non
     if not is_of_variants(fits):
         found["figure1"] = figure_one(fits, tables, baseline)
     found["variants"] = variant_figure(fits)
+    found["merged"] = merged_figure(fits)
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"])
     if fits.get("downstream"):
@@ -132,6 +134,8 @@ def page(
         laws_of_size=not is_of_variants(fits),
         variants=variant_rows(fits),
         variant_notes=variant_notes(fits),
+        merged=merged_rows(fits),
+        merged_notes=merged_notes(fits),
         nuisance=nuisance_rows(fits),
         nuisance_notes=nuisance_notes(fits),
         waste_notes=waste_notes(fits["approaches"]),

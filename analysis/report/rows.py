@@ -8,14 +8,16 @@ import pandas as pd
 
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
-from analysis.runs import Tables
+from analysis.runs import Tables, of_checkpoints
 from arch.amounts import count
 from data.clean.told import examples, headline
 from data.settings import shown_source
+from scaling.study.schedule import MERGED
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
-    best = tables.evals.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(tables.evals) else pd.DataFrame()
+    own = of_checkpoints(tables.evals)
+    best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
     settings, unused = FitSettings(**fits["settings"]), {one["run_id"]: one["why"] for one in fits["left_out"]}
     rows = []
     for run in tables.runs.to_dict("records"):
@@ -45,7 +47,9 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
 
 def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     rows = []
-    for run_id, evals in tables.evals.groupby("run_id", sort=False):
+    whole = tables.evals
+    kind = whole["phase"].eq(MERGED).map({True: ", merged weights", False: ""}) if "phase" in whole else ""
+    for run_id, evals in whole.groupby(whole["run_id"] + kind, sort=False):
         rising = evals.sort_values("step")
         cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
         rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})

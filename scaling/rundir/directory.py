@@ -3,6 +3,7 @@
 run.json               what the run is (prepare_run)       metrics.jsonl      one row a logged step
 status.json            how far it came                     checkpoints/<step> weights, with manifest
 state/<step>           training state (DeepSpeed's), for resume       evals/<step>/<task>.json
+merged/<step>          the mean of the last weights, and of it        merged-evals/<step>/<task>.json
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ class RunDir:
 
     def checkpoint(self, step: int) -> Path:
         return self.path / "checkpoints" / f"{step:08d}"
+
+    def merged(self, step: int) -> Path:
+        return self.path / "merged" / f"{step:08d}"
 
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"

@@ -23,6 +23,7 @@ from ..rundir.memory import keep_freed_memory
 from ..rundir.worklist import EXIT_INPUT, thread_environment
 from ..study.cost import expected_work
 from ..study.file import PACKAGED
+from .trunks import not_merged
 
 if TYPE_CHECKING:
     from analysis.evals.matrix import Matrix, Pair
@@ -265,10 +266,15 @@ def eval_stage(request: Request, options: EvalOptions | None = None) -> dict[str
         )
     n_failed = matrix.n_refused + len(missing) - len(done)
     result = {"pairs": n_all, "done": len(done), "n_failed": n_failed, "failed": failed, "warnings": warnings}
-    stored = [one for pair in matrix.pairs if (one := pair.stored()) is not None]
     told = [
-        {key: one[key] for key in ("run_id", "step", "n_tokens", "task")} | {"values": numbers(one)} for one in stored
+        {key: one[key] for key in ("run_id", "step", "n_tokens", "task")}
+        | {"values": numbers(one)}
+        | ({"merged": True} if pair.checkpoint.is_merged else {})
+        for pair in matrix.pairs
+        if (one := pair.stored()) is not None
     ]
+    for line in not_merged(request):
+        request.say(line)
     return result | {"cost": cost, "results": told}
 
 

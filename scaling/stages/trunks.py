@@ -1,4 +1,5 @@
-"""Whether the trunks are there that chosen branches begin from, with the states where they begin."""
+"""Whether the trunks are there that chosen branches begin from, with the states where they begin, and their merged
+weights."""
 
 from __future__ import annotations
 
@@ -42,3 +43,18 @@ def check_trunks(request: Request) -> None:
                 f"{at.path} has {', '.join(map(str, kept)) or 'none'}; remove that directory to train the trunk again, "
                 f"or take the branch out of training.branches"
             )
+
+
+def not_merged(request: Request) -> list[str]:
+    """A line for each trained run that lacks merged points which the study asks for."""
+    told = []
+    for run in request.runs:
+        rundir = request.rundir(run)
+        if rundir.status()["state"] == "done":
+            missing = [step for step in run.merged_after if not rundir.merged(step).exists()]
+            if missing:
+                told.append(
+                    f"eval: {run.run_id} has no merged weights after steps {', '.join(map(str, missing))}: it was "
+                    f"trained without training.merge_last, or they were lost; remove its directory to train it again"
+                )
+    return told

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from arch.errors import InputError
 
+from .merging import without_merging
 from .schedule import CONSTANT, FIELDS, WSD, decay_start
 from .training import Training
 from .types import tokens_of
@@ -40,7 +41,7 @@ def branched(given: dict[str, Any], resolve: Resolve, n_params: Callable[[], int
             )
     own = {key: value for key, value in given.items() if key not in ("branches", "max_tokens")}
     points, notes = _points(given["branches"], given.get("max_tokens"), n_params, where)
-    branches = {label: resolve(_ending_at(own, tokens)) for label, tokens in points.items()}
+    branches = {label: resolve(_ending_at(without_merging(own), tokens)) for label, tokens in points.items()}
     starts = {label: decay_start(training) for label, training in branches.items()}
     if (first := min(starts, key=lambda label: starts[label])) and not starts[first]:
         raise InputError(

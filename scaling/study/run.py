@@ -26,6 +26,7 @@ from .batch import BatchSplit, split_batch
 from .batch_rule import BATCH_KEYS
 from .earlier import training_as_hashed, training_of_today
 from .law_file import OWN_KEYS
+from .merging import check_merging, merged_after, without_merging
 from .schedule import FIELDS, check_schedule, decay_start, planned_steps, read_of
 from .schema import Corpus
 from .training import Training
@@ -63,6 +64,7 @@ class RunSpec(Section):
     sets: list[str] = []  # the --set changes that made this variant, for the reader
     trunk: str | None = None  # of a branch: the run from whose state it begins; the numbers are those without one
     branches: dict[str, int] = {}  # of a trunk: {run id: the step after which it begins}
+    merged_after: list[int] = []  # steps after which the mean of its last weights is evaluated
     notes: list[str] = []  # for the reader: branches that are one, a law's limits
     rate: dict[str, Any] = {}  # of a run with lr: law: the file's hash and the interval of the rate
 
@@ -232,7 +234,9 @@ def with_branches(trunk: RunSpec, branches: dict[str, Training], notes: list[str
         for label, training in branches.items()
     ]
     begin = {run.run_id: run.begins_after for run in runs}
-    return [trunk.model_copy(update={"branches": begin, "notes": notes}), *runs]
+    ends = [run.n_steps for run in runs if run.n_steps <= trunk.n_steps]
+    merged = merged_after([*trunk.checkpoint_steps, *ends], trunk.training)
+    return [trunk.model_copy(update={"branches": begin, "notes": notes, "merged_after": merged}), *runs]
 
 
 def each_once(families: Sequence[Sequence[RunSpec]]) -> list[RunSpec]:
@@ -269,7 +273,7 @@ def same_trunk(runs: Sequence[RunSpec]) -> tuple[str, str] | None:
 def decisive(training: dict[str, Any]) -> dict[str, Any]:
     """A resolved section `training` without what has gone into its other fields, or is not read by its schedule: what
     identifies a run. Runs from before these fields are told by the same."""
-    kept = read_of(training)
+    kept = without_merging(read_of(training))
     if not kept.get("reset_at_documents"):  # so are the hashes of what was before it
         kept.pop("reset_at_documents", None)
     return {key: value for key, value in kept.items() if key not in GONE_INTO_OTHERS}
@@ -315,6 +319,7 @@ def resolved_training(
             f"a trial early)"
         )
     check_schedule(training, where)
+    check_merging(training, where)
     tokens = training.checkpoint_tokens
     if tokens is None:
         count, end = training.n_checkpoints, n_tokens

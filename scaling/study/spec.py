@@ -21,6 +21,7 @@ from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
 from .file import find_study, read_study, suffix_of
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
+from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
 from .only import chosen, of_branches
 from .own_law import read_own_law
@@ -224,7 +225,10 @@ class StudySpec(StudyFile):
                 rate=law.told,
                 notes=notes,
             )
-            return with_branches(run, split.branches, [*split.notes, *notes]) if split else [run]
+            if split:
+                return with_branches(run, split.branches, [*split.notes, *notes])
+            merged = merged_after(run.checkpoint_steps, resolved)
+            return [run.model_copy(update={"merged_after": merged}) if merged else run]
 
         return of_seed
 

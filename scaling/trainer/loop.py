@@ -34,6 +34,7 @@ from ..study.schedule import learning_rate
 from . import state
 from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
+from .merging import Merger
 from .readings import Reading, Readings
 from .stop import StopRequest
 
@@ -94,6 +95,9 @@ class Trainer:
         say = self._say if run.cuda_graphs else None
         self.engine = Engine(model, self.training, batch_rows, self.device, ranks, say)
         self.last_checkpoint: str | None = None
+        self.merger: Merger | None = None
+        if self.first_rank and run.merged_after:
+            self.merger = Merger(rundir, run, self.identity, self.probe, self.device, self.tokenizer, self._say)
 
     def train(self) -> int:
         """Train what is missing; returns the exit code of the process.
@@ -142,6 +146,8 @@ class Trainer:
                 rows.flush()
             if step in self.due and not self._write_checkpoint(step):
                 return self._fail(step, "the probe loss of the checkpoint is not finite")
+            if self.merger is not None:  # before the state: what it comes after is there
+                self.merger.after(step, self.engine.model)
             if save_state or ends:
                 self._save_state(step)
             if ends:
@@ -207,6 +213,7 @@ class Trainer:
             self._say(f"begins from {origin}")
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
+            warnings += self.merger.resume(step) if self.merger is not None else []
             for warning in warnings:
                 print(warning, file=sys.stderr, flush=True)
         self._status("running", step)

@@ -134,6 +134,8 @@ def isoflop(
         drawn = draw_residuals(readings, found, told_noise, slopes, n_replicates, level, seed)
     elif told_noise is not None and n_replicates:
         drawn = draw_noise(readings, told_noise, n_replicates, seed)
+    if points.shift.size and len(drawn):
+        drawn = drawn * np.exp(readings.read(points.common(len(drawn), seed)))
     log_n, loss = minima_at(readings, np.concatenate([readings.loss[None], drawn]), variant, used)
     bias, corrected = None, None
     if surface is not None and clean is not None:

@@ -165,8 +165,9 @@ def fit_parametric(
         drawn_weights = drawn.resampled(kept.trunk, weights, rng, n_replicates)
         df = drawn.widening(n_trunks, objective, n_free)
         method = (drawn.OVER_TRUNKS if df is None else drawn.WIDENED).format(n=n_trunks, what=what)
+        losses = kept.loss * np.exp(kept.common(n_replicates, seed))
     elif effects is not None:
-        moved = effects.draw(rng, n_replicates)
+        moved = effects.draw(rng, n_replicates) + kept.common(n_replicates, seed)
         losses = fitted * np.exp(moved)
         method = drawn.SIMULATED.format(r=n_replicates, what=what)
     law = cost or cost_of(kept)

@@ -65,6 +65,7 @@ def redraw(fit: ParametricFit, points: Points, n_replicates: int, seed: int = 0,
         rng = np.random.default_rng(seed)  # below 20 trunks this draws what the fit itself draws
         many = len(set(fit.points.trunk.tolist())) >= LEAST_SIGNED
         noise = _signed(fit, rng, n_replicates, level) if many else fit.effects.draw(rng, n_replicates)
+        noise = noise + fit.points.common(n_replicates, seed)
         clean = fit.surface.loss(fit.points.n_params, fit.points.n_tokens)
         fits, _ = refit(fit, clean * np.exp(noise), fit.prepared.weights)
         surfaces, edge = fits.surface, float(fits.at_bound.mean(0).max())

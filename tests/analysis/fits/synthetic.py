@@ -83,9 +83,9 @@ def write_run(
     return run_id
 
 
-def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence[float]) -> None:
+def write_evals(study: Path, run_id: str, steps: Sequence[int], losses: Sequence[float], kind: str = "evals") -> None:
     for step, loss in zip(steps, losses, strict=True):
-        directory = study / "runs" / run_id / "evals" / f"{step:08d}"
+        directory = study / "runs" / run_id / kind / f"{step:08d}"
         directory.mkdir(parents=True)
         values = {"loss": loss, "perplexity": float(np.exp(loss)), "bits_per_byte": loss / np.log(2)}
         record = {"schema": 2, "task": "validation", "run_id": run_id, "step": step, "n_tokens": step * BATCH}

@@ -1,0 +1,95 @@
+"""Merged weights beside decays: the report's table, figure and notes, from fits.json only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from analysis.figures.axes import log_axis
+from analysis.figures.palette import name_of
+from analysis.figures.style import arch_panels, dress, reference_line, size_scale
+from analysis.report.figures import ROW_HEIGHT, WIDTH
+
+COLUMNS = 4
+
+
+def _told(fits: dict[str, Any]) -> dict[str, Any]:
+    return fits.get("merged") or {}
+
+
+def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """A row an architecture: how far merged losses lie above decayed ones after the same tokens."""
+    rows = []
+    for group, one in _told(fits).items():
+        known = "reason" not in one
+        low, high = one["interval"] if known else (0.0, 0.0)
+        slopes = one["slopes"] if known else None
+        trend = f"{slopes[0]:+.2%} in N, {slopes[1]:+.2%} in D" if slopes else ""
+        rows.append(
+            {
+                "architecture": name_of(group),
+                "pairs": str(one["n_pairs"]),
+                "sizes": ", ".join(one["sizes"]) if known else "",
+                "merged above decayed": f"{one['mean']:+.2%} [{low:+.2%}, {high:+.2%}]" if known else one["reason"],
+                "scatter": f"{one['scatter']:.2%}" if known else "",
+                "for each e-fold": trend,
+                "p of no trend": "" if not known or one["p_trend"] is None else f"{one['p_trend']:.2g}",
+            }
+        )
+    return [{key: value.replace("-", "\N{MINUS SIGN}") for key, value in row.items()} for row in rows]
+
+
+def merged_notes(fits: dict[str, Any]) -> list[str]:
+    if not _told(fits):
+        return []
+    used = fits["settings"]["points"] == "merged"
+    return [
+        "The mean of a trunk's last weights stands in for a decay that nobody trained. Each pair compares it with the "
+        "branch that has decayed to the same tokens, in log held-out loss. The interval is that of the offset in the "
+        "middle of the pairs, by Student's t, with pairs taken as independent.",
+        "The fits use merged losses less this offset, and their intervals count its error, which these losses share."
+        if used
+        else "No fit uses merged losses unless fit.points is merged.",
+    ]
+
+
+def merged_figure(fits: dict[str, Any]) -> go.Figure | None:
+    """Merged loss above the decayed one at the same tokens, over tokens, a panel an architecture, marks by size; None
+    without pairs."""
+    told = {group: one["pairs"] for group, one in _told(fits).items() if one["pairs"]}
+    if not told:
+        return None
+    sizes = {pair["size"]: pair["n_params"] for pairs in told.values() for pair in pairs}
+    colors = size_scale(sorted(sizes, key=lambda size: sizes[size]))
+    figure, n_rows, columns = arch_panels(list(told), COLUMNS, 84 / ROW_HEIGHT)
+    tokens = [pair["n_tokens"] for pairs in told.values() for pair in pairs]
+    for place, pairs in enumerate(told.values()):
+        row, column = place // columns + 1, place % columns + 1
+        for size in colors:
+            mine = sorted((pair for pair in pairs if pair["size"] == size), key=lambda pair: float(pair["n_tokens"]))
+            if not mine:
+                continue
+            figure.add_trace(
+                go.Scatter(
+                    x=[pair["n_tokens"] for pair in mine],
+                    y=[100 * pair["offset"] for pair in mine],
+                    mode="markers",
+                    marker={"color": colors[size], "size": 8},
+                    name=size,
+                    legendgroup=size,
+                    showlegend=size not in {trace.name for trace in figure.data},
+                    customdata=[[pair["merged"], pair["decayed"]] for pair in mine],
+                    hovertemplate="%{y:+.2f}%<br>merged %{customdata[0]:.4f}, decayed %{customdata[1]:.4f}"
+                    "<br>%{x:,} tokens<extra></extra>",
+                ),
+                row=row,
+                col=column,
+            )
+        reference_line(figure, row, column, 0.0)
+    figure.update_xaxes(log_axis(min(tokens) / 1.3, max(tokens) * 1.3, "trained tokens", "count"))
+    figure.update_yaxes(ticksuffix="%")
+    figure.update_yaxes(title_text="merged above decayed loss", col=1)
+    figure.update_layout(legend={"title": {"text": "size"}, "x": 1.01, "y": 1})
+    dress(figure, WIDTH, n_rows * ROW_HEIGHT + 70)
+    return figure

@@ -1,0 +1,60 @@
+"""Where a trunk's weights are merged, and that nothing a run is depends on it."""
+
+import pytest
+import yaml
+
+from arch.errors import InputError
+from scaling.study.merging import source_steps
+from scaling.study.spec import load_study
+from scaling.study.training import Training
+
+BRANCHED = {"schedule": "wsd", "branches": [50_000, 100_000, "200N"], "max_tokens": 200_000}
+STUDY = {
+    "name": "s",
+    "corpus": {"source": "synthetic:0:1000"},
+    "grid": {"archs": ["llama"], "sizes": ["6k"]},
+    "model": {"context_length": 256},
+}
+
+
+def load(path, sets=(), **training):
+    path.write_text(yaml.safe_dump(STUDY | {"training": {"batch_tokens": 1024, "warmup_tokens": 10_000} | training}))
+    return load_study(path, list(sets))
+
+
+def test_sources_lie_evenly_over_the_last_share_of_the_tokens():
+    training = Training(n_tokens=10**6, batch_tokens=1000, warmup_tokens=50_000, merge_last=5, merge_fraction=0.1)
+    assert source_steps(1000, training) == [920, 940, 960, 980, 1000]
+    assert source_steps(100, training) == [92, 94, 96, 98, 100]
+    assert source_steps(56, training) == [52, 53, 54, 55, 56] and source_steps(53, training) == [], "warm-up"
+    assert source_steps(20, training.model_copy(update={"warmup_tokens": 0})) == [], "no two at one step"
+
+
+def test_points_of_a_trunk_and_that_no_hash_depends_on_them(tmp_path):
+    found = {
+        name: load(tmp_path / "s.yaml", **BRANCHED, **more).runs()
+        for name, more in (("without", {}), ("with", {"merge_last": 3, "merge_fraction": 0.2}))
+    }
+    for one, other in zip(found["without"], found["with"], strict=True):
+        assert (one.run_id, one.spec_hash, one.earlier_hash) == (other.run_id, other.spec_hash, other.earlier_hash)
+        assert one.merged_after == [] and (other.merged_after == []) == (other.trunk is not None)
+        assert other.trunk is None or other.training.merge_last is None
+    trunk = found["with"][0]
+    ends = [run.n_steps for run in found["with"][1:]]
+    assert ends == [49, 98, 196] and trunk.n_steps == 157
+    late = [step for step in trunk.checkpoint_steps if step >= 20]
+    assert trunk.merged_after == sorted({*late, 49, 98}), "checkpoints, and ends of branches that the trunk comes to"
+
+    plain = load(tmp_path / "s.yaml", n_tokens=200_000, merge_last=3).runs()[0]
+    assert plain.merged_after == [step for step in plain.checkpoint_steps if source_steps(step, plain.training)]
+
+
+def test_what_cannot_be_merged_is_one_line(tmp_path):
+    for training in ({"schedule": "wsd"}, {"schedule": "cosine"}):
+        with pytest.raises(InputError, match=r"training\.merge_last of llama/6k needs a rate that does not fall"):
+            load(tmp_path / "s.yaml", n_tokens=200_000, merge_last=3, **training)
+    for key, value in (("merge_last", 1), ("merge_last", 1000), ("merge_fraction", 1.0), ("merge_fraction", 0)):
+        with pytest.raises(InputError, match=key):
+            load(tmp_path / "s.yaml", n_tokens=200_000, **{key: value})
+    with pytest.raises(InputError, match=r"training\.merge_last"):
+        load(tmp_path / "s.yaml", ["training.schedule=cosine"], n_tokens=200_000, merge_last=3)

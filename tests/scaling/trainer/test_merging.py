@@ -1,0 +1,111 @@
+"""The mean of a trunk's last weights: numpy's, of any process count, of the same bits after a kill, and no part of what
+the run learns."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from data.tokenizer import get_tokenizer
+from scaling.stages.pipeline import Request
+from scaling.stages.trunks import not_merged
+from scaling.study.spec import load_study
+from scaling.trainer.merging import Merger
+
+from .branch_runs import BATCH, final_weights, rows_after, study, train
+
+MERGE = {"merge_last": 2, "merge_fraction": 0.3}
+STEPS = {10: [8, 10], 14: [12, 14]}  # where branches end or the trunk does, and the steps that each mean is of
+SLOW_WRITES = ("merge-source:1", "merge-source:3", "merge-source-manifest:2", "merged-manifest:2", "state:3")
+KEPT = [step * BATCH for steps in STEPS.values() for step in steps]
+
+
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory):
+    trunk = study(tmp_path_factory.mktemp("merged"), ["llama"], log_every=4, **MERGE)["trunk"]
+    code, told = train([trunk])
+    assert code == 0, told
+    return trunk
+
+
+def weights(folder: Path) -> dict[str, np.ndarray]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_mean(trunk, plain) -> None:
+    """Of `plain`, the same run with the checkpoints that the means are of."""
+    for point, steps in STEPS.items():
+        sources = [weights(plain.checkpoint(step)) for step in steps]
+        found = weights(trunk.merged(point))
+        for name, value in found.items():
+            mean = np.mean([one[name].astype(np.float64) for one in sources], axis=0).astype(np.float32)
+            assert np.array_equal(value, mean), (point, name)
+        assert any(not np.array_equal(found[name], sources[-1][name]) for name in found)
+
+
+def test_a_merged_point_is_the_mean_of_the_last_weights_and_no_part_of_the_run(merged, tmp_path):
+    run = merged.spec()
+    assert run.merged_after == [10, 14]
+    plain = study(tmp_path, ["llama"], checkpoint_tokens=KEPT)["trunk"]
+    code, told = train([plain])
+    assert code == 0, told
+    assert_mean(merged, plain)
+    rows = {row[0]: row for row in rows_after(plain, 0)}
+    mine = rows_after(merged, 0)
+    assert mine == [rows[row[0]] for row in mine] and final_weights(plain) == final_weights(merged)
+    assert 10 not in [row[0] for row in mine], "merging writes no row"
+    shutil.rmtree(plain.study)
+    without = study(tmp_path, ["llama"], log_every=4)["trunk"].spec()
+    assert (without.spec_hash, without.run_id, without.merged_after) == (run.spec_hash, run.run_id, [])
+    manifest = json.loads((merged.merged(10) / "manifest.json").read_text())
+    assert manifest["merged"]["steps"] == [8, 10] and manifest["n_tokens"] == 10 * BATCH and manifest["probe_loss"] > 0
+    assert sorted(path.name for path in (merged.path / "merged").iterdir()) == ["00000010", "00000014"]
+    assert not list((merged.path / "merge").iterdir()), "the weights that were averaged are gone"
+    assert [one.step for one in merged.checkpoints()][-1] == 14 and 10 not in [c.step for c in merged.checkpoints()]
+
+
+@pytest.mark.parametrize("write", ["merged:1", *(pytest.param(one, marks=pytest.mark.slow) for one in SLOW_WRITES)])
+def test_killed_inside_the_merge(write, merged, tmp_path):
+    """What is half written is never used, and the next process ends with the same bits."""
+    trunk = study(tmp_path, ["llama"], log_every=4, **MERGE)["trunk"]
+    assert train([trunk], KILL_AT_WRITE=write)[0] == -signal.SIGKILL, f"no write {write} was reached"
+    code, told = train([trunk])
+    assert code == 0 and "warning" not in told, told
+    for point in STEPS:
+        for name in ("model.safetensors", "manifest.json"):
+            assert (trunk.merged(point) / name).read_bytes() == (merged.merged(point) / name).read_bytes()
+    assert rows_after(trunk, 0) == rows_after(merged, 0) and final_weights(trunk) == final_weights(merged)
+    assert not list((trunk.path / "merge").iterdir())
+
+
+def test_a_lost_merged_point_is_told(merged, tmp_path):
+    trunk = study(tmp_path, ["llama"], log_every=4, **MERGE)["trunk"]
+    shutil.copytree(merged.path, trunk.path, dirs_exist_ok=True)
+    shutil.rmtree(trunk.merged(10))
+    (trunk.path / "merge" / "00000012").mkdir()
+    run = trunk.spec()
+    identity = {"run_id": run.run_id, "spec_hash": run.spec_hash}
+    merger = Merger(trunk, run, identity, np.zeros((1, 2)), torch.device("cpu"), get_tokenizer("bytes"), print)
+    (line,) = merger.resume(12)
+    assert line.startswith(f"warning: {trunk.merged(10)} is missing or damaged and lies before step 12")
+    assert (trunk.path / "merge" / "00000012").exists(), "the mean at 14 needs it"
+    assert len(merger.resume(11)) == 1 and not list((trunk.path / "merge").iterdir())
+    (told,) = not_merged(Request(load_study(tmp_path / "s.yaml")))
+    assert f"{run.run_id} has no merged weights after steps 10" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_two_processes_under_zero(stage, tmp_path):
+    (tmp_path / "plain").mkdir()
+    trunk = study(tmp_path, ["hgrn2"], zero_stage=stage, **MERGE)["trunk"]
+    plain = study(tmp_path / "plain", ["hgrn2"], zero_stage=stage, checkpoint_tokens=KEPT)["trunk"]
+    for one in (trunk, plain):
+        code, told = train([one], processes=2)
+        assert code == 0, told
+    assert_mean(trunk, plain)
