@@ -87,18 +87,24 @@ def pairs_of(tables: Tables) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     if "phase" not in evals or "trunk" not in runs or not (evals["phase"] == MERGED).any():
         return found
-    merged, decayed = (
-        {(str(row.run_id), int(row.n_tokens)): float(row.loss) for row in evals[evals["phase"] == kind].itertuples()}
-        for kind in (MERGED, DECAYED)
-    )
+    merged, decayed = _losses(evals, MERGED), _losses(evals, DECAYED)
     branches = runs[(runs["state"] == "done") & (runs["left_out"] == "") & (runs["trunk"] != "")]
-    for run in branches.itertuples():
-        at, own = (str(run.trunk), int(run.n_tokens)), (str(run.run_id), int(run.n_tokens))
+    for run in branches.to_dict("records"):
+        at, own = ((str(run[key]), int(run["n_tokens"])) for key in ("trunk", "run_id"))
         if at in merged and own in decayed:
-            pair = {"size": str(run.size), "trunk": at[0], "n_params": int(run.n_params_non_embedding)}
+            pair = {"size": str(run["size"]), "trunk": at[0], "n_params": int(run["n_params_non_embedding"])}
             pair |= {"n_tokens": at[1], "merged": merged[at], "decayed": decayed[own]}
-            found.setdefault(str(run.group), []).append(pair | {"offset": math.log(merged[at] / decayed[own])})
+            found.setdefault(str(run["group"]), []).append(pair | {"offset": math.log(merged[at] / decayed[own])})
     return found
+
+
+def _losses(evals: pd.DataFrame, phase: str) -> dict[tuple[str, int], float]:
+    """{(run, tokens): loss} of the rows of a phase."""
+    rows = evals[evals["phase"] == phase]
+    return {
+        (str(run), int(tokens)): float(loss)
+        for run, tokens, loss in zip(rows["run_id"], rows["n_tokens"].tolist(), rows["loss"].tolist(), strict=True)
+    }
 
 
 def calibrate(pairs: list[dict[str, Any]]) -> Calibration | None:
@@ -193,4 +199,4 @@ def told_of(tables: Tables, level: float) -> dict[str, Any]:
 def decayed_at(runs: pd.DataFrame) -> set[tuple[str, int]]:
     """(trunk, tokens) of the branches that are done."""
     done = runs[(runs["state"] == "done") & (runs["trunk"] != "")] if "trunk" in runs else runs[:0]
-    return {(str(row.trunk), int(row.n_tokens)) for row in done.itertuples()}
+    return set(zip(done["trunk"].astype(str), done["n_tokens"].astype(int).tolist(), strict=True))

@@ -12,7 +12,6 @@ from analysis.runs import Tables, of_checkpoints
 from arch.amounts import count
 from data.clean.told import examples, headline
 from data.settings import shown_source
-from scaling.study.schedule import MERGED
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
@@ -48,7 +47,7 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
 def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     rows = []
     whole = tables.evals
-    kind = whole["phase"].eq(MERGED).map({True: ", merged weights", False: ""}) if "phase" in whole else ""
+    kind = whole["phase"].eq("merged").map({True: ", merged weights", False: ""}) if "phase" in whole else ""
     for run_id, evals in whole.groupby(whole["run_id"] + kind, sort=False):
         rising = evals.sort_values("step")
         cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]

@@ -222,8 +222,9 @@ def _points(rows: pd.DataFrame, convention: str, loss_unit: str, group: str, dro
         labels["run"] = np.array([f"row {row}" for row in rows.index], dtype=object)
     if "unique_tokens" in rows:
         labels["unique_tokens"] = rows["unique_tokens"].to_numpy()
+    numbers: dict[str, Any] = {field: rows[field].to_numpy() for field in NUMBERS}
     made = Points(
-        **{field: rows[field].to_numpy() for field in NUMBERS},
+        **numbers,
         **labels,
         row=rows.index.to_numpy(),
         convention=convention,

@@ -1,5 +1,5 @@
-"""How often intervals of fits with corrected merged losses hold the truth: python -m tests.analysis.fits.merged_coverage
-prints what analysis/fits/NOTES.md has.
+"""How often intervals of fits with corrected merged losses hold the truth: what NOTES.md of analysis/fits has is
+printed by `python -m tests.analysis.fits.merged_coverage 200`.
 
 A world: L = 0.7 + (N / 1.2e5)^-0.3 + (D / 2e6)^-0.3 after a decay; six sizes, three of which have branches, and merged
 losses of all, by an offset that may grow with D. Trunks, branches and merged weights have noise of their own.
@@ -20,7 +20,13 @@ from analysis.fits.points import Points
 SIZES = {"14k": 14e3, "25k": 25e3, "55k": 55e3, "98k": 98e3, "221k": 221e3, "393k": 393e3}
 BRANCHED = ("14k", "55k", "393k")
 TRUNK, OWN, OFFSET = 0.002, 0.001, 0.02
-CASES = {"one offset, 3 pairs": (1, 0.0), "growing with D, 9 pairs": (3, 0.005), "one offset, 9 pairs": (3, 0.0)}
+# pairs a size, slope of the offset in ln D, scatter of merged losses about it
+CASES = {
+    "one offset, 3 pairs": (1, 0.0, OWN),
+    "one offset of wide scatter, 3 pairs": (1, 0.0, 0.006),
+    "growing with D, 9 pairs": (3, 0.005, OWN),
+    "growing with D, wide scatter, 9 pairs": (3, 0.005, 0.006),
+}
 SHARES = (0.06, 0.12, 0.24, 0.48)  # of a size's longest tokens; branches end at these and at all of them
 
 
@@ -28,7 +34,7 @@ def truth(n, d):
     return 0.7 + (n / 1.2e5) ** -0.3 + (d / 2e6) ** -0.3
 
 
-def world(rng, n_pairs, slope):
+def world(rng, n_pairs, slope, scatter):
     """Points of decayed losses and of merged ones less their offset, as a study gives them."""
     rows, merged, pairs = [], [], []
     for size, n in SIZES.items():
@@ -36,7 +42,7 @@ def world(rng, n_pairs, slope):
         for k, share in enumerate((*SHARES, 0.8)):
             d = share * longest
             off = OFFSET + slope * np.log(d / 1e6)
-            loss = truth(n, d) * np.exp(shift + off + OWN * rng.standard_normal())
+            loss = truth(n, d) * np.exp(shift + off + scatter * rng.standard_normal())
             if size in BRANCHED and share < 0.8 and k >= len(SHARES) - n_pairs:
                 below = truth(n, d) * np.exp(shift + OWN * rng.standard_normal())
                 rows.append((size, n, d, below))
@@ -69,15 +75,17 @@ def hold(points, seed):
 
 
 def main(n_worlds: int) -> None:
-    for case, (n_pairs, slope) in CASES.items():
+    for case, settings in CASES.items():
         told = {"counted": [], "not counted": []}
         for seed in range(n_worlds):
-            points = world(np.random.default_rng([seed, 7]), n_pairs, slope)
+            points = world(np.random.default_rng([seed, 7]), *settings)
             told["counted"].append(hold(points, seed))
             told["not counted"].append(hold(replace(points, shift=points.shift[:, :0]), seed))
         for name, rows in told.items():
             a, n_opt, width = np.mean(np.array(rows, dtype=float), axis=0)
-            print(f"{case}, the offset's error {name}: a {a:.1%}, N_opt {n_opt:.1%}, width of a {width:.4f}", flush=True)
+            print(
+                f"{case}, the offset's error {name}: a {a:.1%}, N_opt {n_opt:.1%}, width of a {width:.4f}", flush=True
+            )
 
 
 if __name__ == "__main__":
