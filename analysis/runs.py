@@ -122,11 +122,6 @@ _NOT_OF_RECIPE = (
 )
 
 
-def of_checkpoints(evals: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a run's own checkpoints, without those of merged weights."""
-    return evals[evals["phase"] != MERGED] if "phase" in evals else evals
-
-
 @dataclass(frozen=True)
 class _Run:
     """What is on disk of a run: `header` is None before it has begun; `skipped`: what was left out, by reason."""
@@ -242,11 +237,7 @@ def _curves_table(found: Sequence[_Run]) -> pd.DataFrame:
 
 def _evals_table(found: Sequence[_Run]) -> pd.DataFrame:
     frames = [
-        _with_cost(
-            pd.DataFrame(run.evals).reindex(columns=list(_EVAL_COLUMNS)),
-            run.header,
-            [bool(one["merged"]) for one in run.evals],
-        )
+        _with_cost(pd.DataFrame(run.evals).reindex(columns=[*_EVAL_COLUMNS, "merged"]), run.header)
         for run in found
         if run.header is not None and run.evals
     ]
@@ -337,7 +328,7 @@ def _total_time(rows: list[dict[str, Any]]) -> float | None:
     return sum(now for now, after in itertools.pairwise([*times, 0.0]) if after < now)
 
 
-def _with_cost(frame: pd.DataFrame, header: dict[str, Any], merged: Sequence[bool] = ()) -> pd.DataFrame:
+def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
     for position, key in enumerate(RUN_KEYS):
         frame.insert(position, key, header[key])
     for name, per_token in header["per_token"].items():
@@ -346,8 +337,8 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any], merged: Sequence[boo
     frame["warmup"] = frame["n_tokens"] <= warmup
     training = Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
     frame["phase"] = [phase(int(step), training) for step in frame["step"]]
-    if any(merged):
-        frame.loc[list(merged), "phase"] = MERGED
+    if "merged" in frame:
+        frame.loc[frame.pop("merged").astype(bool), "phase"] = MERGED
     return frame
 
 

@@ -8,14 +8,14 @@ import pandas as pd
 
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
-from analysis.runs import Tables, of_checkpoints
+from analysis.runs import Tables
 from arch.amounts import count
 from data.clean.told import examples, headline
 from data.settings import shown_source
 
 
 def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
-    own = of_checkpoints(tables.evals)
+    own = tables.evals[tables.evals["phase"] != "merged"] if "phase" in tables.evals else tables.evals
     best = own.groupby("run_id")[["loss", "bits_per_byte"]].min() if len(own) else pd.DataFrame()
     settings, unused = FitSettings(**fits["settings"]), {one["run_id"]: one["why"] for one in fits["left_out"]}
     rows = []

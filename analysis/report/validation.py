@@ -11,7 +11,7 @@ from analysis.figures.style import arch_panels, dress, legend_line, legend_refer
 from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.report.figures import ROW_HEIGHT, WIDTH, size_colors
-from analysis.runs import Tables, of_checkpoints
+from analysis.runs import Tables
 
 VALIDATION_COLUMNS = 4
 
@@ -22,7 +22,8 @@ def validation_figure(fits: dict[str, Any], tables: Tables, baseline: dict[str, 
     tables = grouped(tables, FitSettings(**fits["settings"]))
     averaged = {run for mean in (tables.told or {"means": {}})["means"].values() for run in mean}
     runs = tables.runs[(tables.runs["left_out"] == "") | tables.runs["run_id"].isin(averaged)].set_index("run_id")
-    evals = of_checkpoints(tables.evals[tables.evals["run_id"].isin(runs.index)])
+    evals = tables.evals[tables.evals["run_id"].isin(runs.index)]
+    evals = evals[evals["phase"] != "merged"] if "phase" in evals else evals
     evals = evals.assign(group=evals["run_id"].map(runs["group"]))
     if evals.empty:
         return None
