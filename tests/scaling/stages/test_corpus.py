@@ -130,3 +130,20 @@ def test_status_counts_pairs_of_a_checkpoint_and_a_task(study: Path, capsys: pyt
     assert row("evaluation.tasks=[piqua]")["to_evaluate"] is None
     app(["status", str(study), "--set", tasks], standalone_mode=False)
     assert f" {2 * len(steps)}/{3 * len(steps)} " in capsys.readouterr().out
+
+
+def test_the_entropy_rate_of_text_that_has_one_is_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the plan, by `scaling data` and in the manifest; a source that cannot be is refused, and the plan says so."""
+    change = ["--set", "corpus.source=powerlaw:0:60000"]
+    app(["plan", str(study), *change, "--json"], standalone_mode=False)
+    planned = json.loads(capsys.readouterr().out)["entropy_rate"]
+    app(["data", str(study), *change], standalone_mode=False)
+    told = "entropy rate of the text, by its source: 1.0103 nats a token, ends of documents counted; 1.4589 bits a byte"
+    assert told in " ".join(capsys.readouterr().out.split())
+    manifest = json.loads((study.parent / "out" / "s" / "corpus" / "manifest.json").read_text())
+    assert planned.pop("text") == told and planned == manifest["entropy_rate"]
+    wrong = ["--set", "corpus.source=powerlaw:0:60000:9"]
+    app(["plan", str(study), *wrong], standalone_mode=False)
+    assert "zipf 9: give 1.1" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(InputError, match=r"corpus\.source: 'powerlaw:0:60000:9': zipf 9"):
+        app(["data", str(study), *wrong], standalone_mode=False)
