@@ -8,6 +8,7 @@ the "avg" of HGRN's table (Qin et al. 2023, table 14). Loss by position is that 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,9 @@ from pydantic import Field, PositiveInt
 
 from arch.errors import InputError
 from data.files import sha256
+from data.mixture import Part, whole
 from data.tokenizer import Tokenizer
-from data.windows import batches
+from data.windows import batches, window_starts
 
 from .planning import Planned, Reader, by_tokenizer
 from .task import LoadedModel, Say, Settings, TaskContext
@@ -75,9 +77,10 @@ class Extrapolate:
         read_text(self._path, self.name)
         return sha256(self._path)
 
-    def _grid(self, context_length: int, n_text: int) -> tuple[list[int], list[int], int]:
-        """(lengths asked for, those that the text of so many tokens has, windows of the longest). Raises InputError
-        where it has none."""
+    def _grid(self, context_length: int, parts: Sequence[Part]) -> tuple[list[int], list[int], np.ndarray]:
+        """(lengths asked for, those that every part of the text has, where windows of the longest begin: of a mixture
+        in its proportions). Raises InputError where it has none."""
+        n_text = min(part.n_tokens for part in parts)
         wanted = sorted(set(self._settings.lengths or default_lengths(context_length)))
         lengths = [n for n in wanted if n < n_text]
         if not lengths:
@@ -86,17 +89,20 @@ class Extrapolate:
                 f"more text, or evaluation.settings.{self.name}.lengths"
             )
         longest = lengths[-1]
-        return wanted, lengths, min((n_text - 1) // longest, max(1, self._settings.n_tokens // longest))
+        if len(parts) > 1:
+            return wanted, lengths, window_starts(parts, longest, self._settings.n_tokens)
+        n_windows = min((n_text - 1) // longest, max(1, self._settings.n_tokens // longest))
+        return wanted, lengths, np.arange(n_windows) * longest
 
     def planned(self, reader: Reader) -> Planned:
         if self._settings.file:
-            n_text, estimate = 1 + reader.tokens_of(self._path.stat().st_size), by_tokenizer(reader)
+            parts, estimate = whole(1 + reader.tokens_of(self._path.stat().st_size)), by_tokenizer(reader)
         elif reader.held_out is not None:
-            n_text, estimate = sum(part.n_tokens for part in reader.held_out), ""
+            parts, estimate = list(reader.held_out), ""
         else:
-            n_text, estimate = 1 << 62, "there is no corpus yet"
-        _, lengths, n_windows = self._grid(reader.context_length, n_text)
-        longest = lengths[-1]
+            parts, estimate = whole(1 << 62), "there is no corpus yet"
+        _, lengths, starts = self._grid(reader.context_length, parts)
+        longest, n_windows = lengths[-1], len(starts)
         each = [longest // length * n_windows for length in lengths]
         tokens = sum(count * length for count, length in zip(each, lengths, strict=True))
         return Planned(tokens, sum(each), f"windows of {len(lengths)} lengths", estimate)
@@ -105,27 +111,28 @@ class Extrapolate:
         if self._settings.file or reader.held_out is not None:
             self.planned(reader)
 
-    def prepare(self, tokenizer: Tokenizer) -> Any:
-        """Token ids; in front of a file's text stands end-of-text."""
+    def prepare(self, tokenizer: Tokenizer) -> tuple[Any, list[Part]]:
+        """Token ids and their parts; in front of a file's text stands end-of-text."""
         from data.corpus import open_corpus
 
         if not self._settings.file:
-            return open_corpus(self._place.corpus).validation
+            corpus = open_corpus(self._place.corpus)
+            return corpus.validation, corpus.parts("validation")
         ids = tokenizer.encode_array(read_text(self._path, self.name)).astype(np.int64)
-        return np.concatenate([[tokenizer.eot_id], ids])
+        return np.concatenate([[tokenizer.eot_id], ids]), whole(1 + len(ids))
 
-    def evaluate(self, model: LoadedModel, prepared: Any, say: Say) -> dict[str, Any]:
+    def evaluate(self, model: LoadedModel, prepared: tuple[Any, list[Part]], say: Say) -> dict[str, Any]:
         """perplexity@N for each length N, by_length and by_position (a length beyond the text is left out, counted)."""
-        wanted, lengths, n_windows = self._grid(model.context_length, len(prepared))
-        longest = lengths[-1]
-        starts = np.arange(n_windows) * longest
+        tokens, parts = prepared
+        wanted, lengths, starts = self._grid(model.context_length, parts)
+        longest, n_windows = lengths[-1], len(starts)
         by_length, read, last = [], 0, np.empty((0, 0))
         for length in lengths:
             # a length that does not divide the longest leaves the same remainder of each long window unscored
             inner = np.concatenate([start + np.arange(longest // length) * length for start in starts])
             rows = max(1, self._settings.batch_tokens // length)
             nats = []
-            for batch in batches(prepared, inner, length, rows):
+            for batch in batches(tokens, inner, length, rows):
                 nats.append(token_nats(model, batch))
                 read += batch[:, 1:].size
                 say(min(1.0, read / (len(lengths) * n_windows * longest)), f"context {length:,}")

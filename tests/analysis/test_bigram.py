@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from analysis.bigram import add_difficulty, batch_difficulty
-from data.bigram import bigram_loss, fit_bigram
+from data.bigram import Bigram, bigram_loss, fit_bigram
 from data.corpus import Corpus, prepare
 from data.loader import Loader
-from data.settings import CorpusSettings
+from data.settings import CorpusSettings, Weighted
 from scaling.study.spec import load_study
 
 STUDY = """
@@ -38,6 +38,25 @@ def test_each_row_gets_its_own_batch(corpus: Corpus, tmp_path: Path) -> None:
         seed = int(str(row.run_id)[-1])
         batch = Loader(corpus.train, 64, 8, seed).batch(row.step - 1)
         assert row.difficulty == pytest.approx(bigram_loss(corpus.train, batch, 257) - mean, abs=1e-9)
+
+
+def test_difficulty_of_a_mixture_is_beside_its_mean_in_its_proportions(tmp_path: Path) -> None:
+    """Over whole epochs of both sources it averages to nothing, though the sources are of unequal lengths."""
+    sources = Weighted("synthetic:0:200000", 1), Weighted("stdlib:", 3)
+    settings = CorpusSettings(source=sources, max_bytes=60_000, validation_fraction=0.2)
+    corpus = prepare(settings, tmp_path / "corpus")
+    parts = corpus.parts("train")
+    model = fit_bigram(corpus.train, 257, parts=parts)
+    of_parts = [bigram_loss_of(model, np.asarray(corpus.train[p.first : p.first + p.n_tokens])) for p in parts]
+    assert model.mean_nats() == pytest.approx((of_parts[0] + 3 * of_parts[1]) / 4, rel=1e-9)
+    loader = Loader(corpus.train, 64, 40, 0, 6.0, parts)
+    difficulty = batch_difficulty(model, loader, loader.steps_available)
+    assert abs(difficulty.mean()) < 0.02 < abs(of_parts[0] - of_parts[1])
+
+
+def bigram_loss_of(model: Bigram, tokens: np.ndarray) -> float:
+    ids = tokens.astype(np.int64)
+    return float(model.nats(ids[:-1], ids[1:]).mean())
 
 
 def test_difficulty_averages_to_nothing_over_the_split(corpus: Corpus) -> None:

@@ -20,9 +20,10 @@ from analysis.evals.task import LoadedModel, TaskContext
 from analysis.evals.token_losses import token_nats
 from arch.errors import InputError
 from data.bigram import bigram_loss
-from data.corpus import Corpus, open_corpus
+from data.corpus import Corpus, open_corpus, prepare
 from data.mixture import whole
-from data.windows import batches, packed, unpacked, window_starts
+from data.settings import CorpusSettings, Weighted
+from data.windows import batches, packed, part_of, unpacked, window_starts
 from scaling.study.spec import StudySpec
 
 from .small_study import CONTEXT, write_study
@@ -103,6 +104,29 @@ def test_validation_equals_the_model_called_directly(model: LoadedModel, study: 
     by_window = np.reshape(nats, (100, CONTEXT)).sum(1)
     np.testing.assert_allclose(unpacked(values["window_nats"]), by_window, rtol=2e-6)
     assert len(values["window_nats"]) == 4 * math.ceil(4 * 100 / 3)
+
+
+def test_a_mixture_is_scored_in_its_proportions_and_by_source(model: LoadedModel, tmp_path: Path) -> None:
+    sources = Weighted("synthetic:0:40000", 2, name="a"), Weighted("synthetic:1:40000", 1, name="b")
+    mixed = prepare(CorpusSettings(source=sources, validation_fraction=0.2), tmp_path / "corpus")
+    parts = mixed.parts("validation")
+
+    def scored(name: str, **settings: Any) -> dict[str, Any]:
+        (task,) = make_tasks([name], TaskContext(tmp_path / "corpus", None, {name: settings}))
+        return dict(task.evaluate(model, task.prepare(model.tokenizer), lambda share, text: None))
+
+    values = scored("validation", validation_tokens=30 * CONTEXT, batch_rows=7)
+    starts = window_starts(parts, CONTEXT, 30 * CONTEXT)
+    nats = np.array([sum(nats_of(model, np.asarray(mixed.validation[s : s + CONTEXT + 1]))) for s in starts])
+    for i, name in enumerate("ab"):
+        mine, found = nats[part_of(parts, starts) == i], values["by_source"][name]
+        assert found["n_windows"] == len(mine) == (20, 10)[i]
+        assert found["loss"] == pytest.approx(mine.mean() / CONTEXT, rel=1e-6)
+    assert values["loss"] == pytest.approx(nats.mean() / CONTEXT, rel=1e-6) and values["n_windows"] == 30
+    longer = scored("extrapolate", lengths=[CONTEXT, 2 * CONTEXT], n_tokens=60 * CONTEXT)["by_length"][1]
+    wanted = [nats_of(model, np.asarray(mixed.validation[s : s + 2 * CONTEXT + 1]))
+              for s in window_starts(parts, 2 * CONTEXT, 60 * CONTEXT)]  # fmt: skip
+    assert longer["loss"] == pytest.approx(np.mean(wanted), rel=1e-5)
 
 
 def test_windows_are_packed_exactly() -> None:
