@@ -194,6 +194,8 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
         raise InputError(
             f"--corpus {corpus}: how many tokens it has is not known before it is read: give --corpus-tokens"
         )
+    if path.stat().st_size == 0:
+        raise InputError(f"--corpus {corpus}: is empty: give the text that runs shall read")
     return 0.97 * path.stat().st_size
 
 
@@ -230,12 +232,32 @@ def _pilot(study: str, archs: list[str]) -> tuple[dict[str, Prior], float | None
     from .fit_sources import of_studies
     from .options import request_of
 
-    source = of_studies([request_of(study, None, None, None, True)], None, None, True)
+    request = request_of(study, None, None, None, True)
+    if (tokenizer := request.study.corpus.tokenizer) != "bytes":
+        raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
+    try:
+        source = of_studies([request], None, None, True)
+    except InputError as error:
+        raise InputError(f"--pilot {study}: {error}") from None
+    assert source.study is not None
+    runs = source.study.grouped.runs
     found = {}
     for arch in archs:
-        if arch not in source.reading.groups:
-            raise InputError(f"--pilot {study}: has no runs of {arch} that are done")
-        fit = fit_parametric(source.reading.groups[arch], objective=LEAST_SQUARES, n_replicates=400)
+        of_arch = sorted({str(one) for one in runs.loc[runs["arch"] == arch, "group"]})
+        groups = [one for one in of_arch if one in source.reading.groups]
+        if not groups:
+            left = "; ".join(f"{number} {why}" for why, number in source.reading.dropped.items())
+            why = f"none of its runs of {arch} can be fitted ({left})" if of_arch else f"has no runs of {arch}"
+            raise InputError(f"--pilot {study}: {why}: leave out --pilot, or --arch {arch}")
+        if len(groups) > 1:
+            raise InputError(
+                f"--pilot {study}: has a fit of {arch} for each point of its axes ({', '.join(groups)}), and one is "
+                f"needed: declare the axes grid.nuisance, or leave out --pilot"
+            )
+        try:
+            fit = fit_parametric(source.reading.groups[groups[0]], objective=LEAST_SQUARES, n_replicates=400)
+        except InputError as error:
+            raise InputError(f"--pilot {study}: {arch}: {error}") from None
         if fit.draws is None:
             raise InputError(f"--pilot {study}: {arch}: {fit.why_no_draws}")
         surfaces = fit.draws.surface

@@ -11,7 +11,7 @@ def test_designs_are_right_more_often_than_the_naive_ladder():
     found = goal(5.75e16)
     design, naive = found["design"], found["naive"]
     assert len(design.outcomes) == sum(FRESH.values()) == 30
-    assert design.summary["right"] >= naive.summary["right"] + 0.15
+    assert design.summary["right"] >= max(0.8, naive.summary["right"] + 0.25)
     assert design.summary["identified"] >= naive.summary["identified"] + 0.3
     assert sum(abs(one.off_a) < 0.05 for one in design.outcomes[: FRESH["fitted"]]) >= 0.85 * FRESH["fitted"]
     assert np.nanmedian(design.ratio) == pytest.approx(1, abs=0.25)

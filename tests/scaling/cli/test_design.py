@@ -46,6 +46,10 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
         (["--arch", "llama", "--budget", "1e16", "--corpus", "text.jsonl.xz"], "give --corpus-tokens"),
         (["--arch", "llama", "--gpu-minutes", "1", "--device", "cpu"], "is no GPU"),
         (["--arch", "llama", "--budget", "1e16", "--seed-noise", "50%"], "--seed-noise"),
+        (
+            ["--arch", "llama", "--budget", "1e16", "--pilot", "quickstart"],
+            "--pilot quickstart: out/quickstart: no run",
+        ),
         (["--arch", "llama", "--budget", "1e16", "--lr-law", "no.json"], "no.json: no such law file"),
         (["--arch", "llama", "--budget", "1e12"], "FLOP would do"),
         (["--arch", "llama", "--budget", "1e30", "--corpus-tokens", "1e8"], "is more than"),
@@ -60,6 +64,14 @@ def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception) and "\n" not in str(result.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_text_that_is_empty_is_told(tmp_path):
+    (tmp_path / "empty.txt").touch()
+    result = CliRunner().invoke(
+        app, ["design", "--arch", "llama", "--budget", "1e16", "--corpus", str(tmp_path / "empty.txt")]
+    )
+    assert isinstance(result.exception, InputError) and "is empty" in str(result.exception)
 
 
 def test_minutes_of_a_gpu_for_four_architectures_buy_a_study():
