@@ -69,8 +69,7 @@ def load_runs(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
 
 
 def load_evals(study_dir: Path, run_ids: Sequence[str]) -> pd.DataFrame:
-    """One row an evaluated checkpoint, or merged weights (`phase`): loss in nats a token, perplexity, bits a byte on
-    the held-out text."""
+    """One row an evaluated checkpoint, or merged weights (`phase`): nats a token, perplexity, bits a byte."""
     return _evals_table(_read_runs(study_dir, run_ids))
 
 
@@ -82,8 +81,7 @@ def load_tables(
 ) -> Tables:
     """All three tables of the runs named, or of all on disk; `curves`: one row a logged step, its loss
     in nats a token, `n_tokens` so far, cumulative training FLOP by convention, both of a branch with its trunk's.
-    `phase` of curves and evals: whether the learning rate is undecayed, decaying or decayed (scaling.study.schedule),
-    or the loss is of the mean of a trunk's last weights (merged).
+    `phase` of curves and evals: undecayed, decaying, decayed or merged (scaling.study.schedule).
 
     With `control` "bigram" the curves have a column `difficulty`, which fits with that `control` need; None: as the
     study's stored fit has it. With `validation_tokens` held-out losses over another number of tokens are left out and
@@ -155,7 +153,7 @@ def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], in
     """The held-out losses of a run, and how many files hold none: damaged, or of an earlier version, which the next
     evaluation replaces."""
     found, bad = [], 0
-    for path in sorted([*(run / "evals").glob("*/validation.json"), *(run / "merged-evals").glob("*/validation.json")]):
+    for path in sorted(run.glob("*evals/*/validation.json")):
         try:
             result = read_json(path)
             values = result["values"]
@@ -166,8 +164,8 @@ def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], in
             right = type(step) is int and step > 0 and n_tokens == step * batch_tokens
             if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
                 raise ValueError
-            told = {"settings": {"validation_tokens": result["settings"]["validation_tokens"]}}
-            found.append(result | values | told | {"merged": path.parent.parent.name == "merged-evals"})
+            told = {"validation_tokens": result["settings"]["validation_tokens"]}
+            found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             bad += 1
     return found, bad
