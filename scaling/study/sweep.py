@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from arch.errors import InputError
+from data.vocabulary import portable
 
 from .axes import fields_of
 from .batch_rule import beta2_at
@@ -104,7 +105,7 @@ def recipe_of(sweep: SweepSpec, corpus_fingerprint: str | None) -> Recipe:
         raise InputError(f"{sweep.path}: give betas in training, not in overrides: a law file holds for one pair")
     warmup = [run.training.warmup_tokens for run in runs]
     return Recipe(
-        tokenizer=sweep.corpus.tokenizer,
+        tokenizer=portable(sweep.corpus.tokenizer),
         **{key: found[key] for key in ("vocab_size", "context_length", "schedule")},
         optimizer={key: found[key] for key in (*OPTIMIZER, "betas")},
         model={arch: _alike([run for run in runs if run.arch == arch]) for arch in sweep.grid.archs},
