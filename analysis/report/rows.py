@@ -47,7 +47,9 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
 def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     rows = []
     whole = tables.evals
-    kind = whole["phase"].eq("merged").map({True: ", merged weights", False: ""}) if "phase" in whole else ""
+    kind = (
+        whole["phase"].eq("merged").map({True: ", merged weights", False: ""}).astype("str") if "phase" in whole else ""
+    )
     for run_id, evals in whole.groupby(whole["run_id"] + kind, sort=False):
         rising = evals.sort_values("step")
         cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
