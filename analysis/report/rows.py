@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.fits.settings import FitSettings
@@ -47,10 +48,11 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
 def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
     rows = []
     whole = tables.evals
-    kind = (
-        whole["phase"].eq("merged").map({True: ", merged weights", False: ""}).astype("str") if "phase" in whole else ""
-    )
-    for run_id, evals in whole.groupby(whole["run_id"] + kind, sort=False):
+    names = [  # lists: columns of an empty table have no type that words could be added to
+        f"{run_id}, merged weights" if phase == "merged" else str(run_id)
+        for run_id, phase in zip(whole["run_id"], whole["phase"] if "phase" in whole else whole["run_id"], strict=True)
+    ]
+    for run_id, evals in whole.groupby(np.array(names, dtype=object), sort=False):
         rising = evals.sort_values("step")
         cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
         rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
