@@ -18,8 +18,9 @@ from fractions import Fraction
 import numpy as np
 
 from arch.errors import InputError
-from data.mixture import Assignment, Part, allowed_windows, whole, windows_read
+from data.mixture import Assignment, Part, whole
 from data.shards import Tokens
+from data.share import allowed_windows, windows_read
 
 ROUNDS = 6
 

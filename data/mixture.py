@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.settings import whole_weights
+from data.share import allowed_windows, windows_read
 
 
 class Part(NamedTuple):
@@ -96,22 +96,6 @@ def _tijdeman(weights: tuple[int, ...]) -> np.ndarray:
         had[chosen] += 1
         due[chosen] = ((had[chosen] + 1) * scale - 1) * (common // weights[chosen])
     return order
-
-
-def share_of(n_tokens: int, target_tokens: int | None) -> Fraction:
-    """The share of the text that a run of `n_tokens` reads so that it repeats as much of it as a run of `target_tokens`
-    that reads all; 1 without a target."""
-    return Fraction(1) if target_tokens is None else min(Fraction(1), Fraction(n_tokens, target_tokens))
-
-
-def windows_read(n_windows: int, share: Fraction) -> int:
-    """Of a part's windows those that a run reads which may read `share` of the text; at least one."""
-    return max(1, math.ceil(share * n_windows))
-
-
-def allowed_windows(n_windows: int, epochs: float) -> int:
-    """floor(epochs * n_windows) of the decimal number that was written: 1.15 of 100 windows is 115, not 114."""
-    return math.floor(Decimal(repr(float(epochs))) * n_windows)
 
 
 def short_of(

@@ -40,7 +40,7 @@ ALLOWED = {
     "arch": (),
     "data": ("arch.arguments", "arch.errors"),
     "flops": (*LIGHT, "arch.architectures.common.mamba_options", "arch.architectures.hgrn1.shape"),
-    "scaling.study": (*LIGHT, "data.mixture", "data.settings", "data.vocabulary", "flops"),
+    "scaling.study": (*LIGHT, "data.settings", "data.share", "data.vocabulary", "flops"),
     "scaling.rundir": ("scaling.study", "arch", "data", "flops"),
     "scaling.trainer": ("scaling.rundir", "scaling.study", "arch", "data", "flops"),
     "scaling.checkpoints": ("scaling.rundir", "arch", "data"),

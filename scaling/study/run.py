@@ -18,7 +18,7 @@ from arch.config import ModelConfig, reads
 from arch.earlier import INERT
 from arch.errors import InputError
 from arch.registry import ARCHITECTURES, Architecture
-from data.mixture import share_of
+from data.share import share_of
 from data.vocabulary import portable
 
 from .axes import label_of

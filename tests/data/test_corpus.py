@@ -14,8 +14,8 @@ import pytest
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
 from data.enough import require_tokens
-from data.mixture import allowed_windows
 from data.settings import CorpusSettings, hash_of
+from data.share import allowed_windows
 from data.tokenizer import get_tokenizer
 
 SYNTHETIC = CorpusSettings(source="synthetic:0:100000", validation_fraction=0.2)
