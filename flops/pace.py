@@ -1,7 +1,8 @@
 """How long a training step takes: by its FLOP at a share of the peak, and by what it costs beside them.
 
-Small models are bound by the host. On a GPU it starts every kernel, so no step is shorter than that takes, however few
-its FLOP are; on a CPU core each step, layer and token costs time beside its matrix products. Imports no torch.
+Small models take longer than their FLOP. A GPU reads and writes every channel of every token between two products, and
+where the host starts every kernel (the trainer replays its steps at ZeRO stage 0 alone), no step is shorter than that
+takes. On a CPU core each step, layer and token costs time beside its matrix products. Imports no torch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ MFU = 0.4  # of a GPU's peak, where nothing else is known
 # torch 2.11, eager: within 15% of each.
 HOST_SOURCE = "the host's time to start the kernels, measured on one H200, torch 2.11"
 
+# Times.replayed: least squares in the logarithm over 31 steps of each of four architectures at 0.2 to 410 M parameters
+# (2 to 26 layers, 80 to 1,024 wide, heads of 16 to 128 channels, vocabularies of 257 to 100,280 words, 4,096 to 65,536
+# tokens), in the trainer on H200s, torch 2.11: within 28% of each, half of them within 4%.
+KERNELS_SOURCE = "replayed steps measured on H200s, torch 2.11"
+PADDED_HEAD = 64  # channels: kernels take no less for narrower heads
+H200_PEAK = 989.5e12  # FLOP/s, of Times.replayed
+
 # Times.core: least squares in the logarithm over steps of the trainer's engine on one core of an AMD EPYC, torch 2.13
 # (16 to 256 wide, 2 to 8 layers, 1,024 to 8,192 tokens) and over the 28 runs of a quickstart there: within a factor of
 # 1.35 of each.
@@ -31,15 +39,22 @@ WIDEST = 256
 CORE_BEYOND = f"steps measured on one core of an AMD EPYC at widths up to {WIDEST}, far beyond which this is"
 UNMEASURED = "; its architecture was not measured, the slowest of those measured stands for it"
 START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first step: 15 to 25 s and 2.5 to 3.6 s seen
+NEXT_S = 1.0  # from a run's end to the first step of the next in the same process, which GPUs have: 0.1 to 1.1 s seen
+
+
+def next_start(device: Device) -> float:
+    """Seconds that a further run takes beside its steps: a core trains each in a process of its own."""
+    return NEXT_S if device.unit == "GPU" else START_S[device.unit]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a step, and in words what they are made of."""
+    """Seconds of a step, in words what they are made of, and what bounds them: "flops", "kernels" (by more than their
+    FLOP) or "host"."""
 
     step_seconds: float
     basis: str
-    host_bound: bool
+    bound_by: str
 
 
 def pace(
@@ -50,24 +65,50 @@ def pace(
     passes: int = 1,
     mfu: float | None = None,
     convention: str = "exact",
+    replayed: bool = True,
 ) -> Pace:
     """Of steps of `step_tokens` tokens on `units` devices (GPUs or cores), in `passes` forward and backward passes.
 
     `mfu`: share of the peak at which the FLOP of `convention` are worked off; None: MFU, on a core what was measured.
+    `replayed`: the GPU's steps are CUDA graphs, as the trainer's are at ZeRO stage 0.
     Raises InputError where the convention does not cover the architecture.
     """
     flops = train_flops_per_token(cfg, convention) * step_tokens
     if device.unit == "core":
         step_s, known = _on_a_core(cfg, step_tokens, units, passes, flops, device.peak_flops_per_s, mfu)
         source = CORE_SOURCE if cfg.d_model <= WIDEST else CORE_BEYOND
-        return Pace(step_s[0] + step_s[1], source + ("" if known else UNMEASURED), step_s[0] > step_s[1])
+        return Pace(
+            step_s[0] + step_s[1], source + ("" if known else UNMEASURED), "host" if step_s[0] > step_s[1] else "flops"
+        )
     share = mfu or MFU
     by_flops = flops / (device.peak_flops_per_s * share * units)
-    by_host, known = _by_the_host(cfg, passes)
-    if by_host > by_flops:
-        return Pace(by_host, HOST_SOURCE + ("" if known else UNMEASURED), True)
+    if replayed:
+        least, known = _by_kernels(cfg, step_tokens / units, passes, device)
+        bound_by, source = "kernels", KERNELS_SOURCE
+    else:
+        least, known = _by_the_host(cfg, passes)
+        bound_by, source = "host", HOST_SOURCE
+    if least > by_flops:
+        return Pace(least, source + ("" if known else UNMEASURED), bound_by)
     what = f"{flops:.3g} FLOP {convention} at {share:.1%} of the peak of {device.peak_flops_per_s / 1e12:,.4g} TFLOP/s"
-    return Pace(by_flops, what, False)
+    return Pace(by_flops, what, "flops")
+
+
+def _by_kernels(cfg: ModelConfig, tokens: float, passes: int, device: Device) -> tuple[float, bool]:
+    """Seconds of a replayed step of `tokens` tokens on each GPU, and whether this architecture was measured. On another
+    device than an H200 tokens take longer by as much as its peak is lower."""
+    own = entry_of(cfg.arch).times
+    measured = [own.replayed] if own and own.replayed else [e.times.replayed for e in ENTRIES.values() if e.times]
+    core = 3 * cfg.n_layers * sum(entry_of(cfg.arch).core(cfg, cfg.context_length).values()) / cfg.context_length
+    rest = train_flops_per_token(cfg, "exact") - core
+    padded = max(1.0, PADDED_HEAD * cfg.n_heads / cfg.d_model)
+    seconds = []
+    for step_ms, layer_ms, channel_ns, word_ns, core_share, share in filter(None, measured):
+        a_token = 1e-9 * (channel_ns * cfg.n_layers * cfg.d_model + word_ns * cfg.vocab_size)
+        a_token += (core_share * core * padded + share * rest) / H200_PEAK
+        slower = H200_PEAK / device.peak_flops_per_s
+        seconds.append(1e-3 * passes * (step_ms + layer_ms * cfg.n_layers) + tokens * a_token * slower)
+    return max(seconds), own is not None and own.replayed is not None
 
 
 def _by_the_host(cfg: ModelConfig, passes: int) -> tuple[float, bool]:

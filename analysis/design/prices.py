@@ -4,7 +4,7 @@ Imports no torch."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,11 @@ from arch.errors import InputError
 from flops import train_flops_per_token
 from flops.hardware import Device
 from flops.ladder import Ladder, rung
-from flops.pace import pace
+from flops.pace import START_S, next_start, pace
 
 KNOTS = np.geomspace(4e3, 4e10, 29)
-LEAST_STEPS = 500  # of the shortest run: fewer are warm-up
-MOST_BATCH = 65_536  # tokens
-USUAL = 20.0  # tokens a parameter of the shortest run, where a batch must be guessed before there is one
-
-
-def batch_of(shortest: float, context: int) -> int:
-    """Tokens of a step, a power of two of sequences, so that a run of `shortest` tokens has LEAST_STEPS steps; at least
-    one sequence, at most MOST_BATCH tokens."""
-    rows = max(1.0, min(shortest / LEAST_STEPS, MOST_BATCH) / context)
-    return int(2 ** math.floor(math.log2(rows))) * context
+LEAST_STEP_S = 1e-9  # that its logarithm is finite
+ROWS = 32  # sequences of the larger of two batches that tell what a step costs beside its tokens
 
 
 class Prices:
@@ -58,19 +50,25 @@ class Prices:
 
     def in_flops(self) -> Price:
         """All architectures together."""
-        rows = np.array(
-            [self._of(arch, lambda cfg, n: float(train_flops_per_token(cfg, "exact"))) for arch in self.archs]
-        )
-        return _interpolated(rows.sum(0))
+        return Price(self._sum(lambda cfg, n: float(train_flops_per_token(cfg, "exact"))))
 
     def in_seconds(self, device: Device) -> Price:
-        """Of one GPU or one core, all architectures together, at the batch of a size's usual shortest run."""
+        """Of one GPU or one core, all architectures together."""
 
-        def seconds(cfg: Any, n: float) -> float:
-            batch = batch_of(USUAL * n, self.context)
-            return pace(cfg, batch, device).step_seconds / batch
+        def seconds(cfg: ModelConfig, rows: int) -> float:
+            return pace(cfg, rows * self.context, device).step_seconds
 
-        return _interpolated(np.array([self._of(arch, seconds) for arch in self.archs]).sum(0))
+        def token(cfg: ModelConfig, n: float) -> float:
+            return (seconds(cfg, ROWS) - seconds(cfg, 1)) / ((ROWS - 1) * self.context)
+
+        def step(cfg: ModelConfig, n: float) -> float:
+            return max(seconds(cfg, 1) - token(cfg, n) * self.context, LEAST_STEP_S)
+
+        start = len(self.archs) * next_start(device)
+        return Price(self._sum(token), self._sum(step), start, START_S[device.unit], self.context)
+
+    def _sum(self, told: Callable[[ModelConfig, float], float]) -> Callable[[np.ndarray], np.ndarray]:
+        return _interpolated(np.array([self._of(arch, told) for arch in self.archs]).sum(0))
 
     def _of(self, arch: str, told: Any) -> np.ndarray:
         """[knots]: over the sizes that there are, others interpolated in logarithms."""
@@ -79,7 +77,7 @@ class Prices:
         return np.exp(_line(np.log(KNOTS), x, y))
 
 
-def _interpolated(values: np.ndarray) -> Price:
+def _interpolated(values: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     x, y = np.log(KNOTS), np.log(values)
     return lambda n: np.exp(_line(np.log(n), x, y))
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from analysis.design.batches import decisive, expected
+
 DECAY = 0.1  # of a run's tokens, over which its rate falls
 NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
 CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (analysis/fits/study_points.py)
@@ -41,7 +43,22 @@ STEPS, CLOSE = 40, 0.01  # of the search for the size at which a proposal costs 
 MOST_LOG = (5.0, 30.0)  # of log N there
 MOST_SIZE = 1e13  # parameters; no ladder has more
 
-Price = Callable[[np.ndarray], np.ndarray]  # of a token [FLOP or seconds] at sizes [k], all architectures together
+
+def _nothing(sizes: np.ndarray) -> np.ndarray:
+    return np.zeros(len(sizes))
+
+
+@dataclass(frozen=True)
+class Price:
+    """What is paid, in FLOP or in seconds, of all architectures together: `token` and `step` of sizes [k], for each
+    token and beside it for each step, `run` for each run, `once` for the study. context: tokens of a sequence, which no
+    step has fewer of."""
+
+    token: Callable[[np.ndarray], np.ndarray]
+    step: Callable[[np.ndarray], np.ndarray] = _nothing
+    run: float = 0.0
+    once: float = 0.0
+    context: int = 1
 
 
 @dataclass(frozen=True)
@@ -103,12 +120,29 @@ class Proposal:
 
     def cost(self, price: Price) -> float:
         """In the unit of `price`, its sweep included."""
-        each = price(np.array(self.sizes))
-        return float((np.array(self.trained) * each).sum()) + self.sweep_cost(each)
+        return self.main_cost(price) + self.sweep_cost(price)
 
-    def sweep_cost(self, each: np.ndarray) -> float:
-        """Of what a token costs at each size."""
-        return SWEPT_RATES * math.fsum(sum(self.swept(i)) * float(each[i]) for i in self.sweep)
+    def main_cost(self, price: Price) -> float:
+        """Without the sweep."""
+        runs = math.fsum(
+            seeds * (1 if self.curves else 1 + len(row)) for row, seeds in zip(self.tokens, self.seeds, strict=True)
+        )
+        return price.once + price.run * runs + float((np.array(self.trained) * self._a_token(price)).sum())
+
+    def sweep_cost(self, price: Price) -> float:
+        """0 without one."""
+        if not self.sweep:
+            return 0.0
+        each = self._a_token(price)
+        lengths = [(self.swept(i), float(each[i])) for i in self.sweep]
+        return SWEPT_RATES * math.fsum(price.run * len(row) + sum(row) * one for row, one in lengths)
+
+    def _a_token(self, price: Price) -> np.ndarray:
+        """[k], with its share of a step."""
+        sizes = np.array(self.sizes)
+        shortest = decisive([row[0] for row in self.tokens], bool(self.sweep))
+        batches = [expected(one, price.context) for one in shortest]
+        return np.asarray(price.token(sizes) + price.step(sizes) / np.array(batches))
 
     def swept(self, size: int) -> tuple[float, ...]:
         """Tokens of a sweep's runs at a size: SWEPT_SHARES of what its main runs have, where those are in proportion to
@@ -196,11 +230,9 @@ def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Pr
     shortest = [row[0] for row in proposal.tokens if row]
     if len(shortest) < len(proposal.tokens) or max(shortest) > MOST_BATCHES * min(shortest):
         return proposal
-    each = price(np.array(proposal.sizes))
-    main = float((np.array(proposal.trained) * each).sum())
     for largest in reversed(range(SWEPT_SIZES - 1, len(proposal.sizes))):
         found = replace(proposal, sweep=(0, largest // 2, largest))
-        if found.sweep_cost(each) <= most * main:
+        if found.sweep_cost(price) <= most * found.main_cost(price):
             return found
     return proposal
 

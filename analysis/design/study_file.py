@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from analysis.design.prices import batch_of
-from analysis.design.proposal import DECAY, SWEPT_RATES, Proposal, short
+from analysis.design.batches import batch_of, decisive
+from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, short
 from analysis.design.sweep import FACTOR
 from arch.errors import InputError
 from flops.ladder import Ladder
@@ -20,7 +18,6 @@ from flops.quantity import quantity
 RATE, RATE_N, RATE_POWER, RATE_BATCH = 4e-3, 4e5, -0.37, 65_536
 HELD_OUT = 262_144  # tokens of the held-out loss on GPUs, a fourth on cores: the same ones for all runs
 WARM, SWEPT_WARM = 0.1, 0.02  # of the shortest run's tokens: warm-up; where shorter ones are swept
-SWEPT_STEPS = 2  # times as many steps, where shorter ones are swept
 BEYOND = 10.0  # the default of training.lr_law_beyond
 SHARE = 1.2  # times the sweep's FLOP over the runs', that it may cost
 SMOOTHED = 0.1  # of them, at the most: the window that smooths a curve
@@ -109,12 +106,8 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
 
 
 def batches_of(proposal: Proposal, context: int) -> list[int]:
-    """Tokens of a step of each size. With a sweep all sizes have one, so that its law needs no term in the batch; its
-    shortest runs then have an eighth of the steps."""
-    shortest = [row[0] for row in proposal.tokens]
-    if proposal.sweep:
-        return [batch_of(min(shortest) / SWEPT_STEPS, context)] * len(shortest)
-    return [batch_of(one, context) for one in shortest]
+    """Tokens of a step of each size."""
+    return [batch_of(one, context) for one in decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))]
 
 
 def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequence[int]) -> list[str]:
@@ -147,8 +140,8 @@ def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequen
 
 
 def _share(proposal: Proposal) -> float:
-    each = np.array(proposal.sizes)  # FLOP a token are close to a multiple of them
-    return math.ceil(100 * SHARE * proposal.sweep_cost(each) / float((np.array(proposal.trained) * each).sum())) / 100
+    about = Price(lambda sizes: sizes)  # FLOP a token are close to a multiple of them
+    return math.ceil(100 * SHARE * proposal.sweep_cost(about) / proposal.main_cost(about)) / 100
 
 
 def _furthest(proposal: Proposal, lengths: Sequence[tuple[float, ...]]) -> float:

@@ -109,6 +109,6 @@ register(
         rounded=lambda cfg: len(projected(cfg)) * factors(cfg),  # they are matrices, of expansions
         state=lambda cfg, n: {"state": state_size(cfg)},
         memory=Memory(activations, by_kernels, autocast_copies=autocast_copies),
-        times=Times(host_ms=None, core=(4.3, 1.3, 2.6, 0.44)),
+        times=Times(host_ms=None, replayed=None, core=(4.3, 1.3, 2.6, 0.44)),
     ),
 )

@@ -103,6 +103,6 @@ register(
             temporaries=temporaries,
             autocast_copies=lambda cfg: ("mixer.select", "mixer.step"),
         ),
-        times=Times(host_ms=None, core=(3.4, 9.8, 5.8, 0.12)),
+        times=Times(host_ms=None, replayed=None, core=(3.4, 9.8, 5.8, 0.12)),
     ),
 )

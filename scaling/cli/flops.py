@@ -124,7 +124,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "device_hours": seconds * units / 3600,
         "wall_seconds": seconds,
         "pace": step.basis,
-        "host_bound": step.host_bound,
+        "bound_by": step.bound_by,
         "memory_bytes": memory_bytes(run, processes_on(run, device, units), device.unit == "GPU"),
         "n_checkpoints": checkpoints,
         "checkpoint_bytes": checkpoints * checkpoint_bytes(cfg, training.checkpoint_dtype),
@@ -151,7 +151,7 @@ def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
 
 def _idle(rows: Sequence[dict[str, Any]], device: Device) -> list[str]:
     """A line where several GPUs wait for one run's host."""
-    bound = [row for row in rows if row["host_bound"] and row["devices"] > 1]
+    bound = [row for row in rows if row["bound_by"] == "host" and row["devices"] > 1]
     if device.unit != "GPU" or not bound:
         return []
     return [
@@ -227,7 +227,7 @@ def _bases(found: dict[str, Any]) -> list[str]:
     runs = found["runs"]
     if found["device_unit"] == "core":
         return [f"Times: {basis}, of {number} runs." for basis, number in Counter(row["pace"] for row in runs).items()]
-    bound = Counter(row["pace"] for row in runs if row["host_bound"])
+    bound = Counter(row["pace"] for row in runs if row["bound_by"] != "flops")
     lines = [f"Times of {number} runs: {basis}." for basis, number in bound.items()]
     if free := len(runs) - sum(bound.values()):
         lines.append(f"Times of {free} runs: their FLOP at {found['mfu'] or MFU:.0%} of the peak.")

@@ -14,7 +14,7 @@ from data.vocabulary import BYTES
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import train_flops_per_token
 from flops.hardware import Device
-from flops.pace import START_S
+from flops.pace import START_S, next_start
 
 from ..study.cost import pace_of
 from ..study.spec import load_study
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
 
-NEXT_S = 2.0  # from a run's end to the first step of the next in the same process: 0.1 to 3.4 s seen (docs/speed.md)
 CORRECTED, NEAR = 4, 0.01  # times that a proposal is resized, so that its real runs cost the budget within NEAR
 LOWERED = 7  # least sizes that are tried, each 1.5 times below the one before
 NUDGED = 6  # smallest sizes of the naive ladder that are tried, where no shape comes close to one
@@ -226,7 +225,7 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
 def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[str, Any]:
     """{"runs", "flops", "seconds"}: on `units` GPUs or cores, each with one run at a time."""
     flops = math.fsum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
-    start = NEXT_S if device.unit == "GPU" else START_S[device.unit]
+    start = next_start(device)
     seconds = math.fsum(start + run.trained_steps * pace_of(run, device).step_seconds for run in runs)
     return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
 

@@ -18,7 +18,8 @@ def processes_on(run: RunSpec, device: Device, units: int) -> int:
 def pace_of(run: RunSpec, device: Device, units: int = 1, mfu: float | None = None, convention: str = "exact") -> Pace:
     """The pace of the run's steps on `units` devices; mfu and convention as of flops.pace."""
     passes = run.batch_split(processes_on(run, device, units)).passes
-    return pace(run.config, run.training.batch_tokens, device, units, passes, mfu, convention)
+    replayed = run.training.zero_stage == 0
+    return pace(run.config, run.training.batch_tokens, device, units, passes, mfu, convention, replayed)
 
 
 def expected_work(run: RunSpec) -> float:

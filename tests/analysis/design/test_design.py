@@ -12,7 +12,18 @@ from analysis.design.choose import Judged, answers, naive_of, saving, simulated
 from analysis.design.missed import missed
 from analysis.design.precision import precision
 from analysis.design.priors import kind_of, literature
-from analysis.design.proposal import DECAY, Proposal, candidates, laid, least_cost, most_cost, naive, scaled, with_sweep
+from analysis.design.proposal import (
+    DECAY,
+    Price,
+    Proposal,
+    candidates,
+    laid,
+    least_cost,
+    most_cost,
+    naive,
+    scaled,
+    with_sweep,
+)
 from analysis.design.simulate import draw, simulate
 from analysis.design.study_file import Setting, first_rate, resized, text_of
 from analysis.design.worlds import KINDS, Noise, World, paths
@@ -31,8 +42,7 @@ KNOTS = np.geomspace(1e5, 1e9, 40)
 REAL = Cost(np.log(KNOTS), np.log(6 * KNOTS + 100 * KNOTS**0.7), "exact")
 
 
-def six(n: np.ndarray) -> np.ndarray:
-    return 6 * n
+six = Price(lambda n: 6 * n)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analysis.design.proposal import MOST_SWEEP, SWEPT_SIZES, laid, with_sweep
+from analysis.design.proposal import MOST_SWEEP, SWEPT_SIZES, Price, laid, with_sweep
 from analysis.design.sweep import CURVATURE, SCATTER, lost, of_laws, rate_errors
 from analysis.design.worlds import Noise, World
 from analysis.rates.fit import fit_rates
@@ -16,8 +16,7 @@ WORLD = World("mistuned", 0.8, 0.36, 0.34, 0.2, 0.2, 0.02, 7)
 NOISE = Noise(0.004)
 
 
-def six(n: np.ndarray) -> np.ndarray:
-    return 6 * n
+six = Price(lambda n: 6 * n)
 
 
 def made(n: float):
