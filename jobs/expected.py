@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flops.pace import START_S
+from flops.pace import START_S, next_start
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
@@ -44,6 +44,8 @@ def expected_time(
 ) -> Expected:
     """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
     processes, (_, profile) = study.jobs.processes, this_machine(study)
+    device = device_of(profile)
+    own = next_start(device) if processes == 1 else START_S[device.unit]  # trained one after another by one process
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
     seconds, basis = dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()
@@ -52,9 +54,11 @@ def expected_time(
         left = max(0, run.n_steps - int(begun["step"])) if begun else run.trained_steps
         step, speed = expected(run, processes, profile), speed_of(run, factors)
         shared = max(1.0, crowd * (1 if profile.gpus_per_node else run.training.threads))
-        seconds[run.run_id] = START_S[device_of(profile).unit] + left * step.step_seconds * speed.factor * shared
+        seconds[run.run_id] = own + left * step.step_seconds * speed.factor * shared
         basis[step.basis if speed.source == ASSUMED else "the speed of finished runs"] += 1
     whole = time_of(seconds, {run.run_id: run.trunk for run, _ in todo}, parallel)
+    if seconds:
+        whole += START_S[device.unit] - own
     return Expected(whole, len(seconds), min(parallel, max(1, len(seconds))), dict(basis))
 
 

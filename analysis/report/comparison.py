@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import plotly.graph_objects as go
@@ -192,8 +193,10 @@ def _savings(one: dict[str, Any]) -> str:
 
 
 def _inverse(ends: list[float | None] | None) -> list[float] | None:
-    return None if ends is None or ends[0] is None or ends[1] is None else [1 / ends[1], 1 / ends[0]]
+    if ends is None or ends[0] is None or ends[1] is None:
+        return None
+    return [1 / end if end > 0 else math.inf for end in (ends[1], ends[0])]  # 0 times the tokens: never reached
 
 
 def _between(ends: list[float] | None, form: str) -> str:
-    return "" if ends is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
+    return "" if ends is None else f" [{', '.join('∞' if math.isinf(end) else format(end, form) for end in ends)}]"

@@ -30,6 +30,10 @@ def test_rows_say_how_much_compute_the_others_need(compared):
     alike = next(row for row in rows if row["pair"] == f"{second} against {best}")
     assert alike["under every count"] == "not told apart"
     assert worse["tokens for the same loss"].startswith("1.")
+    view = next(iter(compared["views"].values()))
+    never = [pair | {"savings": {"value": 0.8, "interval": [0.0, 1.0], "reason": None}} for pair in view["pairs"]]
+    told = comparison_rows(compared | {"views": {"C 6nd": view | {"pairs": never}}})
+    assert told[0]["tokens for the same loss"] == "1.25 times [1, ∞]"
 
 
 def test_a_verdict_that_depends_on_the_count_says_so(compared):
