@@ -1,29 +1,35 @@
-"""What a study that was designed otherwise will identify: linearised, at once, for `scaling plan`.
+"""What a study that was designed otherwise will identify: simulated, with more of it linearised, for `scaling plan`.
 
 Worlds of the literature (no pilot), of the fitted form: an optimistic check. What it calls too little is too little.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.design.precision import precision
 from analysis.design.priors import literature
-from analysis.design.proposal import CURVE_FROM, CURVE_ROWS, Layout
-from analysis.design.worlds import Noise
+from analysis.design.proposal import Layout, along
+from analysis.design.simulate import draw
+from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
+from analysis.fits.parametric.fit import fit_parametric
+from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.result import WIDE_A
+from arch.errors import InputError
 
-WORLDS, SEED, NOISE = 24, 0, 0.005
+WORLDS, SEED = 24, 0
+SIMULATED, REPLICATES = 12, 79  # worlds of which studies are simulated, and replicates of each fit
 Z = 1.96
 MOST_SEEDS, MOST_TIMES = 16, 16.0  # what is looked for at the most
 
 
 @dataclass(frozen=True)
 class Run:
-    """A planned run: its size's name, N, D, FLOP a token, its trunk, and whether it is a decayed branch."""
+    """A planned run: its size's name, N, D, FLOP a token, its trunk, whether it is a decayed branch, and its seed."""
 
     size: str
     n_params: float
@@ -31,6 +37,17 @@ class Run:
     per_token: float
     trunk: str
     branch: bool
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How curves are read: the noise of their runs, and each point the mean over `share` of the tokens seen, or over
+    `tokens` where that is more; None of held-out losses."""
+
+    noise: Noise = Noise(0.005)
+    tokens: float | None = None
+    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -47,42 +64,73 @@ class Expected:
         return not self.half_a <= self.limit
 
 
-def expect(arch: str, runs: list[Run], vocab_size: int) -> Expected:
-    """Of one architecture's runs. Decayed branches count where there are any, else whole curves."""
+def expect(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> Expected:
+    """Of one architecture's runs. Decayed branches count where there are any, else whole curves. The interval is that
+    of simulated fits, since the linearised one knows of no ends: a lies between 0 and 1, E above 0."""
     branches = [run for run in runs if run.branch]
     runs = branches or runs
-    half = _half(arch, runs, vocab_size)
+    study = _study(arch, runs, vocab_size, reading)
+    if study is None:
+        return Expected(float("inf"), WIDE_A, _remedy(arch, runs, vocab_size, reading, 1.0, float("inf")))
+    half, line = simulated(*study, reading.noise), _line(*study, reading.noise)
     if half <= WIDE_A:
         return Expected(half, WIDE_A, "")
-    return Expected(half, WIDE_A, _remedy(arch, runs, vocab_size, half))
+    return Expected(half, WIDE_A, _remedy(arch, runs, vocab_size, reading, half / line, half))
 
 
-def _half(arch: str, runs: list[Run], vocab_size: int) -> float:
+def simulated(layout: Layout, worlds: Sequence[World], cost: Cost, noise: Noise) -> float:
+    """Half of the interval of a that a fit would give, median over SIMULATED studies; inf where most give none."""
+    found = []
+    for i, world in enumerate(worlds[:SIMULATED]):
+        points = draw(layout, world, noise, cost, np.random.default_rng([SEED, i]))
+        try:
+            fit = fit_parametric(points, objective=LEAST_SQUARES, cost=cost, n_replicates=REPLICATES, seed=i)
+        except InputError:
+            found.append(np.inf)
+            continue
+        if fit.draws is None:
+            found.append(np.inf)
+            continue
+        low, high = fit.draws.interval(fit.exponents(fit.draws.surface, None)["a"])
+        found.append(float(high - low) / 2)
+    return float(np.median(found))
+
+
+def _line(layout: Layout, worlds: Sequence[World], cost: Cost, noise: Noise) -> float:
+    """The same, linearised."""
+    target = float((layout.n_tokens * cost.per_token(layout.n_params)).max())
+    return Z * float(np.median(precision(layout, worlds, noise, cost, target).a))
+
+
+def _study(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> tuple[Layout, list[World], Cost] | None:
+    """Its points, worlds and cost; None where they allow no fit."""
     sizes = sorted({run.n_params for run in runs})
     if len(sizes) < 3:
-        return float("inf")
-    rows: list[tuple[float, float, int, str]] = []
+        return None
+    rows: list[tuple[float, float, int, str, str]] = []
     for i, run in enumerate(sorted(runs, key=lambda one: (one.n_params, one.trunk))):
-        at = (
-            [run.n_tokens] if run.branch else np.geomspace(CURVE_FROM * run.n_tokens, run.n_tokens, CURVE_ROWS).tolist()
-        )
-        rows += [(run.n_params, d, sizes.index(run.n_params), run.trunk if run.branch else f"{i}") for d in at]
+        at = [run.n_tokens] if run.branch else along(run.n_tokens, reading.tokens or 0.0, reading.share).tolist()
+        label = run.trunk if run.branch else f"{i}"
+        rows += [(run.n_params, d, sizes.index(run.n_params), label, f"{run.seed}") for d in at]
+    if len({row[:2] for row in rows}) < 6 or len({row[1] for row in rows}) < 3:
+        return None
     numbers = np.array([row[:3] for row in rows])
-    trunk = np.array([row[3] for row in rows], dtype=object)
-    layout = Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunk, trunk, not runs[0].branch)
-    if len({(n, d) for n, d, *_ in rows}) < 6 or len({d for _, d, *_ in rows}) < 3:
-        return float("inf")
+    n, d, size = numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int)
+    trunk, text = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4))
+    curves = not runs[0].branch
+    run_of = trunk if curves else np.array([f"{i}" for i in range(len(rows))], dtype=object)
+    window = None if not curves or reading.tokens is None else np.maximum(reading.tokens, reading.share * d)
+    layout = Layout(n, d, size, trunk, run_of, curves, text, None, window)
     per_token = {run.n_params: run.per_token for run in runs}
-    cost = Cost(np.log(sizes), np.log([per_token[n] for n in sizes]), "exact")
+    cost = Cost(np.log(sizes), np.log([per_token[one] for one in sizes]), "exact")
     rng = np.random.default_rng(SEED)
-    prior = literature(arch, vocab_size)
-    worlds = [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)]
-    target = float((layout.n_tokens * cost.per_token(layout.n_params)).max())
-    return Z * float(np.median(precision(layout, worlds, Noise(NOISE), cost, target).a))
+    prior = literature(arch, vocab_size, float(np.exp(np.log(sizes).mean())))
+    return layout, [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)], cost
 
 
-def _remedy(arch: str, runs: list[Run], vocab_size: int, half: float) -> str:
-    """More tokens for one size, or more seeds for all: the least of each that would do."""
+def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, times_line: float, half: float) -> str:
+    """More tokens for one size, or more seeds for all: the least of each that would do, linearised. times_line: of the
+    linearised width, what these runs have."""
     if not np.isfinite(half):
         return "train three sizes or more, and two lengths or whole curves of each"
     told = []
@@ -90,11 +138,9 @@ def _remedy(arch: str, runs: list[Run], vocab_size: int, half: float) -> str:
     for name in dict.fromkeys(run.size for run in runs):
 
         def longer(times: float, name: str = name) -> float:
-            changed = [
-                Run(r.size, r.n_params, r.n_tokens * (times if r.size == name else 1), r.per_token, r.trunk, r.branch)
-                for r in runs
-            ]
-            return _half(arch, changed, vocab_size)
+            changed = [replace(r, n_tokens=r.n_tokens * (times if r.size == name else 1)) for r in runs]
+            study = _study(arch, changed, vocab_size, reading)
+            return float("inf") if study is None else times_line * _line(*study, reading.noise)
 
         if longer(MOST_TIMES) <= WIDE_A:
             low, high = 1.0, MOST_TIMES

@@ -28,10 +28,10 @@ class Missed:
 def missed(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float) -> Missed:
     """0 in worlds of the fitted form; in others what the form costs. noise: of a sweep's runs, where there is one; each
     world has one draw of what it leaves."""
-    labels, which = np.unique(layout.trunk.astype(str), return_inverse=True)
-    first = np.char.endswith(labels, "-0")  # other seeds of a size weigh, and tell nothing more without noise
-    seeds = np.bincount(layout.size) / np.bincount(layout.size[first[which]])
-    layout = take(layout, np.flatnonzero(first[which]))
+    _, begins = np.unique(layout.size, return_index=True)
+    first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds weigh, and tell nothing more without noise
+    seeds = np.bincount(layout.size) / np.bincount(layout.size[first])
+    layout = take(layout, np.flatnonzero(first))
     n, d = layout.n_params, layout.n_tokens
     off = [lost(layout, world, noise, np.random.default_rng(world.seed)) for world in worlds]
     losses = np.stack([world.loss(n, d) * np.exp(one[layout.size]) for world, one in zip(worlds, off, strict=True)])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.design.proposal import Layout
+from analysis.design.text_noise import shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
 from analysis.fits.parametric.surface import Surface
@@ -30,15 +31,47 @@ class Precision:
     bound_a: np.ndarray
 
 
-def covariance(layout: Layout, noise: Noise) -> np.ndarray:
-    """[n, n]: of log losses."""
+def covariance(layout: Layout, noise: Noise, loss: np.ndarray | None = None) -> np.ndarray:
+    """[n, n]: of log losses; with that of the text where the losses [n] are given."""
     same = (layout.trunk[:, None] == layout.trunk[None]).astype(float)
     if layout.curves:
         at = np.log(layout.n_tokens)
         found = same * noise.seed**2 * np.exp(-np.abs(at[:, None] - at[None]) / MEMORY)
     else:
         found = noise.seed**2 * (same + noise.own**2 * np.eye(len(same)))
+    if noise.bend:
+        along = along_sizes(layout)
+        found = found + noise.bend**2 * along @ along.T
+    if loss is not None and noise.text:
+        found = found + noise.text**2 * shared(layout) / np.outer(loss, loss)
     return np.asarray(found)
+
+
+def along_sizes(layout: Layout) -> np.ndarray:
+    """[n, k]: log D of the points of each of the k sizes about their mean, 0 at other sizes."""
+    member = (layout.size[:, None] == np.arange(layout.size.max() + 1)).astype(float)
+    at = np.log(layout.n_tokens)
+    return np.asarray(member * (at - (at @ member / member.sum(0))[layout.size])[:, None])
+
+
+def spread(layout: Layout, noise: Noise, weight: np.ndarray, loss: np.ndarray) -> np.ndarray:
+    """[w, k]: the variance of weight @ (log losses), for weights [w, k, n] and losses [w, n]: that of
+    weight @ covariance @ weight."""
+    if layout.curves:
+        rows = int((layout.trunk == layout.trunk[0]).sum())  # all curves have as many
+        at = np.log(layout.n_tokens).reshape(-1, rows)
+        blocks = noise.seed**2 * np.exp(-np.abs(at[:, :, None] - at[:, None]) / MEMORY)
+        parts = np.moveaxis(weight.reshape(*weight.shape[:2], -1, rows), 2, 0).reshape(len(at), -1, rows)
+        variance = ((parts @ blocks) * parts).sum((0, 2)).reshape(weight.shape[:2])
+    else:  # points of a trunk stand together
+        first = np.flatnonzero(np.r_[True, layout.trunk[1:] != layout.trunk[:-1]])
+        of_trunk = np.add.reduceat(weight, first, -1)
+        variance = noise.seed**2 * ((of_trunk**2).sum(-1) + noise.own**2 * (weight**2).sum(-1))
+    if noise.bend:
+        variance = variance + noise.bend**2 * ((weight @ along_sizes(layout)) ** 2).sum(-1)
+    if noise.text and layout.window is not None:
+        variance = variance + noise.text**2 * weighed(layout, weight / loss[:, None])
+    return np.asarray(variance)
 
 
 def precision(
@@ -60,19 +93,12 @@ def precision(
     turned = np.swapaxes(jac, 1, 2)
     grad = _gradients(theta, (log_n.mean(), log_d.mean()), layout, cost, flops)  # [w, 3, 5]
     weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses
-    if layout.curves:
-        rows = int((layout.trunk == layout.trunk[0]).sum())  # all curves have the same steps of log D
-        block = covariance(take(layout, np.arange(rows)), noise)
-        parts = weight.reshape(*weight.shape[:2], -1, rows)
-        variance = ((parts @ block) * parts).sum((-1, -2))
-    else:  # points of a trunk stand together
-        first = np.flatnonzero(np.r_[True, layout.trunk[1:] != layout.trunk[:-1]])
-        of_trunk = np.add.reduceat(weight, first, -1)
-        variance = noise.seed**2 * ((of_trunk**2).sum(-1) + noise.own**2 * (weight**2).sum(-1))
+    variance = spread(layout, noise, weight, loss)
     sd, least = np.sqrt(variance), np.full(len(theta), np.nan)
     if bound:
         scaled = jac / loss[:, :, None]
-        inside = np.swapaxes(scaled, 1, 2) @ np.linalg.solve(covariance(layout, noise), scaled)
+        known = [covariance(layout, noise, one) for one in loss]
+        inside = np.stack([one.T @ np.linalg.solve(of, one) for one, of in zip(scaled, known, strict=True)])
         least = np.sqrt(np.einsum("wp,wpq,wq->w", grad[:, 0], np.linalg.pinv(inside), grad[:, 0]))
     return Precision(sd[:, 0], sd[:, 1], sd[:, 2], least)
 
@@ -108,8 +134,10 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
 
 def take(layout: Layout, rows: np.ndarray) -> Layout:
     """Some of its points."""
-    named = ("n_params", "n_tokens", "size", "trunk", "run")
-    return Layout(**{name: getattr(layout, name)[rows] for name in named}, curves=layout.curves, swept=layout.swept)
+    named = ("n_params", "n_tokens", "size", "trunk", "run", "text")
+    window = None if layout.window is None else layout.window[rows]
+    found = {name: getattr(layout, name)[rows] for name in named}
+    return Layout(**found, curves=layout.curves, swept=layout.swept, window=window)
 
 
 def _smooth(layout: Layout, cost: Cost) -> Cost:

@@ -22,6 +22,7 @@ from analysis.design.batches import decisive, expected
 DECAY = 0.1  # of a run's tokens, over which its rate falls
 NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
 CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (analysis/fits/study_points.py)
+SMOOTHED = 0.1  # of the tokens seen, over which a point of a curve is a mean: wider windows overlap their neighbours'
 LEAST_SIZE = 2e3  # parameters; smaller models are none
 COUNTS = (5, 6, 8)
 RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
@@ -64,7 +65,9 @@ class Price:
 @dataclass(frozen=True)
 class Layout:
     """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each.
-    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without one."""
+    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without one. window [n]: tokens that a
+    training loss is the mean of, None for held-out losses; text [n]: runs of one text read the same in the same order.
+    """
 
     n_params: np.ndarray
     n_tokens: np.ndarray
@@ -72,14 +75,17 @@ class Layout:
     trunk: np.ndarray
     run: np.ndarray
     curves: bool
+    text: np.ndarray
     swept: np.ndarray | None = None
+    window: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
 class Proposal:
     """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
     `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches;
-    `sweep`: indices of the sizes at which learning rates are swept first, () for none."""
+    `sweep`: indices of the sizes at which learning rates are swept first, () for none; `same_text`: all sizes have the
+    same seeds and read the same text, else each its own, so that hard text is not hard for all."""
 
     sizes: tuple[float, ...]
     tokens: tuple[tuple[float, ...], ...]
@@ -88,6 +94,17 @@ class Proposal:
     curves: bool = False
     capped: bool = False
     sweep: tuple[int, ...] = ()
+    same_text: bool = False
+
+    @property
+    def seed_numbers(self) -> tuple[tuple[int, ...], ...]:
+        """Of each size."""
+        first = 0
+        found = []
+        for number in self.seeds:
+            found.append(tuple(range(first, first + number)))
+            first += 0 if self.same_text else number
+        return tuple(found)
 
     @property
     def trained(self) -> tuple[float, ...]:
@@ -155,22 +172,38 @@ class Proposal:
             middle = math.exp(math.fsum(map(math.log, horizons)) / len(horizons))
         return tuple(middle * one for one in SWEPT_SHARES)
 
+    @property
+    def windows(self) -> tuple[float, float] | None:
+        """The fewest and the most tokens that a point of its curves is a mean of; None of branches."""
+        if not self.curves:
+            return None
+        ends = [row[-1] for row in self.tokens]
+        return SMOOTHED * float(along(min(ends))[0]), SMOOTHED * float(along(max(ends))[-1])
+
     def layout(self) -> Layout:
         """Points of one architecture; of a naive ladder rows along its curves."""
-        rows: list[tuple[float, float, int, str, str]] = []
-        for i, (n, tokens, seeds) in enumerate(zip(self.sizes, self.tokens, self.seeds, strict=True)):
-            for seed in range(seeds):
+        rows: list[tuple[float, float, int, str, str, str]] = []
+        for i, (n, tokens, seeds) in enumerate(zip(self.sizes, self.tokens, self.seed_numbers, strict=True)):
+            for seed in seeds:
                 trunk = f"{i}-{seed}"
                 if self.curves:
-                    at = np.geomspace(CURVE_FROM * tokens[-1], tokens[-1], CURVE_ROWS)
-                    rows += [(n, d, i, trunk, trunk) for d in at.tolist()]
+                    rows += [(n, d, i, trunk, trunk, f"{seed}") for d in along(tokens[-1]).tolist()]
                 else:
-                    rows += [(n, d, i, trunk, f"{trunk}-{j}") for j, d in enumerate(tokens)]
+                    rows += [(n, d, i, trunk, f"{trunk}-{j}", f"{seed}") for j, d in enumerate(tokens)]
         numbers = np.array([row[:3] for row in rows])
-        trunks, runs = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4))
+        trunks, runs, texts = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4, 5))
         cells = [(self.sizes[i], d) for i in self.sweep for d in self.swept(i)]
         swept = np.array(cells).T if cells else None
-        return Layout(numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int), trunks, runs, self.curves, swept)
+        n, d, size = numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int)
+        window = SMOOTHED * d if self.curves else None
+        return Layout(n, d, size, trunks, runs, self.curves, texts, swept, window)
+
+
+def along(tokens: float, window: float = 0.0, share: float = SMOOTHED) -> np.ndarray:
+    """[CURVE_ROWS]: the tokens of the points of a curve, each the mean over `share` of the tokens seen, or over `window`
+    where that is more: the last one's window ends with the run."""
+    last = min(tokens / (1 + share / 2), max(tokens - window / 2, tokens / 2))
+    return np.geomspace(min(CURVE_FROM * tokens, last / 2), last, CURVE_ROWS)
 
 
 def short(value: float) -> str:
@@ -221,7 +254,7 @@ def naive(largest: float, cap: float = math.inf, smallest: float = 0.0) -> Propo
     second size."""
     sizes = np.geomspace(max(largest / NAIVE_RANGE, min(smallest, largest)), largest, NAIVE_SIZES)
     tokens = ((min(NAIVE_TOKENS * largest, cap),),) * NAIVE_SIZES
-    return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True)
+    return Proposal(tuple(sizes.tolist()), tokens, (1, 2, 1, 1, 1, 1), 0.0, True, same_text=True)
 
 
 def with_sweep(proposal: Proposal, price: Price, most: float = MOST_SWEEP) -> Proposal:

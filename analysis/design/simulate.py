@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.design.precision import MEMORY
+from analysis.design.precision import MEMORY, along_sizes
 from analysis.design.proposal import Layout, Proposal
 from analysis.design.sweep import lost
+from analysis.design.text_noise import drawn
 from analysis.design.worlds import Noise, World, paths
 from analysis.fits.cost import Cost
 from analysis.fits.diagnose.against import reasons_against
@@ -57,7 +58,11 @@ def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.
     else:
         moved = noise.seed * (rng.standard_normal(len(trunks))[which] + noise.own * rng.standard_normal(len(n)))
     moved = moved + lost(layout, world, noise, rng)[layout.size]
+    if noise.bend:
+        moved = moved + noise.bend * along_sizes(layout) @ rng.standard_normal(int(layout.size.max()) + 1)
     loss = world.loss(n, d) * np.exp(moved)
+    if noise.text:
+        loss = loss * np.exp(noise.text * drawn(layout, rng) / loss)  # positive
     named = layout.size.astype(str).astype(object)
     flops = cost.per_token(n) * d
     return Points(n, d, flops, loss, run=layout.run, trunk=layout.trunk, size=named, convention=cost.convention)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.design.batches import batch_of, decisive
-from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, short
+from analysis.design.proposal import DECAY, SMOOTHED, SWEPT_RATES, Price, Proposal, short
 from analysis.design.sweep import FACTOR
 from arch.errors import InputError
 from flops.ladder import Ladder
@@ -20,7 +20,7 @@ HELD_OUT = 262_144  # tokens of the held-out loss on GPUs, a fourth on cores: th
 WARM, SWEPT_WARM = 0.1, 0.02  # of the shortest run's tokens: warm-up; where shorter ones are swept
 BEYOND = 10.0  # the default of training.lr_law_beyond
 SHARE = 1.2  # times the sweep's FLOP over the runs', that it may cost
-SMOOTHED = 0.1  # of them, at the most: the window that smooths a curve
+LEAST_SMOOTHED = 0.01  # of its tokens: where the mean over SMOOTHED of the tokens seen is over fewer, it is over these
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,11 @@ def first_rate(n_params: float, batch: int) -> float:
 def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> str:
     """The study file. head: lines of its first comment. Raises InputError where the ladder has no such sizes."""
     ladder = ladder_of(proposal)
-    several = {
-        name: list(range(1, seeds)) for name, seeds in zip(ladder.names, proposal.seeds, strict=True) if seeds > 1
-    }
+    numbers = dict(zip(ladder.names, map(list, proposal.seed_numbers), strict=True))
+    if proposal.same_text:
+        first, numbers = [0], {name: found[1:] for name, found in numbers.items() if len(found) > 1}
+    else:
+        first = []  # each size its own
     lines = [f"# {line}" for line in head]
     lines += [
         f"name: {setting.name}",
@@ -63,10 +65,11 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         "grid:",
         f"  archs: [{', '.join(setting.archs)}]",
         f"  sizes: {{from: {short(proposal.sizes[0])}, to: {short(proposal.sizes[-1])}, count: {len(proposal.sizes)}}}",
-        "  seeds: [0]",
+        f"  seeds: {first}",
     ]
-    if several:
-        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in several.items())}}}")
+    if numbers:
+        told = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
+        lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{told}")
     lines += ["model:", f"  context_length: {setting.context}", "training:"]
     if not proposal.curves:
         lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
@@ -91,11 +94,8 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
         rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
         lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
-    smoothing = min(
-        max(batches) * 30,
-        max(1, round(SMOOTHED * min(one[0] for one in proposal.tokens))),
-    )
-    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}"
+    smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
+    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}"
     read = curves if proposal.curves else "loss: validation, points: decayed"
     lines += [
         f"evaluation: {{validation_tokens: {HELD_OUT if setting.gpu else HELD_OUT // 4}, batch_rows: 16}}",

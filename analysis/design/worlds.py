@@ -14,16 +14,24 @@ from scaling.study.rate_law import ArchLaw
 MIDDLE_N, MIDDLE_D = 3e6, 3e7  # about which the terms of a world are scaled
 KINDS = ("fitted", "interaction", "exponents", "mistuned", "saturating")
 EXTRA = {"interaction": (0.6, 0.9), "exponents": (0.05, 0.25), "mistuned": (0.005, 0.03), "saturating": (0.02, 0.15)}
+SEED_NOISE = 0.005  # of log loss, where it was not measured
+# Of a size's curve beside the surface that is fitted to all, an e-fold of tokens: 0.7 to 2.1% in four fits of the
+# quickstart, and more where rates are guessed (NOTES.md).
+BEND = 0.012
 GRID = 2001  # sizes among which an optimum is looked for, before a parabola through the best three
 
 
 @dataclass(frozen=True)
 class Noise:
     """Standard deviations of log loss: `seed`, of a trunk and of a run that has none; of a branch beside its trunk's
-    `own` times that. laws: of learning rates, where they are known before the study."""
+    `own` times that. text: of a token's training loss, in nats (module text_noise), 0 for none. bend: of how much
+    faster or slower than the surface says the log loss of a size falls, of all its seeds, an e-fold of tokens. laws: of
+    learning rates, where they are known before the study."""
 
-    seed: float = 0.005
+    seed: float = SEED_NOISE
     own: float = 0.3
+    text: float = 0.0
+    bend: float = 0.0
     laws: tuple[ArchLaw, ...] = ()
 
 

@@ -54,6 +54,13 @@ def design(
         Text, typer.Option(metavar="STUDY", help="A study that ran: its surfaces instead of the laws.")
     ] = None,
     seed_noise: Annotated[Text, typer.Option(help="Standard deviation of the loss between seeds, as 0.5%.")] = None,
+    text_noise: Annotated[
+        Text,
+        typer.Option(
+            metavar="NATS",
+            help="Of the training loss averaged over n tokens: its standard deviation times the root of n; default: 5.4.",
+        ),
+    ] = None,
     context: Annotated[
         int | None, typer.Option(min=16, help="Tokens of a sequence; default: 2048 on GPUs, 256 on cores.")
     ] = None,
@@ -81,6 +88,8 @@ def design(
     from pydantic import TypeAdapter, ValidationError
 
     from analysis.design.study_file import Setting
+    from analysis.design.text_noise import TEXT
+    from analysis.design.worlds import BEND
     from arch.registry import KNOWN
 
     from ..stages.design import Question
@@ -132,6 +141,8 @@ def design(
         _cap(corpus, corpus_tokens),
         quantity(target, "--target", 1e30) if target else 0.0,
         _share(seed_noise) if seed_noise else noise or 0.005,
+        quantity(text_noise, "--text-noise", 100) if text_noise else TEXT,
+        BEND,
         setting,
         quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 2e4,
         1 if gpu else cores,
@@ -146,6 +157,7 @@ def design(
     found = answer(question, _progress(started))
     sys.stderr.write("\n")
     found["seed_noise_source"] = "stated" if seed_noise else why if noise else "assumed"
+    found["text_noise_source"] = "stated" if text_noise else "assumed"
     found["design_seconds"] = time.monotonic() - started
     best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
     found["written"] = None

@@ -63,8 +63,8 @@ def show(found: Mapping[str, Any]) -> str:
         *([NO_BETTER] if not found["better_than_naive"] else []),
         *(f"{label}: {row['words']}" for label, row in rows),
         f"{found['worlds']} worlds (half of the fitted form, half of four others; seed {found['seed']}); prior: "
-        f"{'; '.join(found['prior'])}; noise between seeds {found['seed_noise']:.2%} "
-        f"({found['seed_noise_source']})",
+        f"{'; '.join(found['prior'])}",
+        _noises(found),
         f"identified: N_opt and D_opt have intervals and no reason against believing them; half of a, of L: half of "
         f"the interval of N_opt's exponent, of the loss at {flop(found['target_flops'])} FLOP, and N_opt known: the "
         f"factor to an end of its interval there: median (10% to 90% of worlds); holds: how often the interval of a "
@@ -83,6 +83,22 @@ def show(found: Mapping[str, Any]) -> str:
             f"{apart:.2%} in 9 of 10 pairs: a smaller difference of two architectures is not told apart",
         )
     return "\n".join([text_table(heads, lines), "", *wrapped(notes)])
+
+
+def _noises(found: Mapping[str, Any]) -> str:
+    """Of seeds, and of a point of whole curves."""
+    told = (
+        f"noise between seeds: {found['seed_noise']:.2%} of the loss ({found['seed_noise_source']}); sizes fall faster "
+        f"or slower than the surface by {found['bend']:.1%} an e-fold of tokens (assumed)"
+    )
+    ranges = {(row["point_noise"], row["windows"]) for row in found["proposals"] if row["point_noise"]}
+    for (least, most), (few, many) in sorted(ranges)[:1]:
+        told += (
+            f"; of a point of a curve, whose text is harder or easier: {least:.2g} to {most:.2g} nats, reckoned from "
+            f"{found['text_noise']:.3g} nats a token ({found['text_noise_source']}) and means over {few:,.0f} to "
+            f"{many:,.0f} tokens"
+        )
+    return told
 
 
 def _of_rates(found: Mapping[str, Any]) -> str:

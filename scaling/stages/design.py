@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from analysis.design.priors import Prior
     from analysis.design.proposal import Proposal
     from analysis.design.study_file import Setting
+    from analysis.design.worlds import Noise
 
     from ..study.rate_law import ArchLaw
     from ..study.run import RunSpec
@@ -53,6 +54,8 @@ class Question:
     cap: float
     target: float
     seed_noise: float
+    text_noise: float
+    bend: float
     setting: Setting
     least_size: float = 0.0
     units: int = 1
@@ -81,7 +84,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
-    cost, noise = prices.flops(), Noise(question.seed_noise, laws=question.laws)
+    cost = prices.flops()
+    noise = Noise(question.seed_noise, text=question.text_noise, bend=question.bend, laws=question.laws)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     budget = question.budget * (question.units if question.timed else 1)
     question = _that_is_bought(question, price, budget)
@@ -136,7 +140,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
 
     own, other = [], None
     for one, costs, is_naive in real:
-        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step), costs)
+        row = _row(simulated(one, worlds, noise, cost, target, question.seed, step), costs, noise)
         if is_naive:
             other = row
         else:
@@ -155,6 +159,8 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "target_note": note,
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
+        "text_noise": question.text_noise,
+        "bend": question.bend,
         "seed": question.seed,
         "worlds": len(worlds),
         "prior": sorted({prior.source for prior in priors}),
@@ -230,8 +236,9 @@ def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[st
     return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
 
 
-def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
+def _row(judged: Judged, real: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
     proposal = judged.proposal
+    windows = proposal.windows
     return {
         "words": proposal.words,
         "sizes": list(proposal.sizes),
@@ -240,6 +247,9 @@ def _row(judged: Judged, real: Mapping[str, Any]) -> dict[str, Any]:
         "tilt": proposal.tilt,
         "curves": proposal.curves,
         "swept_sizes": list(proposal.sweep),
+        "same_text": proposal.same_text,
+        "windows": windows,
+        "point_noise": windows and tuple(noise.text / math.sqrt(tokens) for tokens in reversed(windows)),
         "capped": proposal.capped,
         "points_an_architecture": proposal.n_runs,
         **real,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analysis.fits.settings import MIN_CROSSINGS
@@ -13,9 +15,11 @@ from ..study.run import RunSpec
 from .evaluation import planned
 
 MOST_CHECKED = 200  # runs
-NOISE_TOLD = "0.5%"
 
 if TYPE_CHECKING:
+    from analysis.design.check import Reading
+
+    from ..study.schema import Fit
     from .pipeline import Request
 
 
@@ -23,7 +27,8 @@ def notes_of(request: Request) -> dict[str, Any]:
     """{"fits": line, "evaluations": of evaluation_time, where it can be reckoned, "entropy_rate": of text_rate, where
     it is known}."""
     time, rate = evaluation_time(request), text_rate(request)
-    return {"fits": "\n".join([fit_notes(request.runs), *design_notes(request.runs)])} | (
+    lines = [fit_notes(request.runs), *design_notes(request.runs, request.study.fit)]
+    return {"fits": "\n".join(lines)} | (
         ({"evaluations": time} if time else {}) | ({"entropy_rate": rate} if rate else {})
     )
 
@@ -60,14 +65,16 @@ def fit_notes(runs: Sequence[RunSpec]) -> str:
     return line + (f"; {twice} size(s) with two seeds or more" if twice else "; no size has two seeds: no intervals")
 
 
-def design_notes(runs: Sequence[RunSpec]) -> list[str]:
+def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
     """A line for each architecture whose exponent of N_opt these runs will not tell well enough to believe it, and what
     would; one line where all are alike, where there are too many runs to look at, or where axes make them several
     studies."""
     if len(runs) > MOST_CHECKED or any(run.point for run in runs):
         why = f"more than {MOST_CHECKED} runs" if len(runs) > MOST_CHECKED else "axes"
         return [f"design: not checked ({why}): docs/design.md"]
-    from analysis.design.check import Run, expect
+    from analysis.design.check import Reading, Run, expect
+    from analysis.design.text_noise import CONTROLLED, TEXT
+    from analysis.design.worlds import BEND, SEED_NOISE, Noise
     from flops import count_params, train_flops_per_token
 
     trunks = {run.trunk for run in runs if run.trunk}
@@ -81,13 +88,18 @@ def design_notes(runs: Sequence[RunSpec]) -> list[str]:
         except InputError:  # a plugin's costs do not tell
             continue
         n_params = float(count_params(run.config).non_embedding)
-        one = Run(run.size, n_params, float(run.n_tokens), per_token, run.trunk or run.run_id, bool(run.trunk))
+        trunk = run.trunk or run.run_id
+        one = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
         found.setdefault(run.arch, []).append(one)
         vocabulary[run.arch] = run.config.vocab_size
+    reading = Reading(Noise(SEED_NOISE, bend=BEND))
+    if fit.loss == "train_smoothed":
+        noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
+        reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
     lines: dict[str, list[str]] = {}
     for arch, its in found.items():
         try:
-            told = expect(arch, its, vocabulary[arch])
+            told = expect(arch, its, vocabulary[arch], reading)
         except InputError as error:  # shapes of nearly one size, say
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
@@ -99,9 +111,18 @@ def design_notes(runs: Sequence[RunSpec]) -> list[str]:
         return []
     return [
         *(f"design: {', '.join(archs)}: {text}" for text, archs in lines.items()),
-        f"design: reckoned for noise of {NOISE_TOLD} between seeds and laws of the literature; scaling design proposes "
-        "a study",
+        f"design: reckoned for {_noises(reading, runs)}; scaling design proposes a study",
     ]
+
+
+def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
+    """What the widths are reckoned for."""
+    told = f"noise between seeds of {reading.noise.seed:.2%} of the loss, curves that bend by {reading.noise.bend:.1%}"
+    if reading.tokens is None or any(run.trunk for run in runs):
+        return told
+    fewest = max(reading.tokens, reading.share * min(run.n_tokens for run in runs))
+    point = reading.noise.text / math.sqrt(fewest)
+    return told + f", of a point {point:.2g} nats ({reading.noise.text:.2g} a token, means over {fewest:,.0f} tokens)"
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:

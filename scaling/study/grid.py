@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
 from .axes import Axes, By, Point, check_nuisance, points_of
 from .sizes import SizesOfStudy
-from .types import Arch, Distinct, Section, Seed, Size
+from .types import Arch, Distinct, Section, Seed, Size, different
 
 
 class Cell(NamedTuple):
@@ -28,8 +28,9 @@ class Grid(Section):
     """The sizes: names of presets, such as `98k`, `410m` or `mamba-130m`; shapes,
     `12m: {n_layers: 8, d_model: 384, n_heads: 6, d_ffn: 1024}`, read as presets are, changed below an architecture's
     name; ladders, `{from: 1M, to: 60M, count: 6}`, with `match`, `aspect` and `head_dim`. See Sizes."""
-    seeds: Annotated[list[Seed], Distinct] = [0]
-    """Seeds of every cell; a seed decides the initial weights and the order of the training text."""
+    seeds: Annotated[list[Seed], AfterValidator(different)] = [0]
+    """Seeds of every cell; a seed decides the initial weights and the order of the training text. `[]` where every size
+    has its own in `extra_seeds`."""
     extra_seeds: dict[Size, list[Seed]] = {}
     """More seeds for some sizes; intervals of the fits need seeds that were repeated somewhere."""
 
@@ -41,6 +42,12 @@ class Grid(Section):
     nuisance: dict[str, By] = {}
     """Axes that are resolved before anything is fitted: `best` keeps the value of the lowest loss, for every size;
     `mean` averages over the values. The others make groups of fits."""
+
+    @model_validator(mode="after")
+    def _every_size_has_seeds(self) -> Grid:
+        if not self.seeds and (bare := [size for size in self.sizes if not self.extra_seeds.get(size)]):
+            raise ValueError(f"seeds: must name at least one, or extra_seeds those of {', '.join(bare)} too")
+        return self
 
     @model_validator(mode="after")
     def _nuisance_is_of_axes(self) -> Grid:

@@ -72,6 +72,11 @@ def distinct(values: list[Any]) -> list[Any]:
     """A list of at least one value, none twice."""
     if not values:
         raise ValueError("must name at least one")
+    return different(values)
+
+
+def different(values: list[Any]) -> list[Any]:
+    """A list that names none twice."""
     seen = set()
     for value in values:
         if value in seen:

@@ -1,7 +1,7 @@
 """How often the studies that `scaling design` proposes are right in worlds that it did not see, beside the naive
 ladder of the same cost, and how close the widths are that it promises.
 
-    python -m tests.analysis.design.goal 5.75e16 [noise]
+    python -m tests.analysis.design.goal 5.75e16 [noise between seeds [noise of the text [bend]]]
 """
 
 import sys
@@ -19,7 +19,8 @@ from analysis.design.priors import literature
 from analysis.design.proposal import Proposal
 from analysis.design.simulate import Outcome, simulate
 from analysis.design.study_file import Setting
-from analysis.design.worlds import KINDS, Noise, World
+from analysis.design.text_noise import TEXT
+from analysis.design.worlds import BEND, KINDS, Noise, World
 from flops.hardware import device_of
 from scaling.stages.design import Question, design
 
@@ -52,17 +53,26 @@ def fresh(seed: int = SEED) -> list[World]:
     return [prior.draw(rng, (kind,)) for kind, number in FRESH.items() for _ in range(number)]
 
 
-def goal(budget: float, noise: float = 0.005, studies: int = 40, worlds: list[World] | None = None) -> dict[str, Goal]:
+def goal(
+    budget: float,
+    seeds: float = 0.005,
+    text: float = TEXT,
+    bend: float = BEND,
+    studies: int = 40,
+    worlds: list[World] | None = None,
+) -> dict[str, Goal]:
     """{"design", "naive"} for one architecture and `budget` FLOP."""
     began = time.process_time()
     setting = Setting("goal", ["llama"], "books.txt", 2048, True)
+    told = seeds, text, bend, setting
     question = Question(
-        "exponent", budget, False, device_of("h200"), CAP, 0.0, noise, setting, least_size=3e5, studies=studies
+        "exponent", budget, False, device_of("h200"), CAP, 0.0, *told, least_size=3e5, studies=studies
     )
+    noise = Noise(seeds, text=text, bend=bend)
     found = design(question, lambda what, share: None)
     seconds = time.process_time() - began
     cost = Prices(["llama"], {"vocab_size": 257, "context_length": 2048}).flops()
-    told = {}
+    judged = {}
     for name, row in (("design", found["proposals"][0]), ("naive", found["naive"])):
         tokens = tuple(map(tuple, row["tokens"]))
         proposal = Proposal(
@@ -72,22 +82,23 @@ def goal(budget: float, noise: float = 0.005, studies: int = 40, worlds: list[Wo
             row["tilt"],
             row["curves"],
             sweep=tuple(row["swept_sizes"]),
+            same_text=row["same_text"],
         )
         own = worlds or fresh()
-        outcomes = simulate(proposal, own, Noise(noise), cost, found["target_flops"], SEED)
+        outcomes = simulate(proposal, own, noise, cost, found["target_flops"], SEED)
         promised = row["summary"]["half_a"][1]
         half = np.array([one.half_a for one in outcomes])
-        linear = precision(proposal.layout(), own, Noise(noise), cost, found["target_flops"], bound=True)
-        told[name] = Goal(
+        linear = precision(proposal.layout(), own, noise, cost, found["target_flops"], bound=True)
+        judged[name] = Goal(
             seconds, row["words"], promised, outcomes, half / promised, half / (1.96 * linear.a), 1.96 * linear.bound_a
         )
-    return told
+    return judged
 
 
-def show(budget: float, noise: float = 0.005) -> None:
+def show(budget: float, seeds: float = 0.005, text: float = TEXT, bend: float = BEND) -> None:
     kinds = np.repeat(list(FRESH), list(FRESH.values()))
     assert set(kinds) == set(KINDS)
-    for name, one in goal(budget, noise).items():
+    for name, one in goal(budget, seeds, text, bend).items():
         told = one.summary
         right = np.array([abs(o.off_a) < 0.05 and abs(o.off_n) < np.log(1.3) for o in one.outcomes])
         print(f"{name}: {one.words}")
@@ -107,4 +118,4 @@ def show(budget: float, noise: float = 0.005) -> None:
 
 
 if __name__ == "__main__":
-    show(float(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.005)
+    show(*map(float, sys.argv[1:]))

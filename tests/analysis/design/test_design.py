@@ -158,7 +158,11 @@ def test_a_study_file_says_the_proposal():
     proposal = laid(3e5, 6, 32.0, 14.0, 8.0, 1.0, (3, -2), 1e8)
     setting = Setting("x", ["llama", "hgrn2"], "books.txt", 2048, True)
     told = yaml.safe_load(text_of(proposal, setting))
-    assert told["grid"]["sizes"]["count"] == 6 and len(told["grid"]["extra_seeds"]) == 4
+    assert told["grid"]["sizes"]["count"] == 6 and told["grid"]["seeds"] == []
+    seeds = list(told["grid"]["extra_seeds"].values())
+    assert [len(one) for one in seeds] == [3, 3, 3, 3, 1, 1] and sum(seeds, []) == list(range(14))  # no text twice
+    ladder = yaml.safe_load(text_of(naive(2e7), setting))["grid"]
+    assert ladder["seeds"] == [0] and list(ladder["extra_seeds"].values()) == [[1]]
     for n, tokens, row in zip(proposal.sizes, proposal.tokens, told["overrides"]["by_size"].values(), strict=True):
         assert row["branches"] == pytest.approx(list(tokens), rel=row["batch_tokens"] / tokens[0])
         assert row["batch_tokens"] % 2048 == 0 and row["branches"][0] / row["batch_tokens"] >= min(500, n / 5e3)

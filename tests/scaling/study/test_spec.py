@@ -288,6 +288,12 @@ def test_only(load):
         assert told in str(error.value)
 
 
+def test_every_size_may_have_its_own_seeds(load):
+    sizes = load(MINIMAL).grid.sizes
+    study = load(changed(grid={"seeds": [], "extra_seeds": {size: [3 * i, 3 * i + 1] for i, size in enumerate(sizes)}}))
+    assert [run.seed for run in study.runs() if run.size == sizes[1]][:2] == [3, 4]
+
+
 def test_extra_seeds(load):
     study = load(changed(grid={"extra_seeds": {"25k": [0, 1]}}))
     assert [run.run_id for run in study.runs("arch=tnl")] == ["tnl-14k-c64-s0", "tnl-25k-c64-s0", "tnl-25k-c64-s1"]
@@ -313,6 +319,7 @@ BAD = [
     (changed(grid={"sizes": ["410"]}), "unknown size '410' (did you mean '410m'?)"),
     (changed(grid={"sizes": ["14k", "14k"]}), "grid.sizes: names '14k' twice"),
     (changed(grid={"archs": []}), "grid.archs: must name at least one"),
+    (changed(grid={"seeds": []}), "grid: seeds: must name at least one, or extra_seeds those of"),
     (changed(training={"n_tokens": 0}), "training.n_tokens: must be greater than 0, not 0"),
     (changed(training={"n_tokens": -5}), "training.n_tokens: must be greater than 0, not -5"),
     (changed(training={"n_tokens": 1.5}), "training.n_tokens: must be a valid integer"),

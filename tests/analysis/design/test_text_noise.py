@@ -1,0 +1,52 @@
+"""The noise of a curve's points by the text they are of: closed forms beside drawn ones and a plain covariance."""
+
+import numpy as np
+import pytest
+
+from analysis.design.precision import along_sizes, covariance, precision, spread
+from analysis.design.proposal import laid, naive
+from analysis.design.simulate import draw
+from analysis.design.text_noise import SHARED, drawn, shared, weighed
+from analysis.design.worlds import Noise, World
+from analysis.fits.cost import six_nd
+
+WORLD = World("fitted", 0.8, 0.36, 0.34, 0.2, 0.2, 0.0)
+NOISE = Noise(0.004, text=5.0, bend=0.01)
+
+
+@pytest.fixture(scope="module")
+def layout():
+    return laid(2e5, 6, 16.0, 14.0, 1.0, 1.0, (2, 99), 1e9, curves=True).layout()
+
+
+def test_means_have_in_common_what_their_windows_have(layout):
+    known = shared(layout)
+    assert np.diag(known) == pytest.approx(1 / layout.window)
+    rng = np.random.default_rng(0)
+    draws = np.stack([drawn(layout, rng) for _ in range(4000)])
+    assert np.median(draws.var(0) / np.diag(known)) == pytest.approx(1, abs=0.05)
+    weight = rng.standard_normal((3, 2, len(layout.window)))
+    assert weighed(layout, weight) == pytest.approx(np.einsum("wkn,nm,wkm->wk", weight, known, weight))
+    assert (draws @ weight[0, 0]).var() == pytest.approx(weighed(layout, weight)[0, 0], rel=0.1)
+    ladder = naive(2e7).layout()  # all sizes read the text of seed 0, in the same order
+    one, other = (np.flatnonzero(ladder.size == k)[-1] for k in (0, 5))
+    both = shared(ladder)
+    assert both[one, other] == pytest.approx(SHARED * both[one, one])
+    one, other = (np.flatnonzero(layout.size == k)[-1] for k in (0, 5))
+    assert known[one, other] == 0  # each size its own
+
+
+def test_the_covariance_is_what_studies_are_drawn_with(layout):
+    n, d = layout.n_params, layout.n_tokens
+    clean = WORLD.loss(n, d)
+    rng = np.random.default_rng(1)
+    weight = rng.standard_normal((1, 2, len(n)))
+    known = covariance(layout, NOISE, clean)
+    exact = (weight[0] @ known @ weight[0].T).diagonal()
+    assert spread(layout, NOISE, weight, clean[None])[0] == pytest.approx(exact)
+    drawn_losses = np.stack([draw(layout, WORLD, NOISE, six_nd(), rng).loss for _ in range(1500)])
+    off = np.log(drawn_losses / clean)
+    assert (off @ weight[0].T).var(0) == pytest.approx(exact, rel=0.12)
+    assert np.abs(along_sizes(layout).sum(0)).max() < 1e-9
+    told = [precision(layout, [WORLD], noise, six_nd(), 5e15).a[0] for noise in (Noise(0.004), NOISE)]
+    assert told[1] > told[0]
