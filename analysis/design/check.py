@@ -45,7 +45,7 @@ class Reading:
     """How curves are read: the noise of their runs, and each point the mean over `share` of the tokens seen, or over
     `tokens` where that is more; None of held-out losses."""
 
-    noise: Noise = Noise(0.005)
+    noise: Noise
     tokens: float | None = None
     share: float = 0.0
 

@@ -194,14 +194,14 @@ class Proposal:
         trunks, runs, texts = (np.array([row[k] for row in rows], dtype=object) for k in (3, 4, 5))
         cells = [(self.sizes[i], d) for i in self.sweep for d in self.swept(i)]
         swept = np.array(cells).T if cells else None
-        n, d, size = numbers[:, 0], numbers[:, 1], numbers[:, 2].astype(int)
-        window = SMOOTHED * d if self.curves else None
-        return Layout(n, d, size, trunks, runs, self.curves, texts, swept, window)
+        at, size = numbers[:, 1], numbers[:, 2].astype(int)
+        window = SMOOTHED * at if self.curves else None
+        return Layout(numbers[:, 0], at, size, trunks, runs, self.curves, texts, swept, window)
 
 
 def along(tokens: float, window: float = 0.0, share: float = SMOOTHED) -> np.ndarray:
-    """[CURVE_ROWS]: the tokens of the points of a curve, each the mean over `share` of the tokens seen, or over `window`
-    where that is more: the last one's window ends with the run."""
+    """[CURVE_ROWS]: the tokens of the points of a curve, each the mean over `share` of the tokens seen, or over
+    `window` where that is more: the last one's window ends with the run."""
     last = min(tokens / (1 + share / 2), max(tokens - window / 2, tokens / 2))
     return np.geomspace(min(CURVE_FROM * tokens, last / 2), last, CURVE_ROWS)
 

@@ -58,7 +58,7 @@ def design(
         Text,
         typer.Option(
             metavar="NATS",
-            help="Of the training loss averaged over n tokens: its standard deviation times the root of n; default: 5.4.",
+            help="Standard deviation of the mean training loss of n tokens, times the root of n; default: 5.4.",
         ),
     ] = None,
     context: Annotated[

@@ -79,8 +79,8 @@ def kinds_of(trunk: np.ndarray, run: np.ndarray, log_d: np.ndarray) -> tuple[Kin
 
 @dataclass(frozen=True)
 class Absorbed:
-    """What a fit leaves of effects: `expected` [k, k], the sum of squares of each kind's averages in the residuals, were
-    every effect of another kind 1; `df` [k]: Satterthwaite's, of each kind's own."""
+    """What a fit leaves of effects: `expected` [k, k], the sum of squares of each kind's averages in the residuals,
+    were every effect of another kind 1; `df` [k]: Satterthwaite's, of each kind's own."""
 
     expected: np.ndarray
     df: np.ndarray

@@ -65,9 +65,7 @@ def goal(
     began = time.process_time()
     setting = Setting("goal", ["llama"], "books.txt", 2048, True)
     told = seeds, text, bend, setting
-    question = Question(
-        "exponent", budget, False, device_of("h200"), CAP, 0.0, *told, least_size=3e5, studies=studies
-    )
+    question = Question("exponent", budget, False, device_of("h200"), CAP, 0.0, *told, least_size=3e5, studies=studies)
     noise = Noise(seeds, text=text, bend=bend)
     found = design(question, lambda what, share: None)
     seconds = time.process_time() - began

@@ -160,7 +160,7 @@ def test_a_study_file_says_the_proposal():
     told = yaml.safe_load(text_of(proposal, setting))
     assert told["grid"]["sizes"]["count"] == 6 and told["grid"]["seeds"] == []
     seeds = list(told["grid"]["extra_seeds"].values())
-    assert [len(one) for one in seeds] == [3, 3, 3, 3, 1, 1] and sum(seeds, []) == list(range(14))  # no text twice
+    assert [len(one) for one in seeds] == [3, 3, 3, 3, 1, 1] and len({x for one in seeds for x in one}) == 14
     ladder = yaml.safe_load(text_of(naive(2e7), setting))["grid"]
     assert ladder["seeds"] == [0] and list(ladder["extra_seeds"].values()) == [[1]]
     for n, tokens, row in zip(proposal.sizes, proposal.tokens, told["overrides"]["by_size"].values(), strict=True):

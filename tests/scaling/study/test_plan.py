@@ -172,6 +172,8 @@ def test_plans_say_what_will_not_be_identified_and_the_time_on_a_device():
     assert lines[0].startswith("design: ") and "the exponent of N_opt will be" in lines[0] and "seeds" in lines[0]
     assert "of a point 0.0062 nats (3.5 a token, means over 325,120 tokens)" in lines[-1]
     many = load_study("quickstart", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
-    assert len(many) > 200 and design_notes(many, study.fit) == ["design: not checked (more than 200 runs): docs/design.md"]
+    assert len(many) > 200 and design_notes(many, study.fit) == [
+        "design: not checked (more than 200 runs): docs/design.md"
+    ]
     found = on_device(study, study.runs(), DEVICES["h200"])["on_device"]
     assert found["seconds"] > 0 and "on one H200 SXM" in found["text"]
