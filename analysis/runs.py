@@ -23,8 +23,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.grid_points import SAME, named, point_of_run, with_axes
+from analysis.run_evals import held_out_losses
 from arch.errors import InputError
-from data.files import read_json, read_manifest
+from data.files import read_manifest
 from data.manifest import parts_of
 from scaling.rundir.directory import RunDir
 from scaling.study.earlier import training_of_today
@@ -141,34 +142,12 @@ def _read_run(study_dir: Path, run_id: str, validation_tokens: int | None) -> _R
     if header is None:
         return _Run(path, None, [], [], {})
     read = RunDir(path).checked_rows()
-    evals, bad = _evaluations(path, int(header["record"]["spec"]["training"]["batch_tokens"]))
-    skipped = read.left_out | ({"evaluations that cannot be read": bad} if bad else {})
+    evals, bad = held_out_losses(path, _training(header))
+    skipped = read.left_out | bad
     current = [one for one in evals if validation_tokens in (None, one["settings"]["validation_tokens"])]
     if other := len(evals) - len(current):
         skipped |= {f"evaluations not over {validation_tokens:,} tokens": other}
     return _Run(path, header, read.rows, current, skipped)
-
-
-def _evaluations(run: Path, batch_tokens: int) -> tuple[list[dict[str, Any]], int]:
-    """The held-out losses of a run, and how many files hold none: damaged, or of an earlier version, which the next
-    evaluation replaces."""
-    found, bad = [], 0
-    for path in sorted(run.glob("*evals/*/validation.json")):
-        try:
-            result = read_json(path)
-            values = result["values"]
-            if values.get("loss") is None:  # a model that diverged
-                continue
-            numbers = [values[key] for key in ("loss", "perplexity", "bits_per_byte")]
-            step, n_tokens = result["step"], result["n_tokens"]
-            right = type(step) is int and step > 0 and n_tokens == step * batch_tokens
-            if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
-                raise ValueError
-            told = {"validation_tokens": result["settings"]["validation_tokens"]}
-            found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            bad += 1
-    return found, bad
 
 
 def _header(run: Path) -> dict[str, Any] | None:
@@ -333,11 +312,15 @@ def _with_cost(frame: pd.DataFrame, header: dict[str, Any]) -> pd.DataFrame:
         frame[f"flops_{name}"] = frame["n_tokens"].astype("float64") * per_token
     warmup = header["record"]["spec"]["training"].get("warmup_tokens") or 0
     frame["warmup"] = frame["n_tokens"] <= warmup
-    training = Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
+    training = _training(header)
     frame["phase"] = [phase(int(step), training) for step in frame["step"]]
     if "merged" in frame:
         frame.loc[frame.pop("merged").astype(bool), "phase"] = MERGED
     return frame
+
+
+def _training(header: dict[str, Any]) -> Training:
+    return Training.model_validate(training_of_today(header["record"]["spec"]["training"]))
 
 
 def _flops_columns() -> list[str]:

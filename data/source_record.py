@@ -16,6 +16,7 @@ from arch.errors import InputError
 from data.files import read_json, write_json
 from data.settings import CorpusSettings
 from data.sources.files import Files
+from data.sources.hugging_face import HuggingFace
 from data.sources.schemes import find
 
 RECORD = "sources.json"
@@ -101,6 +102,10 @@ def _stats(settings: CorpusSettings) -> list[list[Any]] | None:
             for file in source.files if isinstance(source, Files) else ():
                 status = file.path.stat()
                 found.append([file.doc_id, status.st_size, status.st_mtime_ns])
+            if isinstance(source, HuggingFace) and source.place:
+                for path in sorted(one for one in Path(source.place).rglob("*") if one.is_file()):
+                    status = path.stat()
+                    found.append([path.relative_to(source.place).as_posix(), status.st_size, status.st_mtime_ns])
             if len(found) > MOST_FILES:
                 return None
     return found

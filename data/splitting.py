@@ -205,6 +205,15 @@ class Smallest:
         if self.total >= self.wanted:
             self.bound = -self._held[0][0]
 
+    def last_of(self, n_tokens: int) -> int:
+        """The largest draw among the smallest ones that have `n_tokens`, at most `wanted`; -1 of none."""
+        last, total = -1, 0
+        for draw, size in sorted((-negative, size) for negative, size in self._held):
+            if total >= n_tokens:
+                break
+            last, total = draw, total + size
+        return last
+
 
 def _documents(stream: Stream, counts: Counts) -> Iterator[Document]:
     return _first_bytes(read_documents(stream.source, stream.text_key, counts), stream.max_bytes)

@@ -1,7 +1,9 @@
 """The tokenizer of a corpus that is trained on the corpus itself: on a sample of its training text.
 
 Held out are the documents with the smallest draws (data/splitting.py); the sample is those with the largest, so that it
-is drawn evenly from all of the text and holds nothing that is held out.
+is drawn evenly from all of the text and holds nothing that is held out. How many documents `validation_tokens` takes is
+known only with a tokenizer: before, as many as hold eight bytes for each of them, whole, though of a small text no more
+than half.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Collection, Iterator
 
 from arch.errors import InputError
 from data.settings import CorpusSettings
-from data.splitting import DRAWS, Drawn, Progress, Reading
+from data.splitting import DRAWS, Drawn, Progress, Reading, Smallest
 from data.tokenizer.ranks import RankTokenizer
 from data.tokenizer.training import sample_bytes, train_tokenizer
 
@@ -37,18 +39,18 @@ def sample(
     held_out = 0 if settings.validation_fraction is None else int(settings.validation_fraction * DRAWS)
     weight = sum(stream.weight for stream in reading.streams)
     kept = [Largest(int(most_bytes * stream.weight / weight)) for stream in reading.streams]
+    lowest = [Smallest(MOST_BYTES_PER_TOKEN * (stream.validation_tokens or 0)) for stream in reading.streams]
     for number, documents in reading.batches():
         for document in documents:
             kept[number].add(document, held_out)
+            if lowest[number].wanted and document.draw < lowest[number].bound:
+                lowest[number].add(document.draw, document.n_bytes)
         if progress is not None:
             progress(reading.read_bytes, None, f"{reading.n_documents:,} documents looked at to train the tokenizer")
     texts = list[str]()
-    for stream, seen, largest in zip(reading.streams, reading.seen, kept, strict=True):
-        most = largest.most_bytes
-        if stream.validation_tokens is not None:  # at most so many bytes are held out, half of a small text
-            total = largest.total
-            most = min(most, total - min(MOST_BYTES_PER_TOKEN * stream.validation_tokens, total // 2))
-        texts += largest.texts(most, seen.lowest)
+    for seen, largest, smallest in zip(reading.seen, kept, lowest, strict=True):
+        held = smallest.last_of(min(smallest.wanted, largest.total // 2))
+        texts += largest.texts(max(seen.lowest, held))
     if not texts:
         raise InputError("corpus.source: fewer than two documents of usable text: none is left to train a tokenizer on")
     return texts
@@ -71,8 +73,9 @@ class Largest:
         while self._size - len(self._kept[0][1]) >= self.most_bytes:
             self._size -= len(heapq.heappop(self._kept)[1])
 
-    def texts(self, left: int, lowest: int) -> Iterator[str]:
-        """Of at most `left` bytes, without the document of the `lowest` draw: one at least is held out."""
+    def texts(self, lowest: int) -> Iterator[str]:
+        """Of at most `most_bytes`, of the documents with draws above `lowest`."""
+        left = self.most_bytes
         for draw, content in sorted(self._kept, reverse=True):
             if left > 0 and draw > lowest:
                 yield content[:left].decode("utf-8", errors="ignore")

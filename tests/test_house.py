@@ -57,8 +57,10 @@ ALLOWED = {
     "analysis.labels": (),
     "analysis.grid_points": ("scaling.study.axes",),
     "analysis.held_out": ("arch.errors", "data"),
+    "analysis.run_evals": ("data.files", "scaling.study"),
     "analysis.runs": (
-        *("analysis.bigram", "analysis.fits.settings", "analysis.grid_points", "scaling.rundir", "scaling.study"),
+        *("analysis.bigram", "analysis.fits.settings", "analysis.grid_points", "analysis.run_evals"),
+        *("scaling.rundir", "scaling.study"),
         *("arch.errors", "data"),
     ),
     "analysis.fits.points": ("arch.errors",),

@@ -16,6 +16,7 @@ from typing import Any
 
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
+from scaling.rundir.directory import RunDir
 from scaling.rundir.saved import WEIGHTS, Checkpoint
 from scaling.study.run import RunSpec
 
@@ -108,6 +109,7 @@ class Pair:
             "settings": self.task.settings(),
             "weights_sha256": self.checkpoint.weights_sha256,
             "data_hash": self.data_hash,
+            **({"merged_steps": manifest["merged"]["steps"]} if self.checkpoint.is_merged else {}),
             **more,
         }
         self._write(self.path, result)
@@ -160,7 +162,12 @@ def expand(
     a step that there is not.
     """
     matrix, checkpoints, n_damaged = Matrix(), [], 0
-    found = [(run, path) for run in runs for path in _pick(runs_dir / run.run_id, which)]
+    found = [
+        (run, path)
+        for run in runs
+        for path in _pick(runs_dir / run.run_id, which)
+        if path.parent.name != MERGED or RunDir(runs_dir / run.run_id).has_merged(int(path.name), run.training)
+    ]
     if which not in ("all", "last"):
         for step in sorted(_steps(which) - {int(path.name) for _, path in found}):
             raise InputError(

@@ -26,6 +26,7 @@ from scaling.study.schedule import DECAYED, MERGED
 
 LEAST_PAIRS, LEAST_SIZES = 3, 2
 PLANE_PAIRS = 6  # from which on the offset is a plane: three parameters, and three degrees of freedom left
+APART = 0.1  # least standard deviation across, in ln, of N and D of pairs that a plane is fitted to
 REACH = 2.0  # times beyond the pairs' N and D: farther merged losses enter no fit
 
 
@@ -116,7 +117,9 @@ def calibrate(pairs: list[dict[str, Any]]) -> Calibration | None:
     center = where.mean(0)
     one = np.ones((len(y), 1))
     plane = np.column_stack([one, where - center])
-    told = len(y) > plane.shape[1] and np.linalg.matrix_rank(plane) == plane.shape[1]
+    # D in proportion to N, but for whole batches, tells no slope in D from one in N
+    spread = np.linalg.svd((where - center) / math.sqrt(len(y)), compute_uv=False)[-1]
+    told = len(y) > plane.shape[1] and spread >= APART
     rest = float(((y - y.mean()) ** 2).sum())
     p_trend = math.nan
     if told:

@@ -19,6 +19,7 @@ import pandas as pd
 from scipy import stats
 
 from analysis.runs import Tables
+from scaling.study.schedule import MERGED
 
 ALIKE = 1.1  # shapes of one family: the largest has so many times the parameters of the smallest
 
@@ -131,6 +132,8 @@ def _read(family: tuple[str, str, pd.DataFrame], tables: Tables) -> _Family:
         losses.append(at)
         for run, seed in zip(mine["run_id"], mine["seed"], strict=True):
             for row in evals[run].to_dict("records") if run in evals else ():
+                if row["phase"] == MERGED:  # it stands for a decay, less an offset that is not known here
+                    continue
                 at.setdefault((int(row["n_tokens"]), str(row["phase"])), {})[int(seed)] = math.log(row["loss"])
     shared = set.intersection(*(set(at) for at in losses))
     if not shared:

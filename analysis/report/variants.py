@@ -84,7 +84,8 @@ def variant_notes(fits: dict[str, Any]) -> list[str]:
     if not _shown(fits):
         return lines
     if told["noise"] is None:
-        lines.insert(0, "One seed each: nobody knows whether noise makes these differences. Two seeds would tell.")
+        one = "One seed that all variants have"
+        lines.insert(0, f"{one}: nobody knows whether noise makes these differences. Two seeds would tell.")
     else:
         noise = told["noise"]
         lines.insert(
@@ -93,6 +94,8 @@ def variant_notes(fits: dict[str, Any]) -> list[str]:
             f"{noise['s']:.2%} of the loss ({noise['df']} degrees of freedom), with seeds paired. Learning rates are "
             f"as the runs had them: a variant may want another.",
         )
+        if alone := [_title(one) for one in _shown(fits) if len(one["seeds"]) == 1]:
+            lines.append(f"One seed that all variants have: {'; '.join(alone)}. The noise is that of the others.")
     return lines
 
 

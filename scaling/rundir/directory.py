@@ -24,6 +24,7 @@ from arch.errors import InputError
 from data.files import read_json, read_manifest, remove_unfinished, write_json
 
 from ..study.earlier import training_of_today
+from ..study.merging import is_as_asked
 from ..study.run import RunSpec
 from ..study.schedule import decay_start
 from ..study.training import Training
@@ -59,6 +60,11 @@ class RunDir:
 
     def merged(self, step: int) -> Path:
         return self.path / "merged" / f"{step:08d}"
+
+    def has_merged(self, step: int, training: Training) -> bool:
+        """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
+        manifest = read_manifest(self.merged(step), verify=False)
+        return manifest is not None and is_as_asked(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
         return self.path / "state" / f"{step:08d}"

@@ -108,10 +108,16 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
 
 def _foreseen(request: Request, data_later: bool) -> list[str]:
     from data.foreseen import check_text, check_tokenizer, existing_corpus
+    from data.source_record import is_touched
 
     settings = request.study.corpus.settings()
     if (corpus := existing_corpus(settings, request.corpus_directory)) is not None:
         _require_enough(request, corpus)
+        if is_touched(settings, request.corpus_directory):
+            return [
+                "corpus.source: its files have changed since the corpus was made: `scaling data` reads them again, and "
+                "refuses another text"
+            ]
         return []
     lines = check_text(settings) + check_tokenizer(settings.tokenizer, fetch=not data_later)
     return lines + _too_little_text(request, settings)
@@ -130,8 +136,16 @@ def _too_little_text(request: Request, settings: CorpusSettings) -> list[str]:
             likely.append(most[-1])
             continue
         held_out = (size.about or 0) * (settings.validation_fraction or 0) + (stream.validation_tokens or 0)
+        if (asked_for := stream.validation_tokens or 0) >= size.most:
+            raise InputError(
+                f"corpus.validation_tokens: {asked_for:,} tokens"
+                f"{f' of source {stream.name}' if stream.name else ''} are asked for, and the text holds at most "
+                f"{size.most:,}: ask for fewer, or give more text"
+            )
         most.append(Part(stream.name, stream.weight, 0, size.most))
-        likely.append(most[-1]._replace(n_tokens=size.most if size.about is None else round(size.about - held_out)))
+        likely.append(
+            most[-1]._replace(n_tokens=size.most if size.about is None else max(0, round(size.about - held_out)))
+        )
     shown = {stream.name: shown_source(stream.source) for stream in settings.streams}
     for run in request.runs:
         rows = run.training.batch_tokens // run.context_length

@@ -51,10 +51,11 @@ def not_merged(request: Request) -> list[str]:
     for run in request.runs:
         rundir = request.rundir(run)
         if rundir.status()["state"] == "done":
-            missing = [step for step in run.merged_after if not rundir.merged(step).exists()]
+            missing = [step for step in run.merged_after if not rundir.has_merged(step, run.training)]
             if missing:
                 told.append(
                     f"eval: {run.run_id} has no merged weights after steps {', '.join(map(str, missing))}: it was "
-                    f"trained without training.merge_last, or they were lost; remove its directory to train it again"
+                    f"trained without training.merge_last or with another, or they were lost; remove its directory to "
+                    f"train it again"
                 )
     return told

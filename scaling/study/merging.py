@@ -28,6 +28,12 @@ def source_steps(step: int, training: Training) -> list[int]:
     return found if gap and found[0] > warmup_steps(training) else []
 
 
+def is_as_asked(steps: Any, point: int, training: Training) -> bool:
+    """Whether weights that were averaged over `steps` are what `training` asks for at `point`: merge_last and
+    merge_fraction are in no hash, and may have been others."""
+    return training.merge_last is not None and steps == source_steps(point, training)
+
+
 def merged_after(steps: Iterable[int], training: Training) -> list[int]:
     """Of these steps those at which there is a merged point, ascending; none where training does not merge."""
     if training.merge_last is None:

@@ -55,10 +55,13 @@ class Merger:
         for folder in (self._rundir.path / "merge").glob("[0-9]*"):
             if int(folder.name) > step or not self._needed_after(int(folder.name), step):
                 shutil.rmtree(folder)
+        for point in self._sources:
+            if point > step and not self._is_there(point):
+                shutil.rmtree(self._rundir.merged(point), ignore_errors=True)  # damaged, or of other weights
         lost = [point for point in self._sources if point <= step and not self._is_there(point)]
         return [
-            f"warning: {self._rundir.merged(point)} is missing or damaged and lies before step {step}: not written "
-            f"again"
+            f"warning: {self._rundir.merged(point)} is missing, damaged or of other weights and lies before step "
+            f"{step}: not written again"
             for point in lost
         ]
 
@@ -77,7 +80,9 @@ class Merger:
         return self._rundir.path / "merge" / f"{step:08d}"
 
     def _is_there(self, point: int) -> bool:
-        return valid_checkpoint(self._rundir.merged(point), *self._run.hashes)
+        return valid_checkpoint(self._rundir.merged(point), *self._run.hashes) and self._rundir.has_merged(
+            point, self._run.training
+        )
 
     def _needed_after(self, source: int, step: int) -> bool:
         return any(source in sources for point, sources in self._sources.items() if point > step)

@@ -1,6 +1,7 @@
 """Sources of every kind that is not plain text: tables, datasets, packages, compressed files."""
 
 import json
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from arch.errors import InputError
 from data.corpus import prepare
 from data.foreseen import check_text
 from data.settings import CorpusSettings
+from data.source_record import is_touched
 from data.sources.documents import Counts
 from data.sources.reading import check_source, file_sizes, read_documents, versions_of
 
@@ -134,6 +136,14 @@ def test_datasets_of_a_folder(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=told):
             list(read_documents(source))
+    settings = CorpusSettings(source=f"hf:{tmp_path / 'saved'}", text_key="content", validation_fraction=0.4)
+    prepare(settings, tmp_path / "corpus")
+    assert not is_touched(settings, tmp_path / "corpus")
+    shutil.rmtree(tmp_path / "saved")
+    datasets.Dataset.from_dict({"content": [*TEXTS, "One more."]}).save_to_disk(tmp_path / "saved")
+    assert is_touched(settings, tmp_path / "corpus")
+    with pytest.raises(InputError, match="has changed since"):
+        prepare(settings, tmp_path / "corpus")
 
 
 def test_a_dataset_of_the_hub_is_not_fetched_before_the_corpus_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,20 @@ def test_the_plane_is_that_of_least_squares_and_the_mean_that_of_students_t():
     assert mean.reaches(5e3, 5e4) and not mean.reaches(4e3, 1e6) and not mean.reaches(1e4, 2.1e7)
 
 
+def test_tokens_in_proportion_to_the_size_tell_no_slopes():
+    """Six pairs at 20 tokens a parameter, but for whole batches, would make a plane of rounding."""
+    rng = np.random.default_rng(0)
+    pairs = []
+    for n in np.geomspace(1e6, 1e7, 6):
+        d = 32_768 * math.ceil(20 * n / 32_768)
+        offset = 0.005 + 0.002 * rng.standard_normal()
+        pairs.append({"size": str(n), "trunk": str(n), "n_params": n, "n_tokens": d, "offset": offset})
+    found = calibrate(pairs)
+    assert len(found.beta) == 1 and math.isnan(found.p_trend)
+    at = np.array([2.5e6]), np.array([2.5e7])
+    assert abs(found.offset(*at)[0] - 0.005) < 0.002 and np.linalg.norm(found.error(*at)) < 0.002
+
+
 def test_a_fit_takes_decayed_losses_and_corrected_merged_ones(tables):
     reading = study_points(StudyRuns("s", tables, MERGED))
     points = reading.groups["llama"]

@@ -13,11 +13,11 @@ import pytest
 from arch.errors import InputError
 from data.corpus import open_corpus, prepare
 from data.settings import CorpusSettings
-from data.splitting import Reading
+from data.splitting import Reading, thresholds
 from data.tokenizer import Tokenizer, get_tokenizer, is_at_hand
 from data.tokenizer.ranks import PATTERN, read_ranks
 from data.tokenizer.training import train_tokenizer
-from data.training_sample import sample
+from data.training_sample import sample, trained
 
 WORDS = ["low ", "lower ", "newest ", "widest ", "ünïcode ", "中文字 ", "中文 ", "lowest\n"]
 TEXT = "".join(WORDS[i * i % 7] + WORDS[i % 8] for i in range(300))
@@ -135,6 +135,24 @@ def test_a_sample_is_of_training_text_and_no_larger_than_asked(texts: Path) -> N
     assert sum(len(text.encode()) for text in some) in range(2997, 3001) and set(some[:-1]) <= whole
     largest = sorted(documents, key=lambda document: -document.draw)
     assert some[:-1] == [document.text for document in largest[: len(some) - 1]]
+
+
+def test_held_out_documents_of_uneven_length_are_in_no_sample(tmp_path: Path) -> None:
+    """How many tokens are held out is known with the tokenizer only, and documents are held out whole."""
+    folder, words = tmp_path / "uneven", [f"w{a}{b}" for a in "abcdefghij" for b in "klmnopqrstuvwxyz"]
+    folder.mkdir()
+    for i in range(30):
+        text = " ".join(words[(i * 37 + j * j) % len(words)] for j in range(20_000 if i % 2 else 250))
+        (folder / f"{i:02d}.txt").write_text(text)
+    for seed in range(5):
+        settings = CorpusSettings(
+            source=str(folder), tokenizer="bpe:420", validation_fraction=None, validation_tokens=3000, seed=seed
+        )
+        (bound,) = thresholds(settings, trained(settings, None))
+        documents = [document for batch in Reading(settings).batches() for document in batch.documents]
+        held_out = {document.text for document in documents if document.draw < bound}
+        sampled = sample(settings, 10**9)
+        assert held_out and sampled and not any(text.startswith(one) for one in sampled for text in held_out)
 
 
 def test_a_damaged_rank_file_is_told(tmp_path: Path, texts: Path) -> None:

@@ -1,6 +1,7 @@
 """A corpus that cannot be is told by every dry run, as `scaling data` would tell it, and `plan` warns of it."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,20 @@ def test_text_that_is_likely_too_little_is_a_warning(study: Path, capsys: pytest
         standalone_mode=False)  # fmt: skip
 
 
+def test_more_held_out_tokens_than_the_text_can_hold_are_refused(
+    study: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(n_tokens: int, *more: str) -> None:
+        changes = ("corpus.validation_fraction=null", f"corpus.validation_tokens={n_tokens}", *more)
+        sets = [word for change in changes for word in ("--set", change)]
+        app(["run", str(study), "--dry-run", "--json", *sets], standalone_mode=False)
+
+    with pytest.raises(InputError, match=r"corpus\.validation_tokens: 90,000 tokens are asked for, and the text holds"):
+        run(90_000)
+    run(33_000, "corpus.max_bytes=30000")  # every document has an end-of-text token too
+    assert "but the text probably has about 0" in str(json.loads(capsys.readouterr().out)["warnings"])
+
+
 def test_a_corpus_that_is_there_is_asked_for_its_tokens(study: Path) -> None:
     app(["data", str(study)], standalone_mode=False)
     (study.parent / "text.jsonl").unlink()  # nobody reads it again
@@ -103,6 +118,25 @@ def test_a_corpus_that_is_there_is_asked_for_its_tokens(study: Path) -> None:
                 app([command[0], str(study), *command[1:], "--set", change], standalone_mode=False)
     app(["run", str(study), "--dry-run"], standalone_mode=False)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in (study.parent / "out").rglob("*"))
+
+
+def test_files_that_were_touched_since_are_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def warnings() -> str:
+        capsys.readouterr()
+        app(["run", str(study), "--dry-run", "--json"], standalone_mode=False)
+        return " ".join(json.loads(capsys.readouterr().out)["warnings"])
+
+    app(["data", str(study)], standalone_mode=False)
+    text, changed = study.parent / "text.jsonl", "its files have changed since the corpus was made"
+    assert changed not in warnings()
+    os.utime(text, ns=(1, 1))
+    assert changed in warnings()
+    app(["data", str(study)], standalone_mode=False)  # the same text: noted again
+    assert changed not in warnings()
+    text.write_text(text.read_text() + json.dumps({"text": "One more."}) + "\n")
+    assert changed in warnings()
+    with pytest.raises(InputError, match=r"has changed since .*text\.jsonl differs"):
+        app(["data", str(study)], standalone_mode=False)
 
 
 def test_few_held_out_documents_are_told(study: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from data.tokenizer import get_tokenizer
 from scaling.stages.pipeline import Request
 from scaling.stages.trunks import not_merged
+from scaling.study.merging import is_as_asked
 from scaling.study.spec import load_study
 from scaling.trainer.merging import Merger
 
@@ -92,11 +93,25 @@ def test_a_lost_merged_point_is_told(merged, tmp_path):
     identity = {"run_id": run.run_id, "spec_hash": run.spec_hash}
     merger = Merger(trunk, run, identity, np.zeros((1, 2)), torch.device("cpu"), get_tokenizer("bytes"), print)
     (line,) = merger.resume(12)
-    assert line.startswith(f"warning: {trunk.merged(10)} is missing or damaged and lies before step 12")
+    assert line.startswith(f"warning: {trunk.merged(10)} is missing, damaged or of other weights and lies before")
     assert (trunk.path / "merge" / "00000012").exists(), "the mean at 14 needs it"
     assert len(merger.resume(11)) == 1 and not list((trunk.path / "merge").iterdir())
     (told,) = not_merged(Request(load_study(tmp_path / "s.yaml")))
     assert f"{run.run_id} has no merged weights after steps 10" in told
+
+
+def test_weights_merged_otherwise_are_not_taken_for_those_asked_for(merged, tmp_path):
+    """merge_last and merge_fraction are in no hash."""
+    trunk = study(tmp_path, ["llama"], log_every=4, **(MERGE | {"merge_fraction": 0.6}))["trunk"]
+    shutil.copytree(merged.path / "merged", trunk.path / "merged")
+    run = trunk.spec()
+    assert run.merged_after == [10, 14] and merged.has_merged(10, merged.spec().training)
+    assert not trunk.has_merged(10, run.training)
+    assert not is_as_asked([8, 10], 10, run.training.model_copy(update={"merge_last": None}))
+    identity = {"run_id": run.run_id, "spec_hash": run.spec_hash}
+    merger = Merger(trunk, run, identity, np.zeros((1, 2)), torch.device("cpu"), get_tokenizer("bytes"), print)
+    (line,) = merger.resume(12)
+    assert "is missing, damaged or of other weights" in line and not trunk.merged(14).exists(), "made again"
 
 
 @pytest.mark.slow

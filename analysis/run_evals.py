@@ -1,0 +1,38 @@
+"""The held-out losses of a run, from its evaluations on disk: of its checkpoints, and of merged weights."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from data.files import read_json
+from scaling.study.merging import is_as_asked
+from scaling.study.training import Training
+
+
+def held_out_losses(run: Path, training: Training) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The held-out losses of a run, and how many files hold none, by reason: damaged or of an earlier version, which
+    the next evaluation replaces; or of weights merged when merge_last or merge_fraction was another."""
+    found = list[dict[str, Any]]()
+    bad = others = 0
+    for path in sorted(run.glob("*evals/*/validation.json")):
+        try:
+            result = read_json(path)
+            values = result["values"]
+            if values.get("loss") is None:  # a model that diverged
+                continue
+            numbers = [values[key] for key in ("loss", "perplexity", "bits_per_byte")]
+            step, n_tokens = result["step"], result["n_tokens"]
+            right = type(step) is int and step > 0 and n_tokens == step * training.batch_tokens
+            if not right or not all(type(v) in (int, float) and 0 < v < math.inf for v in numbers):
+                raise ValueError
+            told = {"validation_tokens": result["settings"]["validation_tokens"]}
+            if "merged_steps" in result and not is_as_asked(result["merged_steps"], step, training):
+                others += 1
+                continue
+            found.append(result | values | {"settings": told, "merged": path.parts[-3] == "merged-evals"})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            bad += 1
+    why = {"evaluations that cannot be read": bad, "evaluations of weights merged otherwise": others}
+    return found, {reason: count for reason, count in why.items() if count}
