@@ -50,7 +50,7 @@ def sample(
     texts = list[str]()
     for seen, largest, smallest in zip(reading.seen, kept, lowest, strict=True):
         held = smallest.last_of(min(smallest.wanted, largest.total // 2))
-        texts += largest.texts(max(seen.lowest, held))
+        texts += largest.texts(max(seen.lowest, min(held, seen.highest - 1)))  # one at least is trained on
     if not texts:
         raise InputError("corpus.source: fewer than two documents of usable text: none is left to train a tokenizer on")
     return texts

@@ -155,6 +155,16 @@ def test_held_out_documents_of_uneven_length_are_in_no_sample(tmp_path: Path) ->
         assert held_out and sampled and not any(text.startswith(one) for one in sampled for text in held_out)
 
 
+def test_of_two_documents_one_is_sampled(tmp_path: Path) -> None:
+    (tmp_path / "small.txt").write_text("low lower " * 100)
+    (tmp_path / "large.txt").write_text("newest widest " * 1000)
+    for seed in range(4):  # either has the smaller draw
+        settings = CorpusSettings(
+            source=str(tmp_path), tokenizer="bpe:270", validation_fraction=None, validation_tokens=300, seed=seed
+        )
+        assert len(sample(settings, 10**9)) == 1
+
+
 def test_a_damaged_rank_file_is_told(tmp_path: Path, texts: Path) -> None:
     settings = CorpusSettings(source=str(texts), tokenizer="bpe:300", validation_fraction=0.3)
     path = prepare(settings, tmp_path / "corpus").directory / "tokenizer.tiktoken"
