@@ -142,12 +142,12 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             "evaluations": evaluations,
         }
     )
-    from analysis.figures.png import NO_BROWSER, browser_found, write_pictures
+    from analysis.figures.png import NO_BROWSER, NO_PACKAGE, browser_found, write_pictures
 
     manifest = read_manifest(directory, verify=False)
     if not force and manifest is not None and manifest.get("inputs_hash") == wanted:
         missing = manifest["no_pictures"]
-        if missing != NO_BROWSER or not browser_found():
+        if missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found():
             return Reported(directory / "index.html", False, missing)
 
     from analysis.report.page import figures, page

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
 SCALE = 1.5
 TIMEOUT_S = 30
 NO_BROWSER = "no Chrome or Chromium found"
+NO_PACKAGE = "the package kaleido is not installed: pip install kaleido"
 
 
 def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | None:
     """Write <directory>/<name>.png for each figure; returns why there are none, None where they were written."""
+    if find_spec("kaleido") is None:
+        return NO_PACKAGE
     import kaleido
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -42,7 +46,9 @@ def write_pictures(figures: Mapping[str, go.Figure], directory: Path) -> str | N
 
 
 def browser_found() -> bool:
-    """Whether a browser that draws pictures is installed."""
+    """Whether a browser that draws pictures is installed, and kaleido, which calls it."""
+    if find_spec("kaleido") is None:
+        return False
     from choreographer.browsers.chromium import Chromium
 
     return bool(os.environ.get("BROWSER_PATH") or Chromium.find_browser(skip_local=False))
