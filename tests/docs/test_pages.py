@@ -1,8 +1,9 @@
 """The pages for people: generated parts are up to date, links lead somewhere, README stays short."""
 
-import os
 import re
 import shlex
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from scaling.cli.flops import app as flops_app
 from scaling.cli.main import app as scaling_app
 
 ROOT = Path(__file__).resolve().parents[2]
-SKIPPED = {".git", ".venv", "out", "build", "dist", "node_modules"}
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 NAMED = re.compile(
     r"(?<![\w./<>-])(?:docs|arch|flops|jobs|analysis|scaling|tests)/[A-Za-z][A-Za-z0-9_/-]*\.(?:md|yaml|py|ipynb)\b"
@@ -22,10 +22,22 @@ NAMED = re.compile(
 MOST_WORDS = 1200  # of README.md
 
 
+def names():
+    """What git tracks, or would: a checkout's ignored folders hold pages of runs and notes of their own."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True) if shutil.which("git") else None
+    if found is None or found.returncode:  # no checkout: an archive has nothing else
+        return sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*"))
+    return sorted(found.stdout.split("\0"))
+
+
+NAMES = names()
+
+
 def files(*suffixes):
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED and not name.endswith(("_cache", "-info")))
-        yield from (Path(folder, name) for name in sorted(names) if Path(name).suffix in suffixes)
+    for name in NAMES:
+        if Path(name).suffix in suffixes and (ROOT / name).is_file():
+            yield ROOT / name
 
 
 PAGES = list(files(".md"))
