@@ -295,7 +295,13 @@ def parse_set(change: str) -> tuple[list[str], Any]:
     nested = (("grid", "extra_seeds"), ("fit", "range"))
     if len(keys) > (3 if (keys[0], keys[1]) in nested else 2):
         raise InputError(f"--set {change}: {'.'.join(keys[:2])} has no keys of its own: give the whole value")
-    return keys, _parse(text, f"--set {change}")
+    return keys, _value(text, change)
+
+
+def _value(text: str, change: str) -> Any:
+    """The value that `text` is as YAML; a word that ends in a colon is that word: stdlib:, not {stdlib: null}."""
+    word = text.strip()
+    return word if re.fullmatch(r"[\w.:/@+-]+:", word) else _parse(text, f"--set {change}")
 
 
 def _with_field(keys: list[str]) -> list[str]:

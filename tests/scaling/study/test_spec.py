@@ -418,6 +418,11 @@ def test_every_mistake_of_set_is_told(load, change, told):
     assert told in message and "--set" in message and "\n" not in message
 
 
+def test_a_word_that_ends_in_a_colon_is_text(load):
+    """YAML alone reads a mapping."""
+    assert load(MINIMAL, ["corpus.source=stdlib:"]).corpus.source == ["stdlib:"]
+
+
 def test_set_reaches_nested_tables(load):
     study = load(MINIMAL, ["grid.extra_seeds.14k=[5]", "fit.range.tnl=[1e9, 1e10]", "grid.archs=[tnl]"])
     assert [run.run_id for run in study.runs()] == ["tnl-14k-c64-s0", "tnl-14k-c64-s5", "tnl-25k-c64-s0"]
