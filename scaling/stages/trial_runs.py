@@ -76,11 +76,10 @@ class Trial:
                 f"{self.study.path}: has no runs of {base}{nearest(base, list(self.study.grid.archs))}{told}"
             )
         runs = self.study.runs(self.only())
-        if any(run.is_pending for run in runs):
-            raise InputError(
-                f"{self.study.path}: the learning rates of {base} wait for the study's sweep: `scaling sweep "
-                f"{self.study.path}` first"
-            )
+        try:
+            self.baseline(()).check_rates()
+        except InputError as error:
+            raise InputError(f"{self.study.path}: of {base}, {error}") from None
         points = list(dict.fromkeys(label_of(run.point) for run in runs))
         if len(points) > 1:
             raise InputError(

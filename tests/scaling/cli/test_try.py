@@ -119,7 +119,8 @@ def test_what_cannot_be_tried_is_one_line(folder):
     sweep = (
         sweep.replace("[10k, 6k]", "[6k, 10k, 14k]") + "sweep: {rates: {first: 2e-3, factor: 2, count: 4}, share: 9}\n"
     )
-    assert "wait for the study's sweep" in message(folder, name + "model: {norm: layer}", study=sweep)
+    told = message(folder, name + "model: {norm: layer}", study=sweep)
+    assert "runs have no learning rate yet" in told and told.endswith("` first") and "scaling sweep" in told
     assert "--match" in message(folder, name + "training: {lr: 0.1}", match="size")
     assert "together" in message(folder, arch="llama")
     assert "model and training alone" in message(folder, arch="llama", sets=["corpus.seed=1"], name="x")
