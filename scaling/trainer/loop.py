@@ -34,7 +34,7 @@ from ..study.schedule import learning_rate
 from . import state
 from .branch import Origin, hand_over
 from .engine import Engine, start_distributed
-from .merging import Merger
+from .merging import Merger, drop_sources, sources_kept
 from .readings import Reading, Readings
 from .stop import StopRequest
 
@@ -213,7 +213,7 @@ class Trainer:
             self._say(f"begins from {origin}")
         if self.first_rank:
             warnings += self._look_at_checkpoints(step)
-            warnings += self.merger.resume(step) if self.merger is not None else []
+            warnings += drop_sources(self.rundir) if self.merger is None else self.merger.resume(step)
             for warning in warnings:
                 print(warning, file=sys.stderr, flush=True)
         self._status("running", step)
@@ -269,6 +269,8 @@ class Trainer:
         self._status("failed", step, reason)
         last = self.last_checkpoint or "none"
         self._say(f"failed: {reason} (last good checkpoint: {last}); lower training.lr or change the model")
+        if kept := sources_kept(self.rundir):
+            self._say(f"kept for `scaling train --retry`, to be removed where it is given up: {kept}")
         return FAILED
 
     def _stopped(self, step: int) -> int:

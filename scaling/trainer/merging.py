@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from arch.amounts import byte_size
 from arch.model.lm import load_model, read_weights
 from data.files import disk_full_named, new_directory, read_manifest, remove_unfinished
 
@@ -112,6 +113,20 @@ class Merger:
             self._say(f"step {point}: mean of {len(steps)} weights, probe loss {loss:.4f}")
         except ProbeError:  # the run itself ends with its own reason
             self._say(f"step {point}: not merged, the probe loss of the mean is not finite")
+
+
+def sources_kept(rundir: RunDir) -> str:
+    """What lies on disk for means that are still to be made: folder, number and bytes; "" of nothing."""
+    folder = rundir.path / "merge"
+    n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"{folder}: {len(list(folder.glob('[0-9]*')))} weights for merged points, {byte_size(n_bytes)}" * (n_bytes > 0)
+
+
+def drop_sources(rundir: RunDir) -> list[str]:
+    """Remove them, of a run that makes no mean; a warning that says what went."""
+    kept = sources_kept(rundir)
+    shutil.rmtree(rundir.path / "merge", ignore_errors=True)
+    return [f"warning: removed {kept} that are asked for no more"] if kept else []
 
 
 def mean_into(model: LanguageModel, folders: list[Path]) -> None:

@@ -4,6 +4,7 @@ the run learns."""
 import json
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from scaling.stages.pipeline import Request
 from scaling.stages.trunks import not_merged
 from scaling.study.merging import is_as_asked
 from scaling.study.spec import load_study
+from scaling.trainer.loop import Trainer
 from scaling.trainer.merging import Merger
 
 from .branch_runs import BATCH, final_weights, rows_after, study, train
@@ -112,6 +114,29 @@ def test_weights_merged_otherwise_are_not_taken_for_those_asked_for(merged, tmp_
     merger = Merger(trunk, run, identity, np.zeros((1, 2)), torch.device("cpu"), get_tokenizer("bytes"), print)
     (line,) = merger.resume(12)
     assert "is missing, damaged or of other weights" in line and not trunk.merged(14).exists(), "made again"
+
+
+def test_weights_kept_for_a_mean_are_told_where_the_run_fails_and_dropped_where_none_is_made(tmp_path, capfd):
+    trunk = study(tmp_path, ["llama"], log_every=1, **MERGE)["trunk"]
+    torch.set_num_threads(1)
+    one, taken = Trainer(trunk, torch.device("cpu"), time.perf_counter()), []
+    step = one.engine.step
+
+    def bad_at_nine(tokens, lr):
+        loss, norm = step(tokens, lr)
+        taken.append(1)
+        return (loss * float("nan") if len(taken) == 9 else loss), norm
+
+    one.engine.step = bad_at_nine
+    assert one.train() == 3
+    folder = trunk.path / "merge"
+    assert [path.name for path in folder.iterdir()] == ["00000008"]
+    told = capfd.readouterr().out
+    assert f"--retry`, to be removed where it is given up: {folder}: 1 weights for merged points, " in told
+    without = study(tmp_path, ["llama"], log_every=1)["trunk"]
+    assert without.path == trunk.path and without.spec().merged_after == []
+    assert Trainer(without, torch.device("cpu"), time.perf_counter()).train() == 0
+    assert f"warning: removed {folder}: 1 weights" in capfd.readouterr().err and not folder.exists()
 
 
 @pytest.mark.slow
