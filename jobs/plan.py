@@ -285,8 +285,9 @@ def _evaluations_of(
         for run in (runs[name] for name in element):
             kind = run.kind
             estimates[kind] = evaluation(kind)
-            seconds += estimates[kind].seconds * len(run.checkpoint_steps)
-            pieces += len(run.checkpoint_steps)
+            evaluated = len(run.checkpoint_steps) + len(run.merged_after)  # of these at most as long
+            seconds += estimates[kind].seconds * evaluated
+            pieces += evaluated
         total += seconds
         longest, number = max((longest, number), (seconds, pieces))
     largest = max(

@@ -21,14 +21,14 @@ from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
 from ..study.axes import label_of
-from ..study.cost import memory_bytes, pace_of, processes_on, states_kept
+from ..study.cost import memory_bytes, merged_files, pace_of, processes_on, states_kept, told_of_merged
 
 if TYPE_CHECKING:
     from ..study.run import RunSpec
     from ..study.spec import StudySpec
 
-COUNTED = ("n_tokens", "n_steps", "n_checkpoints")
-SUMMED = ("flops", "device_hours", "wall_seconds", "checkpoint_bytes", "state_bytes")
+COUNTED = ("n_tokens", "n_steps", "n_checkpoints", "n_merged")
+SUMMED = ("flops", "device_hours", "wall_seconds", "checkpoint_bytes", "state_bytes", "merged_bytes", "merging_bytes")
 
 
 @app.command()
@@ -71,7 +71,8 @@ def cost(
     n_tokens, n_steps, flops: what the run itself trains, of a branch its decay; FLOP under `convention`. wall_seconds:
     the start of the process and all steps at the pace of flops.pace, `pace` saying how that is known; device_hours:
     those of the run's devices; memory_bytes: on each device (None where the architecture's costs have none);
-    checkpoint_bytes: all checkpoints; state_bytes: the states kept for resuming and for branches. Totals are sums, but
+    checkpoint_bytes: all checkpoints; state_bytes: the states kept for resuming and for branches; n_merged,
+    merged_bytes, merging_bytes: of merged points (study.cost.merged_files). Totals are sums, but
     wall_seconds: until the last run ends. Raises InputError where the convention does not cover an architecture.
     """
     at_once = min(spec.jobs.parallel or 1, gpus)
@@ -129,7 +130,7 @@ def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, conven
         "n_checkpoints": checkpoints,
         "checkpoint_bytes": checkpoints * checkpoint_bytes(cfg, training.checkpoint_dtype),
         "state_bytes": states_kept(run) * state_bytes(cfg, training.zero_stage),
-    }
+    } | merged_files(run)
 
 
 def _uneven(runs: Sequence[RunSpec], device: Device, gpus: int) -> list[str]:
@@ -205,6 +206,9 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         Column("n_checkpoints", csv_only=True),
         Column("checkpoint_bytes", "check-\npoints", si),
         Column("state_bytes", "states", si),
+        Column("n_merged", csv_only=True),
+        Column("merged_bytes", csv_only=True),
+        Column("merging_bytes", csv_only=True),
     ]
     number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"
     at_once = found["runs_at_once"]
@@ -216,6 +220,7 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
         f"restarts; {START_S[unit]:g} s from the start of a process to its first step.",
+        *[f"Beside these: {told}." for told in [told_of_merged(totals)] if told],
         *_bases(found),
     ]
     rows = [*found["runs"], {"run_id": "total"} | totals]

@@ -126,10 +126,11 @@ def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
 
 
 def evaluation_time(request: Request) -> dict[str, Any] | None:
-    """Of every planned checkpoint's evaluation, what is done included: {"seconds", "checkpoints", "unknown": tasks that
-    cannot tell, "basis": {task: measured or assumed}, "text"}; None where the tasks' data or the corpus are not there
-    to know."""
+    """Of every planned evaluation of a checkpoint or merged point, what is done included: {"seconds", "checkpoints",
+    "merged", "unknown": tasks that cannot tell, "basis": {task: measured or assumed}, "text"}; None where the tasks'
+    data or the corpus are not there to know."""
     from analysis.evals import forecast
+    from analysis.evals.matrix import OF_MERGED
     from flops.hardware import DEVICES
     from jobs.local import at_once, visible_gpus
 
@@ -144,9 +145,11 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     for run in request.runs:
         for task, one in plans[run.run_id].items():
             found = forecast.forecast(task, [(run, one)], known, device)
-            seconds += (found.seconds or 0.0) * len(run.checkpoint_steps)
+            merged = len(run.merged_after) if task in OF_MERGED else 0
+            seconds += (found.seconds or 0.0) * (len(run.checkpoint_steps) + merged)
             basis[task] = found.basis.partition(":")[0]  # measured or assumed
     n_checkpoints = sum(len(run.checkpoint_steps) for run in request.runs)
+    n_merged = sum(len(run.merged_after) for run in request.runs)
     unknown = [
         word for word in request.study.evaluation.tasks or () if ":" in word and word.partition(":")[2] not in basis
     ]
@@ -154,10 +157,11 @@ def evaluation_time(request: Request) -> dict[str, Any] | None:
     told = [
         f"{how}: {', '.join(task for task in basis if basis[task] == how)}" for how in dict.fromkeys(basis.values())
     ]
+    also = f", {n_merged:,} merged points" if n_merged else ""
     text = (
         f"all evaluations are expected to take about {duration(seconds / workers)} here: "
-        f"{n_checkpoints:,} checkpoints, {workers} worker(s) (pace {'; '.join(told)})"
+        f"{n_checkpoints:,} checkpoints{also}, {workers} worker(s) (pace {'; '.join(told)})"
         + (f"; without {', '.join(unknown)}, of unknown length" if unknown else "")
     )
-    result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "unknown": unknown}
+    result = {"seconds": seconds / workers, "checkpoints": n_checkpoints, "merged": n_merged, "unknown": unknown}
     return result | {"basis": basis, "text": text}

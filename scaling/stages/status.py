@@ -28,8 +28,8 @@ def status_rows(
     study: StudySpec, runs: Sequence[RunSpec], tasks: Sequence[str] | None = (VALIDATION,)
 ) -> list[dict[str, Any]]:
     """One row a run: how far it came and why it stopped. tasks: that the study asks for; None where that cannot be
-    told: `to_evaluate`, the pairs of a planned checkpoint and a task, is None then, and `evaluated` counts what there
-    is of any task.
+    told: `to_evaluate`, the pairs of a planned checkpoint or merged point and a task, is None then, and `evaluated`
+    counts what there is of any task.
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
     directory that was written with other settings than the study's is told as such, whatever state it is in.
@@ -60,8 +60,8 @@ def status_rows(
                 "loss": last.get("loss"),
                 "tokens_per_s": last.get("tokens_per_s"),
                 "checkpoints": len(rundir.checkpoints(verify=False)),
-                "evaluated": _evaluated(rundir, None if tasks is None else {f"{task}.json" for task in tasks}),
-                "to_evaluate": None if tasks is None else len(run.checkpoint_steps) * len(tasks),
+                "evaluated": _evaluated(rundir, run, None if tasks is None else {f"{task}.json" for task in tasks}),
+                "to_evaluate": None if tasks is None else _to_evaluate(run, tasks),
                 "seconds_left": _seconds_left(run, last)
                 if status["state"] not in ("done", "failed", OTHER_SETTINGS)
                 else None,
@@ -83,9 +83,16 @@ def _other_settings(rundir: RunDir, run: RunSpec) -> str | None:
     return None
 
 
-def _evaluated(rundir: RunDir, names: set[str] | None) -> int:
+def _to_evaluate(run: RunSpec, tasks: Sequence[str]) -> int:
+    """Of merged points the held-out loss alone is asked."""
+    return len(run.checkpoint_steps) * len(tasks) + len(run.merged_after) * (VALIDATION in tasks)
+
+
+def _evaluated(rundir: RunDir, run: RunSpec, names: set[str] | None) -> int:
     """Results of the files `names` (None: of all tasks), whatever they are worth today: `scaling eval` judges them."""
-    count = 0
+    count = sum(
+        (rundir.path / "merged-evals" / f"{step:08d}" / f"{VALIDATION}.json").is_file() for step in run.merged_after
+    )
     with contextlib.suppress(FileNotFoundError):
         for folder in os.scandir(rundir.path / "evals"):
             if folder.name[:1].isdigit():

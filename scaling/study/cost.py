@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from arch.amounts import byte_size
 from arch.errors import InputError
-from flops import training_memory
+from flops import checkpoint_bytes, training_memory
 from flops.hardware import DEVICES, Device
 from flops.pace import Pace, pace
 
+from .merging import most_sources
 from .run import RunSpec
+
+MERGED_KEYS = ("n_merged", "merged_bytes", "merging_bytes")
 
 
 def processes_on(run: RunSpec, device: Device, units: int) -> int:
@@ -45,6 +52,27 @@ def memory_bytes(run: RunSpec, processes: int, kernels: bool) -> float | None:
     except InputError:
         return None
     return lines["total"]
+
+
+def merged_files(run: RunSpec) -> dict[str, Any]:
+    """{"n_merged", "merged_bytes", "merging_bytes"}: the run's merged points, their bytes on disk, and of the fp32
+    weights that they are of the most at once, which go as the points are written."""
+    number = len(run.merged_after)
+    return {
+        "n_merged": number,
+        "merged_bytes": number * checkpoint_bytes(run.config, run.training.checkpoint_dtype),
+        "merging_bytes": most_sources(run.merged_after, run.training) * checkpoint_bytes(run.config, "fp32"),
+    }
+
+
+def told_of_merged(totals: Mapping[str, Any]) -> str:
+    """`merged_files` of all runs together, in words; "" without any."""
+    if not totals["n_merged"]:
+        return ""
+    return (
+        f"{totals['n_merged']:,} merged points ({byte_size(totals['merged_bytes'])}, and up to "
+        f"{byte_size(totals['merging_bytes'])} of weights that they are of while the runs train)"
+    )
 
 
 def states_kept(run: RunSpec) -> int:

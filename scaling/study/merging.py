@@ -41,6 +41,19 @@ def merged_after(steps: Iterable[int], training: Training) -> list[int]:
     return [step for step in sorted(set(steps)) if source_steps(step, training)]
 
 
+def most_sources(points: Iterable[int], training: Training) -> int:
+    """Weights for merged points that lie on disk at once, at most: each from its step until the last point that it is
+    of is written."""
+    sources = {point: source_steps(point, training) for point in points}
+    return max(
+        (
+            len({one for point, steps in sources.items() if point >= step for one in steps if one <= step})
+            for step in {one for steps in sources.values() for one in steps}
+        ),
+        default=0,
+    )
+
+
 def check_merging(training: Training, where: str) -> None:
     """Raises InputError where the rate of a run whose weights are to be averaged falls towards its end."""
     if training.merge_last is not None and decay_start(training) < planned_steps(training):

@@ -9,6 +9,7 @@ from arch.registry import warnings_of
 from flops import cost_table
 
 from .axes import unread
+from .cost import MERGED_KEYS, merged_files
 from .run import RunSpec
 from .spec import StudySpec
 
@@ -36,7 +37,7 @@ def plan(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
             totals[f"flops_{convention}"] = sum(row[key] for row in rows)
     for row in rows:
         row["share"] = row["spent_exact"] / totals["flops_exact"]
-    totals["checkpoint_bytes"] = sum(row["checkpoint_bytes"] for row in rows)
+    totals |= {key: sum(row[key] for row in rows) for key in ("checkpoint_bytes", *MERGED_KEYS)}
     totals["pf_days_exact"] = totals["flops_exact"] / PF_DAY
     totals["h200_days_at_40_percent"] = totals["flops_exact"] / ADVISED_FLOPS / 86_400
     return {
@@ -79,4 +80,4 @@ def plan_row(run: RunSpec) -> dict[str, Any]:
         row[f"flops_{convention}"] = float(per_token) * run.n_tokens
         row[f"spent_{convention}"] = float(per_token) * run.trained_tokens
     row["checkpoint_bytes"] = checkpoints * cost["n_params"] * (2 if run.training.checkpoint_dtype == "bf16" else 4)
-    return row
+    return row | merged_files(run)

@@ -8,6 +8,8 @@ from typing import Any
 from arch.amounts import byte_size, count, flop
 from arch.tables import text_table, wrapped
 
+from .cost import told_of_merged
+
 MOST_LINES = 40
 TOGETHER = "s*: all seeds in one line, and a trunk with its branches where there are many; --json lists every run"
 
@@ -101,6 +103,7 @@ def _closing(table: dict[str, Any], n_lines: int) -> str:
         f"{told}, {count(totals['n_tokens'])} tokens, {totals['n_checkpoints']:,} checkpoints "
         f"({byte_size(totals['checkpoint_bytes'])})"
     )
+    lines += [f"and {told}" for told in [told_of_merged(totals)] if told]
     lines.append(
         f"{'spent' if n_branches else 'C'} = {flop(totals['flops_exact'], 4)} FLOP exact "
         f"({flop(totals['pf_days_exact'])} PF-days), "

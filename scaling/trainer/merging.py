@@ -119,7 +119,9 @@ def sources_kept(rundir: RunDir) -> str:
     """What lies on disk for means that are still to be made: folder, number and bytes; "" of nothing."""
     folder = rundir.path / "merge"
     n_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return f"{folder}: {len(list(folder.glob('[0-9]*')))} weights for merged points, {byte_size(n_bytes)}" * (n_bytes > 0)
+    return f"{folder}: {len(list(folder.glob('[0-9]*')))} weights for merged points, {byte_size(n_bytes)}" * (
+        n_bytes > 0
+    )
 
 
 def drop_sources(rundir: RunDir) -> list[str]:

@@ -4,7 +4,15 @@ import pytest
 import yaml
 
 from arch.errors import InputError
-from scaling.study.merging import source_steps
+from flops import checkpoint_bytes, count_params
+from flops.hardware import device_of
+from scaling.cli.flops import cost, view
+from scaling.stages.pipeline import Request
+from scaling.stages.plan_notes import evaluation_time
+from scaling.stages.status import status_rows
+from scaling.study.merging import most_sources, source_steps
+from scaling.study.plan import plan
+from scaling.study.plan_view import show_plan
 from scaling.study.spec import load_study
 from scaling.study.training import Training
 
@@ -47,6 +55,33 @@ def test_points_of_a_trunk_and_that_no_hash_depends_on_them(tmp_path):
 
     plain = load(tmp_path / "s.yaml", n_tokens=200_000, merge_last=3).runs()[0]
     assert plain.merged_after == [step for step in plain.checkpoint_steps if source_steps(step, plain.training)]
+
+
+@pytest.mark.parametrize(("last", "fraction"), [(2, 0.3), (5, 0.2), (10, 0.9)])
+def test_disk_and_evaluations_of_merged_points_are_planned(tmp_path, last, fraction):
+    study = load(tmp_path / "s.yaml", **BRANCHED, merge_last=last, merge_fraction=fraction)
+    found, costs = plan(study, study.runs()), cost(study, study.runs(), device_of("cpu"), None, 1, "exact")
+    trunk = study.runs()[0]
+    kept, most = set[int](), 0
+    for step in range(1, trunk.n_steps + 1):  # what the trainer keeps and drops
+        left = [one for point in trunk.merged_after if point >= step for one in source_steps(point, trunk.training)]
+        kept = {one for one in {*kept, step} if one in left}
+        most = max(most, len(kept))
+    assert most == most_sources(trunk.merged_after, trunk.training) >= last
+    n_merged, each = len(trunk.merged_after), checkpoint_bytes(trunk.config, "bf16")
+    fp32 = 4 * count_params(trunk.config).total
+    expected = {"n_merged": n_merged, "merged_bytes": n_merged * each, "merging_bytes": most * fp32}
+    for totals in (found["totals"], found["runs"][0], costs["totals"], costs["runs"][0]):
+        assert {key: totals[key] for key in expected} == expected
+    assert f"and {n_merged} merged points (" in show_plan(found)
+    assert f"Beside these: {n_merged} merged points (" in " ".join(view(costs)[0].notes)
+    told = evaluation_time(Request(study))
+    assert told["merged"] == n_merged and f", {n_merged} merged points, " in told["text"]
+    rows = status_rows(study, study.runs())
+    evaluated = sum(len(run.checkpoint_steps) for run in study.runs()) + n_merged
+    assert sum(row["to_evaluate"] for row in rows) == evaluated and all(row["evaluated"] == 0 for row in rows)
+    plain = load(tmp_path / "s.yaml", **BRANCHED)
+    assert "merged" not in show_plan(plan(plain, plain.runs())) and most_sources([], plain.training) == 0
 
 
 def test_what_cannot_be_merged_is_one_line(tmp_path):
