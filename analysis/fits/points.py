@@ -39,7 +39,7 @@ class Points:
     unique_tokens: np.ndarray = field(default_factory=lambda: np.array([]))  # of the text; all of n_tokens
     row: np.ndarray = field(default_factory=lambda: np.array([]))  # in the table, for messages; 1, 2, ...
     shift: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # [n, p] of log loss: `common`; none
-    shift_df: float = np.inf  # degrees of freedom of its size
+    shift_df: tuple[float, ...] = ()  # [p] degrees of freedom of its columns
     convention: str = "6nd"  # of C
     loss_unit: str = "nats/token"
     group: str = ""  # the architecture, or whatever the table was grouped by
@@ -93,13 +93,14 @@ class Points:
 
     def common(self, r: int, seed: int) -> np.ndarray:
         """[r, n] or 0: draws of the error of log loss that points have in common, since one number was taken off
-        them all: `shift` times p draws of Student's t with shift_df degrees of freedom and one denominator."""
+        them all: `shift` times p draws of Student's t with shift_df degrees of freedom, one denominator for equal
+        ones."""
         if not self.shift.size:
             return np.zeros(())
         rng = np.random.default_rng([seed, 5])
         drawn = rng.standard_normal((r, self.shift.shape[1]))
-        if np.isfinite(self.shift_df):
-            drawn *= np.sqrt(self.shift_df / rng.chisquare(self.shift_df, (r, 1)))
+        for df in dict.fromkeys(self.shift_df):
+            drawn[:, np.array(self.shift_df) == df] *= np.sqrt(df / rng.chisquare(df, (r, 1)))
         return np.asarray(drawn @ self.shift.T)
 
     @property

@@ -12,7 +12,8 @@ import pandas as pd
 
 from analysis.fits.diagnose.influence import Reread, Variant
 from analysis.fits.grouping import grouped
-from analysis.fits.merged import REACH, calibrations, decayed_at, merged_rows
+from analysis.fits.merged import calibrations, decayed_at, merged_rows
+from analysis.fits.offset import REACH
 from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.phases import AUTO, resolved
 from analysis.fits.points import COPIED, Points
@@ -278,7 +279,7 @@ def _points(arch: str, rows: Sequence[dict[str, Any]], settings: FitSettings) ->
     wide = max(one.shape[1] for one in shifts)
     return Points(
         shift=np.concatenate([_widened(one, wide, n) for one, n in zip(shifts, counts, strict=True)]),
-        shift_df=min(row.get("shift_df", np.inf) for row in rows),
+        shift_df=max(row.get("shift_df", ()) for row in rows),  # one calibration, of the merged ones
         n_params=each(lambda row: float(row["n_params_non_embedding"])).astype(float),
         n_tokens=tokens,
         flops=tokens * each(lambda row: row[f"flops_per_token_{settings.flops}"]).astype(float),

@@ -12,6 +12,7 @@ from analysis.figures.style import arch_panels, dress, reference_line, size_scal
 from analysis.report.figures import ROW_HEIGHT, WIDTH
 
 COLUMNS = 4
+SLOPES = (("n_params", "N"), ("n_tokens", "D"))
 
 
 def _told(fits: dict[str, Any]) -> dict[str, Any]:
@@ -24,17 +25,19 @@ def merged_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
     for group, one in _told(fits).items():
         known = "reason" not in one
         low, high = one["interval"] if known else (0.0, 0.0)
-        slopes = one["slopes"] if known else None
-        trend = f"{slopes[0]:+.2%} in N, {slopes[1]:+.2%} in D" if slopes else ""
+        slopes = [(name, one["slopes"][key]) for key, name in SLOPES if key in one["slopes"]] if known else []
+        scatter = f"{one['scatter']:.2%}" if known else ""
+        if known and one["scatter_of_trunks"] is not None:
+            scatter += f", {one['scatter_of_trunks']:.2%} of trunks"
         rows.append(
             {
                 "architecture": name_of(group),
-                "pairs": str(one["n_pairs"]),
+                "pairs": f"{one['n_pairs']} of {one['n_trunks']} trunks" if known else str(one["n_pairs"]),
                 "sizes": ", ".join(one["sizes"]) if known else "",
                 "merged above decayed": f"{one['mean']:+.2%} [{low:+.2%}, {high:+.2%}]" if known else one["reason"],
-                "scatter": f"{one['scatter']:.2%}" if known else "",
-                "for each e-fold": trend,
-                "p of no trend": "" if not known or one["p_trend"] is None else f"{one['p_trend']:.2g}",
+                "scatter": scatter,
+                "for each e-fold": ", ".join(f"{slope['value']:+.2%} in {name}" for name, slope in slopes),
+                "p of no trend": ", ".join(f"{slope['p']:.2g} in {name}" for name, slope in slopes),
             }
         )
     return [{key: value.replace("-", "\N{MINUS SIGN}") for key, value in row.items()} for row in rows]
@@ -47,7 +50,7 @@ def merged_notes(fits: dict[str, Any]) -> list[str]:
     return [
         "The mean of a trunk's last weights stands in for a decay that nobody trained. Each pair compares it with the "
         "branch that has decayed to the same tokens, in log held-out loss. The interval is that of the offset in the "
-        "middle of the pairs, by Student's t, with pairs taken as independent.",
+        "middle of the pairs, by Student's t over trunks: pairs of one trunk share its error.",
         "The fits use merged losses less this offset, and their intervals count its error, which these losses share."
         if used
         else "No fit uses merged losses unless fit.points is merged.",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.fits.merged import calibrate
+from analysis.fits.offset import calibrate
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.study_approaches import approaches_of_study
@@ -16,6 +16,7 @@ from analysis.report.rows import checkpoint_rows
 from analysis.runs import load_tables
 from arch.errors import InputError
 
+from .offset_coverage import DESIGNS, coverage
 from .synthetic import BATCH, SIZES, write_evals
 from .test_phases import decayed, ends_of, write_trunk
 
@@ -54,9 +55,10 @@ def test_rows_are_of_the_phase_merged_and_enter_no_fit_unasked(tables):
 
 def test_the_offset_is_measured_on_branches_at_equal_tokens(tables):
     told = fit_study(tables, FitSettings(loss="validation"))["merged"]["llama"]
-    assert told["n_pairs"] == 12 and told["sizes"] == sorted(BRANCHED) and told["df"] == 9
+    assert told["n_pairs"] == 12 and told["sizes"] == sorted(BRANCHED) and told["n_trunks"] == 3 and told["df"] == 2
     low, high = told["interval"]
-    assert low < told["mean"] < high and abs(told["mean"] - OFFSET) < 0.001 and abs(told["scatter"] - SCATTER) < 0.0006
+    assert low < told["mean"] < high and abs(told["mean"] - OFFSET) < 0.001 and abs(told["scatter"] - SCATTER) < 0.0008
+    assert set(told["slopes"]) == {"n_tokens"}, "three trunks tell no slope in N"
     evals = tables.evals.set_index(["run_id", "n_tokens", "phase"])["loss"]
     for pair in told["pairs"]:
         trunk, tokens = pair["trunk"], pair["n_tokens"]
@@ -64,30 +66,50 @@ def test_the_offset_is_measured_on_branches_at_equal_tokens(tables):
         assert pair["offset"] == math.log(evals[trunk, tokens, "merged"] / branch)
 
 
-def test_the_plane_is_that_of_least_squares_and_the_mean_that_of_students_t():
-    rng = np.random.default_rng(0)
-    pairs = [
-        {"size": str(n), "trunk": str(n), "n_params": n, "n_tokens": d, "offset": 0.01 + 0.004 * math.log(d / 1e6)}
-        for n in (10**4, 10**5)
-        for d in (10**5, 10**6, 10**7)
-    ]
-    for pair in pairs:
-        pair["offset"] += 1e-4 * rng.standard_normal()
+def made(trunks, rng, slopes=(0.0, 0.004), noise=1e-4):
+    """Pairs {(n_params, tokens): ...} of {trunk: (n_params, tokens)}."""
+    pairs = []
+    for trunk, (n, tokens) in trunks.items():
+        for d in tokens:
+            y = 0.01 + slopes[0] * math.log(n / 1e5) + slopes[1] * math.log(d / 1e6) + noise * rng.standard_normal()
+            pairs.append({"size": str(n), "trunk": str(trunk), "n_params": n, "n_tokens": d, "offset": y})
+    return pairs
+
+
+def test_with_as_many_pairs_in_every_trunk_the_offset_is_least_squares():
+    """The split plot beside one least squares of all pairs, and the mean beside Student's t of the trunks' means."""
+    rng, tokens = np.random.default_rng(0), (10**5, 10**6, 10**7)
+    pairs = made({n: (n, tokens) for n in (10**4, 3 * 10**4, 10**5, 10**6)}, rng, (0.002, 0.004))
     found = calibrate(pairs)
-    assert (
-        found.p_trend < 0.01
-        and abs(found.offset(np.array([3e4]), np.array([2e6]))[0] - 0.01 - 0.004 * math.log(2)) < 2e-4
-    )
-    assert abs(found.beta[2] - 0.004) < 1e-4 and found.df == 3
-    three = [pairs[i] for i in (0, 2, 3)]
-    mean = calibrate(three)
-    told, offsets = mean.to_dict(0.95), [pair["offset"] for pair in three]
+    x = np.column_stack([np.ones(12), *np.log([[p["n_params"], p["n_tokens"]] for p in pairs]).T])
+    y = np.array([pair["offset"] for pair in pairs])
+    at = np.array([3e4, 7e5]), np.array([2e6, 3e5])
+    plain = np.column_stack([np.ones(2), *np.log(at)]) @ np.linalg.lstsq(x, y, rcond=None)[0]
+    assert found.offset(*at) == pytest.approx(plain, abs=1e-12)
+    assert found.df.tolist() == [2, 2, 7] and max(found.p) < 0.01
+    means = y.reshape(4, 3).mean(1)
+    slope = stats.linregress(np.log([10**4, 3 * 10**4, 10**5, 10**6]), means)
+    assert found.p[0] == pytest.approx(slope.pvalue) and found.beta[1] == pytest.approx(slope.slope)
+    three = calibrate(pairs[:9])
+    told = three.to_dict(0.95)
     assert told["interval"] == pytest.approx(
-        stats.t.interval(0.95, 2, np.mean(offsets), stats.sem(offsets)), rel=1e-9
-    )  # fmt: skip
-    assert told["slopes"] is None and told["p_trend"] is None
+        stats.t.interval(0.95, 2, means[:3].mean(), stats.sem(means[:3])), rel=1e-9
+    )
+    alone = calibrate([pairs[i] for i in (0, 4, 8)])
+    assert alone.to_dict(0.95)["slopes"] == {} and alone.to_dict(0.95)["scatter_of_trunks"] is None
     assert calibrate(pairs[:2]) is None and calibrate(pairs[:3]) is None, "three pairs, at two sizes"
+    mean = calibrate([pairs[i] for i in (0, 2, 3)])
     assert mean.reaches(5e3, 5e4) and not mean.reaches(4e3, 1e6) and not mean.reaches(1e4, 2.1e7)
+
+
+def test_intervals_hold_where_pairs_of_a_trunk_share_an_error_and_where_they_do_not():
+    for name in ("4 trunks of 3", "6 trunks of 4, 2, 1"):
+        for shared in (0.0, 0.9):
+            held = coverage(DESIGNS[name], shared, 250)[:3]
+            assert held.min() > 0.90, (name, shared, held)
+    both = [calibrate(made({n: (n, (10**5, 10**6, 10**7)) for n in SIZES.values()}, np.random.default_rng(1), noise=s))
+        for s in (0.0, 0.01)]  # fmt: skip
+    assert both[0].scatter < 1e-9 < 0.005 < both[1].scatter
 
 
 def test_tokens_in_proportion_to_the_size_tell_no_slopes():
@@ -99,7 +121,7 @@ def test_tokens_in_proportion_to_the_size_tell_no_slopes():
         offset = 0.005 + 0.002 * rng.standard_normal()
         pairs.append({"size": str(n), "trunk": str(n), "n_params": n, "n_tokens": d, "offset": offset})
     found = calibrate(pairs)
-    assert len(found.beta) == 1 and math.isnan(found.p_trend)
+    assert not found.beta[1:].any() and np.isnan(found.p).all()
     at = np.array([2.5e6]), np.array([2.5e7])
     assert abs(found.offset(*at)[0] - 0.005) < 0.002 and np.linalg.norm(found.error(*at)) < 0.002
 
@@ -114,10 +136,12 @@ def test_a_fit_takes_decayed_losses_and_corrected_merged_ones(tables):
     assert reading.dropped[FAR] > 0 and reading.n_read == len(points) + sum(reading.dropped.values())
     off = np.log(points.loss / decayed(points.n_params, points.n_tokens))
     assert abs(off[merged].mean()) < 0.001
-    assert points.shift.shape == (len(points), 3) and not points.shift[~merged].any() and points.shift_df == 9
+    assert points.shift.shape == (len(points), 3) and not points.shift[~merged].any() and points.shift_df == (2, 2, 8)
     drawn = points.common(20_000, 0)[:, merged]
-    expected = points.shift[merged] @ points.shift[merged].T * 9 / 7  # the variance of Student's t
-    assert np.abs(np.cov(drawn.T) - expected).max() < 0.05 * expected.max()
+    within = points.shift[merged][:, 2:] * math.sqrt(8 / 6)  # the variance of Student's t; that of two df has none
+    spread = [np.quantile(drawn, q, axis=0) for q in (0.025, 0.975)]
+    middle = np.linalg.norm(points.shift[merged][:, :2], axis=1)
+    assert (spread[1] - spread[0] > 2 * 0.9 * 4.3 * middle).all() and (spread[1] - spread[0] > 3 * within[:, 0]).all()
     assert not points.take(~merged).common(10, 0).any()
 
 
@@ -153,7 +177,9 @@ def test_too_few_pairs_are_one_line(tmp_path):
 def test_the_report_shows_the_pairs(tables):
     fits = fit_study(tables, FitSettings(loss="validation"))
     (row,) = merged_rows(fits)
-    assert row["architecture"] == "LLaMA" and row["pairs"] == "12"
+    assert (
+        row["architecture"] == "LLaMA" and row["pairs"] == "12 of 3 trunks" and row["p of no trend"].endswith(" in D")
+    )
     mean = fits["merged"]["llama"]["mean"]
     assert row["merged above decayed"].startswith(f"{mean:+.2%} [+")
     figure = merged_figure(fits)
