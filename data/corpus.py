@@ -7,8 +7,10 @@
 
 A mixture has these files for each of its sources: train.<name>_00000.bin ...
 
-The directory appears whole or not at all (data/files.py). What a corpus is follows from text and settings, not from
-where the text lies: a source elsewhere with the same text is the same corpus.
+The directory appears whole or not at all (data/files.py). What a corpus is follows from text, settings and the names of
+files within their source, not from where the source lies: a folder elsewhere with the same files is the same corpus.
+Text whose files were renamed, in the same order, is taken for that of a corpus that is there; made anew it would be
+split otherwise.
 """
 
 from __future__ import annotations

@@ -90,17 +90,24 @@ def earlier_fingerprint(manifest: dict[str, Any], source: list[str]) -> str:
 
 def check_splits(settings: CorpusSettings, reading: Reading, written: list[Written]) -> None:
     """Raise InputError where a split of a stream is empty."""
-    skipped = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in reading.counts.items() if name != "documents")
+    counts = {name: n for name, n in reading.counts.items() if n and name not in ("documents", "cut_lines")}
+    skipped = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items())
     for stream, seen, splits in zip(settings.streams, reading.seen, written, strict=True):
         shown = shown_source(stream.source)
         if seen.documents == 0:
-            raise InputError(f"corpus.source: no usable text in {shown} ({skipped}); give UTF-8 text")
+            if seen.duplicates:
+                raise InputError(
+                    f"corpus.source: nothing is left of {shown}: what text it has ({seen.duplicates:,} documents) an "
+                    f"earlier source has too, word for word; leave one of them out"
+                )
+            raise InputError(f"corpus.source: no usable text in {shown} ({skipped or 'it is empty'}); give UTF-8 text")
         for split in SPLITS:
             if splits[split]["documents"] == 0:
                 of = f" of source {stream.name}" if stream.name else ""
                 raise InputError(
                     f"corpus.source: the {split} split{of} is empty, for there is {seen.documents} document; give more "
-                    "(a file in a folder is one, a file named itself is cut into several)"
+                    "(one is a record of JSONL or of a table, a file of a folder, or about 64 KiB of a text file that "
+                    "is named itself)"
                 )
 
 

@@ -24,8 +24,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,39}")  # of a source, in names of 
 class Weighted:
     """A source of a mixture: `weight` is its share of the tokens that are trained on, beside the other weights.
 
-    `source` may be several strings that are read one behind the other; `name` is short and no other source's, ""
-    makes one of the source; `text_key` is the corpus' where it is None."""
+    `source` may be several strings that are read one behind the other; `name` is short and no other source's, whatever
+    its capitals, "" makes one of the source; `text_key` is the corpus' where it is None."""
 
     source: str | tuple[str, ...]
     weight: float
@@ -115,8 +115,9 @@ class CorpusSettings:
         return {name: value for name, value in settings.items() if value != LATER.get(name, ...)}
 
     def identity(self) -> dict[str, Any]:
-        """What a corpus is made by beside its text: the settings without the places and names of files, which decide
-        nothing; of a mixture's sources the weights, and what their records are read by."""
+        """What a corpus is made by beside its text: the settings without the sources, wherever they lie; of a mixture's
+        sources the weights, and what their records are read by. Names of files are no part of it, but a document's
+        draw has its file's name (data/splitting.py): the same text under other names is split otherwise."""
         return identity_of(self.to_dict())
 
     @property
@@ -195,16 +196,18 @@ def _named(sources: tuple[Any, ...]) -> tuple[Any, ...]:
     whole_weights([one.weight for one in weighted])
     taken: set[str] = set()
     for one in weighted:
-        if one.name and (not NAME.fullmatch(one.name) or one.name in taken):
-            why = "another source has it" if one.name in taken else "write letters, digits and '-', at most 40"
+        if one.name and (not NAME.fullmatch(one.name) or one.name.lower() in taken):
+            why = "write letters, digits and '-', at most 40"
+            if one.name.lower() in taken:
+                why = "another source has it, or one that differs in capitals alone, which file names cannot tell apart"
             raise InputError(f"corpus.source: name {shown(one.name)} of {shown_source([one])}: {why}")
-        taken |= {one.name}
+        taken |= {one.name.lower()}
     found = []
     for one in weighted:
         name, number = one.name or _short(one.source), 2
-        while not one.name and name in taken:
+        while not one.name and name.lower() in taken:
             name, number = f"{_short(one.source)}-{number}", number + 1
-        taken.add(name)
+        taken.add(name.lower())
         found.append(replace(one, name=name))
     return tuple(found)
 

@@ -45,9 +45,11 @@ class Batch(NamedTuple):
 
 @dataclass
 class Seen:
-    """What was read of a stream so far: documents, and the smallest and largest draw of them."""
+    """What was read of a stream so far: documents, those that are others word for word, and the smallest and largest
+    draw."""
 
     documents: int = 0
+    duplicates: int = 0
     lowest: int = DRAWS
     highest: int = -1
 
@@ -63,12 +65,16 @@ class Reading:
         self._counts = Counts()
         self._text = [hashlib.sha256() for _ in self.streams]
         self.seen = [Seen() for _ in self.streams]
-        self.n_duplicates = self.n_cleaned = 0
+        self.n_cleaned = 0
         self.files = FileTexts()
 
     @property
     def n_documents(self) -> int:
         return sum(seen.documents for seen in self.seen)
+
+    @property
+    def n_duplicates(self) -> int:
+        return sum(seen.duplicates for seen in self.seen)
 
     def likely_bytes(self) -> int | None:
         """Bytes of all the text, as far as the share of the files that was read tells them; None where nothing does."""
@@ -110,7 +116,7 @@ class Reading:
                     digest = hashlib.blake2b(content, digest_size=16).digest()
                     self.files.add(stream.name, doc_id, digest)
                     if digest in known:
-                        self.n_duplicates += 1
+                        seen.duplicates += 1
                         continue
                     known.add(digest)
                     if digest in self._dropped:
@@ -180,7 +186,7 @@ def thresholds(settings: CorpusSettings, tokenizer: Tokenizer, dropped: Collecti
             if document.draw < smallest[number].bound:
                 smallest[number].add(document.draw, len(tokenizer.encode_array(document.text)) + 1)
     for stream, found in zip(streams, smallest, strict=True):
-        if found.total < found.wanted:
+        if 0 < found.total < found.wanted:  # without any text another message says more
             of = f"text of source {stream.name}" if stream.name else "text"
             raise InputError(
                 f"corpus.validation_tokens: {found.wanted:,} are more than the {found.total:,} of the whole {of}; ask "

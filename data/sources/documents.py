@@ -20,6 +20,7 @@ class Counts:
     invalid_utf8: int = 0
     invalid_records: int = 0  # JSONL lines and rows of tables without a string under text_key
     empty: int = 0  # nothing but white space
+    cut_lines: int = 0  # of text, where a document ends inside one: nothing is left out
     read_bytes: int = 0
     stored_bytes: int = 0  # of files, as they lie there: fewer where they are compressed
 

@@ -8,6 +8,7 @@ SPLIT is `train` where it is left out; `hf:NAME::test` leaves out the configurat
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -65,14 +66,17 @@ class HuggingFace:
             raise
         except Exception as error:  # of a library that reads many formats over a network: its errors are of any kind
             told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            raise InputError(f"corpus.source: {self.source} cannot be read ({told})") from None
+            remedy = "" if self.place else "; without a network give a folder on disk, as hf:FOLDER"
+            raise InputError(f"corpus.source: {self.source} cannot be read ({told}){remedy}") from None
 
     def _rows(self) -> Any:
         import datasets
 
+        hub = logging.getLogger("huggingface_hub")  # six warnings and their waits, where the error says it once
         quiet = datasets.utils.logging
-        level = quiet.get_verbosity()
+        level, hub_level = quiet.get_verbosity(), hub.level
         quiet.set_verbosity_error()
+        hub.setLevel(logging.ERROR)
         try:
             if self.place and any((Path(self.place) / name).exists() for name in SAVED):
                 found = datasets.load_from_disk(self.place)
@@ -93,6 +97,7 @@ class HuggingFace:
             )
         finally:
             quiet.set_verbosity(level)
+            hub.setLevel(hub_level)
 
 
 def hugging_face(source: str) -> HuggingFace:

@@ -28,8 +28,13 @@ def find(source: str) -> Source:
     """The source that a string of a study file means. Raises InputError where there is none."""
     if not source:
         raise InputError("corpus.source: an empty name; name a file, a folder, or one of the sources of docs/corpus.md")
-    scheme, colon, _ = source.partition(":")
+    scheme, colon, rest = source.partition(":")
     if colon and scheme in SCHEMES:
         return SCHEMES[scheme](source)
+    if colon and rest.startswith("//"):
+        raise InputError(
+            f"corpus.source: {source!r} is an address: no text is fetched from one; download it and name the file, or "
+            f"name a dataset of the Hugging Face hub as hf:NAME"
+        )
     hint = nearest(f"{scheme}:", [f"{name}:" for name in SCHEMES]) if colon and scheme and "/" not in source else ""
     return of_path(source, hint)

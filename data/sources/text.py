@@ -7,7 +7,7 @@ from typing import IO
 
 from arch.errors import InputError
 
-from .documents import Document, ReadOptions, usable
+from .documents import Counts, Document, ReadOptions, usable
 
 NAMED_FILE_PIECE = 64 * 1024  # a file given as the source itself: cut fine, else one document could not be split
 FOLDER_FILE_PIECE = 64 * 1024 * 1024  # a file in a folder is one document, unless it is too large to hold
@@ -18,7 +18,7 @@ def read_text(
 ) -> Iterator[Document]:
     """Documents of about `limit` bytes. Raises InputError, where it `refuses`, for what is no UTF-8; else counts it."""
     index, place, counts = -1, 0, how.counts
-    for index, content in enumerate(_pieces(handle, limit)):
+    for index, content in enumerate(_pieces(handle, limit, how.counts)):
         if how.is_enough:
             return
         counts.read_bytes += len(content)
@@ -52,8 +52,9 @@ def _decode(content: bytes) -> str | None:
         return None
 
 
-def _pieces(handle: IO[bytes], limit: int) -> Iterator[bytes]:
-    """The file cut at the first line end after `limit` bytes; a line longer than that is cut between characters."""
+def _pieces(handle: IO[bytes], limit: int, counts: Counts) -> Iterator[bytes]:
+    """The file cut at the first line end after `limit` bytes; a line that goes on for as many more is cut between
+    characters, and counted."""
     ahead = b""
     while content := ahead + handle.read(limit):
         if len(content) >= limit:
@@ -62,4 +63,5 @@ def _pieces(handle: IO[bytes], limit: int) -> Iterator[bytes]:
         for _ in range(3):  # a UTF-8 character has at most three continuation bytes
             if b"\x80" <= ahead < b"\xc0":
                 content, ahead = content + ahead, handle.read(1)
+        counts.cut_lines += bool(ahead) and not content.endswith(b"\n")
         yield content

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..study.run import RunSpec
     from .pipeline import Request
 
+CUT = "cut_lines"  # of the counts: nothing is left out
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 
 
@@ -189,13 +190,15 @@ def _too_few(request: Request, corpus: Corpus) -> list[str]:
 def describe_corpus(corpus: Corpus) -> str:
     """One line: sizes, what was left out, and the fingerprint."""
     splits, counts = corpus.manifest["splits"], corpus.manifest["counts"]
-    left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name != "documents"]
+    others = ("documents", CUT)
+    left_out = [f"{n:,} {name.replace('_', ' ')}" for name, n in counts.items() if n and name not in others]
     if (shared := corpus.manifest.get("shared", {})) and shared["tokens"]:
         left_out.append(f"{shared['tokens']:,} held-out tokens that training text holds too")
     return (
         f"corpus: {counts['documents']:,} documents, {splits['train']['tokens']:,} tokens to train on, "
         f"{splits['validation']['tokens']:,} held out"
         + (f" (left out: {', '.join(left_out)})" if left_out else "")
+        + (f"; {counts[CUT]:,} ends of documents inside a line" if counts.get(CUT) else "")
         + f"; {corpus.fingerprint[:16]}"
         + _few_documents(splits["validation"]["documents"])
     )

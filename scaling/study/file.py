@@ -231,6 +231,8 @@ def _tell(schema: Any, error: Any, prefix: str) -> str:
         return f"key {key!r} is missing: add it"
     if error["type"] == "value_error":
         message = str(error["ctx"]["error"])
+        if message.startswith(f"{key}."):  # it says where in the section
+            return message
         return f"{key}: {message}" if key else message
     message = error["msg"].replace("Input should be", "must be")
     if error["type"] in ("model_type", "model_attributes_type", "dict_type"):

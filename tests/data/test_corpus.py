@@ -48,6 +48,7 @@ def test_every_document_is_in_one_split_once(tmp_path: Path, texts: Path) -> Non
     assert sorted(train + validation) == expected and len(train) > len(validation) > 0
     assert corpus.manifest["counts"] == {
         "documents": 40, "duplicates": 1, "binary": 1, "invalid_utf8": 1, "invalid_records": 0, "empty": 1,
+        "cut_lines": 0,
     }  # fmt: skip
     for split, found in (("train", train), ("validation", validation)):
         n_bytes = sum(len(text.encode()) for text in found)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -185,6 +186,18 @@ def test_the_same_mixture_in_other_places_is_the_same_corpus(tmp_path: Path) -> 
         prepare(heavier, tmp_path / "corpus")
 
 
+def test_a_source_that_another_one_holds_is_named(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        lines = [json.dumps({"text": f"the same {i} " * 50}) for i in range(30)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    for held_out in ({}, {"validation_fraction": None, "validation_tokens": 900}):
+        both = replace(weighted((str(tmp_path / "a.jsonl"), 1), (str(tmp_path / "b.jsonl"), 1)), **held_out)
+        with pytest.raises(
+            InputError, match=r"nothing is left of .*b\.jsonl: .*\(30 documents\) an earlier source has"
+        ):
+            prepare(both, tmp_path / "corpus")
+
+
 def test_the_source_that_is_short_is_named(corpus: Corpus) -> None:
     windows = corpus.parts("train")[1].n_windows(64)
     require_tokens(corpus, 3 * windows * 64, 1.0, 64, 3)
@@ -202,6 +215,7 @@ def test_bad_mixtures_are_one_line(tmp_path: Path) -> None:
     for sources, told in (
         ((same, "stdlib:"), "give each one or none"),
         ((same, same), "name 'a' .*another source has it"),
+        ((same, replace(same, name="A")), "name 'A' .*one that differs in capitals alone"),
         ((Weighted("stdlib:", 1.0, name="a/b"),), "write letters, digits"),
         ((Weighted("stdlib:", -1.0),), "weight -1 is no positive number"),
     ):
@@ -209,5 +223,5 @@ def test_bad_mixtures_are_one_line(tmp_path: Path) -> None:
             CorpusSettings(source=sources)
     with pytest.raises(InputError, match=r"corpus.source: .*missing.jsonl' does not exist"):
         prepare(weighted(("synthetic:0:9000", 1), (str(tmp_path / "missing.jsonl"), 1)), tmp_path / "corpus")
-    names = [one.name for one in weighted(("a/x.jsonl", 1), ("b/x.jsonl", 1), ("x-2.txt", 1)).mixture]
-    assert names == ["x", "x-2", "x-2-2"] and not list(tmp_path.iterdir())
+    names = [one.name for one in weighted(("a/x.jsonl", 1), ("b/X.jsonl", 1), ("x-2.txt", 1)).mixture]
+    assert names == ["x", "X-2", "x-2-2"] and not list(tmp_path.iterdir())

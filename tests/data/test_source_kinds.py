@@ -156,6 +156,23 @@ def test_a_dataset_of_the_hub_is_not_fetched_before_the_corpus_is_made(monkeypat
         check_text(settings)
 
 
+def test_a_hub_that_cannot_be_reached_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    hub = pytest.importorskip("huggingface_hub")
+    logger, level = hub.utils.logging.get_logger("huggingface_hub.utils._http"), hub.utils.logging.get_verbosity()
+
+    def unreachable(*args: object, **more: object) -> None:
+        logger.warning("Retrying in 1s")
+        raise ConnectionError("Couldn't reach the Hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(InputError, match=r"\(ConnectionError: .*\); without a network give a folder on disk"):
+        next(read_documents("hf:nobody/nothing"))
+    assert not capsys.readouterr().err and hub.utils.logging.get_verbosity() == level
+
+
 def test_tables_are_read_in_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("data.sources.tables.BATCH_BYTES", 2000)
     for path in written(tmp_path).values():

@@ -73,6 +73,16 @@ def test_a_named_text_file_is_cut_without_loss(tmp_path: Path, line: str) -> Non
     assert [piece for _, piece in read_documents(str(tmp_path))] == [text]  # in a folder: one document
 
 
+def test_documents_that_end_inside_a_line_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a line of words\n" * 20_000)
+    (tmp_path / "none.txt").write_text("word " * 60_000)  # 300 kB without a line end
+    for name, ends in (("lines.txt", 0), ("none.txt", 2)):
+        counts = Counts()
+        documents = list(read_documents(str(tmp_path / name), counts=counts))
+        assert "".join(text for _, text in documents) == (tmp_path / name).read_text()
+        assert counts.cut_lines == ends and len(documents) > 2
+
+
 def test_stdlib_is_real_source_without_tests() -> None:
     documents = list(read_documents("stdlib:"))
     ids = [doc_id for doc_id, _ in documents]
@@ -85,6 +95,7 @@ def test_stdlib_is_real_source_without_tests() -> None:
     ("source", "message"),
     [
         ("no/such/path", "does not exist"),
+        ("https://host/text.txt", "is an address: no text is fetched from one; download it"),
         ("stdlb:", "did you mean 'stdlib:'"),
         ("synthetic:1", "synthetic:<seed>:<n_bytes>"),
         ("synthetic:x:100", "synthetic:<seed>:<n_bytes>"),
