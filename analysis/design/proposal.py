@@ -85,7 +85,7 @@ class Proposal:
     """`sizes` [k]: non-embedding parameters; `tokens`: of each size, ascending, one a branch; `seeds` [k]: how many;
     `tilt`: how the tokens were laid (TILTS); `curves`: whole ones at a constant rate instead of decayed branches;
     `sweep`: indices of the sizes at which learning rates are swept first, () for none; `same_text`: all sizes have the
-    same seeds and read the same text, else each its own, so that hard text is not hard for all."""
+    same seeds and read the same text, as without a plan, else each its own, so that hard text is not hard for all."""
 
     sizes: tuple[float, ...]
     tokens: tuple[tuple[float, ...], ...]
@@ -105,6 +105,11 @@ class Proposal:
             found.append(tuple(range(first, first + number)))
             first += 0 if self.same_text else number
         return tuple(found)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether its study file takes sizes that have stopped learning out of the fits."""
+        return not self.same_text
 
     @property
     def trained(self) -> tuple[float, ...]:

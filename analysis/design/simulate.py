@@ -19,6 +19,7 @@ from analysis.fits.diagnose.influence import leave_out
 from analysis.fits.parametric.fit import fit_parametric
 from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.parametric.results import parametric_result
+from analysis.fits.parametric.stopped import without_stopped
 from analysis.fits.points import Points
 from arch.errors import InputError
 
@@ -68,8 +69,18 @@ def draw(layout: Layout, world: World, noise: Noise, cost: Cost, rng: np.random.
     return Points(n, d, flops, loss, run=layout.run, trunk=layout.trunk, size=named, convention=cost.convention)
 
 
-def outcome(points: Points, world: World, cost: Cost, target: float, level: float = 0.95, seed: int = 0) -> Outcome:
+def outcome(
+    points: Points,
+    world: World,
+    cost: Cost,
+    target: float,
+    level: float = 0.95,
+    seed: int = 0,
+    leave_out_stopped: bool = False,
+) -> Outcome:
     """The fit of one study beside its world, with optima at C = `target` FLOP."""
+    if leave_out_stopped:
+        points, _ = without_stopped(points)
     ends = np.log([points.flops.min(), points.flops.max(), target])
     true_n, true_l = world.log_n_opt(ends, cost), world.log_l_opt(ends, cost)[2]
     true_a = float((true_n[1] - true_n[0]) / (ends[1] - ends[0]))
@@ -111,10 +122,10 @@ def simulate(
     told: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """One study of the proposal in each world; seed: of the noise."""
-    layout = proposal.layout()
+    layout, out = proposal.layout(), proposal.leaves_out
     found = []
     for i, world in enumerate(worlds):
         rng = np.random.default_rng([seed, i])
-        found.append(outcome(draw(layout, world, noise, cost, rng), world, cost, target, seed=i))
+        found.append(outcome(draw(layout, world, noise, cost, rng), world, cost, target, seed=i, leave_out_stopped=out))
         told()
     return found

@@ -97,6 +97,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}"
     read = curves if proposal.curves else "loss: validation, points: decayed"
+    read += ", stopped: leave_out" if proposal.leaves_out else ""
     lines += [
         f"evaluation: {{validation_tokens: {HELD_OUT if setting.gpu else HELD_OUT // 4}, batch_rows: 16}}",
         f"fit: {{{read}, flops: exact}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from analysis.fits.grouping import grouped
 from analysis.fits.merged import calibrations, decayed_at, merged_rows
 from analysis.fits.offset import REACH
 from analysis.fits.parametric.curves import FIRST_SHARE
+from analysis.fits.parametric.stopped import without_stopped
 from analysis.fits.phases import AUTO, resolved
 from analysis.fits.points import COPIED, Points
 from analysis.fits.recipes import HIGHER, of_lowest
@@ -46,6 +48,7 @@ NOT_DONE, TWICE, SHORT, OTHER_PHASE = (
     "without enough points after warm-up",
     "without a loss of the phase of the learning rate that is fitted (fit.points)",
 )
+STOPPED = "of a size that has stopped learning (fit.stopped)"
 FAR = f"merged losses farther than {REACH:g} times from the sizes and tokens that calibrate them"
 
 
@@ -205,6 +208,9 @@ def study_points(
             dropped[HIGHER] = dropped.get(HIGHER, 0) + gone
     if points == CURVES:
         groups = {arch: one.thinned(CURVE_ROWS, first_share) for arch, one in groups.items()}
+    left_out: tuple[str, ...] = ()
+    if settings.stopped == "leave_out":
+        groups, left_out = _without_stopped(groups, dropped)
     six = np.concatenate([6 * one.n_params * one.n_tokens / one.flops for one in groups.values()])
     ratio = (float(six.min()), float(np.median(six)), float(six.max()))
     source, n_read = f"study {study.name}", len(tables.runs) + n_merged + sum((twice or {}).values())
@@ -213,7 +219,19 @@ def study_points(
         notes += (
             f"of each run: {CURVE_ROWS} points of its curve, evenly in log D from {first_share:.0%} of its tokens",
         )
-    return Reading(source, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, notes, "runs")
+    return Reading(source, groups, {}, points, n_read, dropped, {}, ratio, points == CURVES, notes + left_out, "runs")
+
+
+def _without_stopped(groups: dict[str, Points], dropped: dict[str, int]) -> tuple[dict[str, Points], tuple[str, ...]]:
+    """Without the sizes that have stopped learning (fit.stopped), and a line on each group's."""
+    found, lines = {}, []
+    for name, points in groups.items():
+        found[name], gone = without_stopped(points)
+        if gone:
+            dropped[STOPPED] = dropped.get(STOPPED, 0) + points.n_runs - found[name].n_runs
+            told = ", ".join(f"{one.size} ({math.expm1(one.above):.1%}, p = {one.p:.1g})" for one in gone)
+            lines.append(f"{name}: left out, as their losses lie above what the larger sizes' surface says: {told}")
+    return found, tuple(lines)
 
 
 def _add_merged(tables: Tables, made: dict[str, list[dict[str, Any]]], dropped: dict[str, int]) -> int:
@@ -251,7 +269,8 @@ def other_readings(study: StudyRuns) -> dict[str, Reread]:
             return None
         if not found:
             found.update(study_points(study, CURVES, first_share=EARLIER).groups)
-        return Variant(found[points.group], EARLIER)
+        one = found[points.group]
+        return Variant(one.take(np.isin(one.size.astype(str), points.size.astype(str))), EARLIER)
 
     found: dict[str, Points] = {}
     told = {f"C by {name}": counted(name) for name in CONVENTIONS if name != "6nd"}

@@ -10,7 +10,8 @@ from analysis.fits import approaches, tables
 from analysis.fits.groups import fit_groups
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_approaches import envelope_results, laws_of_study
-from analysis.fits.study_points import CURVE_ROWS, StudyRuns, pool, study_points, under
+from analysis.fits.study_points import CURVE_ROWS, STOPPED, StudyRuns, pool, study_points, under
+from analysis.fits.tables.points import CURVES
 from analysis.runs import load_tables
 from arch.errors import InputError
 
@@ -230,3 +231,17 @@ def test_the_surface_of_whole_curves_of_a_study(study):
         assert 0.1 <= min(starts) < 0.101  # the shortest runs begin later, after their warm-up
         assert result.n_runs == 8 and result.input_hash == points.input_hash
     assert shares[-1] == 1.0 and len(found) == 2
+
+
+def test_a_size_that_has_stopped_learning_is_left_out_where_the_study_says_so(tmp_path):
+    smallest = min(SIZES, key=lambda size: SIZES[size])
+    rng = np.random.default_rng(0)
+    for size, n_tokens in BUDGETS.items():
+        for seed in (0, 1):
+            shift = 0.003 * float(rng.standard_normal()) + 0.06 * (size == smallest)
+            write_run(tmp_path / "one", "llama", size, n_tokens, seed=seed, shift=shift)
+    kept = study_points(runs_of(tmp_path / "one"), CURVES)
+    fewer = study_points(runs_of(tmp_path / "one", SETTINGS.model_copy(update={"stopped": "leave_out"})), CURVES)
+    assert set(kept.groups["llama"].size) - set(fewer.groups["llama"].size) == {smallest}
+    assert fewer.dropped[STOPPED] == 2 and fewer.n_kept == kept.n_kept - 2
+    assert any(smallest in note and "6." in note for note in fewer.notes)
