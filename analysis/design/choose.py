@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from analysis.design.missed import missed
+from analysis.design.missed import likely, missed
 from analysis.design.precision import precision
 from analysis.design.proposal import Price, Proposal, candidates, naive, scaled
 from analysis.design.simulate import Outcome, simulate
@@ -37,14 +37,16 @@ class Judged:
 
 def answers(proposal: Proposal, worlds: Sequence[World], noise: Noise, cost: Cost, target: float, ask: str) -> float:
     """Mean probability over worlds that the fit is right about what is asked, noise and the form's miss together."""
-    layout = proposal.layout()
-    told, off = precision(layout, worlds, noise, cost, target), missed(layout, worlds, noise, cost, target)
-    if ask == "exponent":
-        # errors of both are of the same noise: where one is small the other is
-        found = np.minimum(_within(off.a, told.a, WITHIN_A), _within(off.log_n, told.log_n, WITHIN_N))
-    else:
-        found = _within(off.log_l, told.log_l, WITHIN_L)
-    return float(np.nan_to_num(found).mean())
+    found = np.zeros(len(worlds))
+    for off in likely(missed(proposal.layout(), worlds, noise, cost, target, proposal.leaves_out)):
+        told = precision(off.layout, worlds, noise, cost, target)
+        if ask == "exponent":
+            # errors of both are of the same noise: where one is small the other is
+            right = np.minimum(_within(off.a, told.a, WITHIN_A), _within(off.log_n, told.log_n, WITHIN_N))
+        else:
+            right = _within(off.log_l, told.log_l, WITHIN_L)
+        found += off.share * np.nan_to_num(right)
+    return float(found.mean())
 
 
 def _within(off: np.ndarray, sd: np.ndarray, limit: float) -> np.ndarray:

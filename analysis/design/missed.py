@@ -2,41 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
-from analysis.design.precision import take
+from analysis.design.precision import linear, spread, take
 from analysis.design.proposal import Layout
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.many import LEAST_SQUARES, fit_many
+from analysis.fits.parametric.many import LEAST_SQUARES, Fits, fit_many
+from analysis.fits.parametric.stopped import CHANCE, LEAST_LEFT, MOST
 
 
 @dataclass(frozen=True)
 class Missed:
     """What a fit without noise is off by, one a world: of a, of log N_opt and of log L_opt at C; nan where it does not
-    identify them."""
+    identify them. layout: of the points that it is of; share: how probable it is that these are fitted."""
 
     a: np.ndarray
     log_n: np.ndarray
     log_l: np.ndarray
+    layout: Layout
+    share: np.ndarray
 
 
-def missed(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float) -> Missed:
+def missed(
+    layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, flops: float, leaves_out: bool = False
+) -> list[Missed]:
     """0 in worlds of the fitted form; in others what the form costs. noise: of a sweep's runs, where there is one; each
-    world has one draw of what it leaves."""
+    world has one draw of what it leaves. leaves_out: with fits of fewer sizes, where small ones may have stopped
+    learning (analysis.fits.parametric.stopped): of these the noise decides how probable it is that they go."""
     _, begins = np.unique(layout.size, return_index=True)
     first = layout.trunk == layout.trunk[begins][layout.size]  # other seeds weigh, and tell nothing more without noise
     seeds = np.bincount(layout.size) / np.bincount(layout.size[first])
-    layout = take(layout, np.flatnonzero(first))
-    n, d = layout.n_params, layout.n_tokens
-    off = [lost(layout, world, noise, np.random.default_rng(world.seed)) for world in worlds]
-    losses = np.stack([world.loss(n, d) * np.exp(one[layout.size]) for world, one in zip(worlds, off, strict=True)])
-    fits = fit_many(np.log(n), np.log(d), losses, seeds[layout.size], objective=LEAST_SQUARES)
-    c = cost.per_token(n) * d
+    one = take(layout, np.flatnonzero(first))
+    off = [lost(one, world, noise, np.random.default_rng(world.seed)) for world in worlds]
+    pairs = zip(worlds, off, strict=True)
+    losses = np.stack([world.loss(one.n_params, one.n_tokens) * np.exp(own[one.size]) for world, own in pairs])
+    n, d = np.log(one.n_params), np.log(one.n_tokens)
+    most = min(MOST, len(begins) - LEAST_LEFT) if leaves_out else 0
+    stays = np.ones(len(worlds))
+    found = []
+    fits = fit_many(n, d, losses, seeds[one.size], objective=LEAST_SQUARES)
+    for k, goes in enumerate([*(_above(one, losses, layout, worlds, noise, k, seeds) for k in range(most)), None]):
+        kept = layout if k == 0 else take(layout, np.flatnonzero(layout.size >= k))
+        share = stays if goes is None else stays * (1 - goes[0])
+        found.append(_off(fits, kept, worlds, cost, flops, share))
+        if goes is not None:
+            stays, fits = stays * goes[0], goes[1]
+    return found
+
+
+def _above(
+    one: Layout, losses: np.ndarray, layout: Layout, worlds: Sequence[World], noise: Noise, k: int, seeds: np.ndarray
+) -> tuple[np.ndarray, Fits]:
+    """[w]: how probable it is that the size k goes, where it is the smallest; and the fits without it."""
+    n, d = np.log(one.n_params), np.log(one.n_tokens)
+    weights = np.where(one.size > k, seeds[one.size], 0.0)
+    fits = fit_many(n, d, losses, weights, objective=LEAST_SQUARES)
+    mine = one.size == k
+    expected = fits.surface.column().loss(one.n_params[mine], one.n_tokens[mine])
+    above = np.log(losses[:, mine] / expected).mean(1)
+    rows = np.flatnonzero(layout.size >= k)
+    part = take(layout, rows)
+    loss, jac = linear(part, worlds)
+    small = part.size == k
+    slope = (jac / loss[:, :, None])[:, small].mean(1)  # of the mean log loss there
+    rest = jac[:, ~small]
+    weight = np.empty(loss.shape)
+    weight[:, small] = 1 / small.sum()
+    weight[:, ~small] = -(slope[:, None] @ np.linalg.pinv(rest))[:, 0] * loss[:, ~small]
+    sd = np.sqrt(spread(part, noise, weight[:, None], loss)[:, 0])
+    found = stats.norm.sf(stats.norm.isf(CHANCE) - above / sd)
+    return np.where(fits.at_bound.any(1), 0.0, found), fits
+
+
+def _off(fits: Fits, layout: Layout, worlds: Sequence[World], cost: Cost, flops: float, share: np.ndarray) -> Missed:
+    c = cost.per_token(layout.n_params) * layout.n_tokens
     at = np.array([c.min(), c.max(), flops])
     surface = fits.surface.column()
     with np.errstate(all="ignore"):
@@ -45,4 +90,10 @@ def missed(layout: Layout, worlds: Sequence[World], noise: Noise, cost: Cost, fl
     true_l = np.array([float(world.log_l_opt(np.log(flops), cost)) for world in worlds])
     away = log_n - true_n
     none = np.where(fits.at_bound.any(1), np.nan, 0.0)
-    return Missed((away[:, 1] - away[:, 0]) / np.log(at[1] / at[0]) + none, away[:, 2] + none, log_l - true_l + none)
+    a = (away[:, 1] - away[:, 0]) / np.log(at[1] / at[0])
+    return Missed(a + none, away[:, 2] + none, log_l - true_l + none, layout, share)
+
+
+def likely(found: Sequence[Missed]) -> Iterator[Missed]:
+    """Those that are fitted in some world."""
+    return (one for one in found if float(one.share.max()) > 1e-3)

@@ -48,10 +48,11 @@ def covariance(layout: Layout, noise: Noise, loss: np.ndarray | None = None) -> 
 
 
 def along_sizes(layout: Layout) -> np.ndarray:
-    """[n, k]: log D of the points of each of the k sizes about their mean, 0 at other sizes."""
-    member = (layout.size[:, None] == np.arange(layout.size.max() + 1)).astype(float)
+    """[n, k]: log D of the points of each of the k sizes that it has about their mean, 0 at other sizes."""
+    _, size = np.unique(layout.size, return_inverse=True)
+    member = (size[:, None] == np.arange(size.max() + 1)).astype(float)
     at = np.log(layout.n_tokens)
-    return np.asarray(member * (at - (at @ member / member.sum(0))[layout.size])[:, None])
+    return np.asarray(member * (at - (at @ member / member.sum(0))[size])[:, None])
 
 
 def spread(layout: Layout, noise: Noise, weight: np.ndarray, loss: np.ndarray) -> np.ndarray:
@@ -74,6 +75,18 @@ def spread(layout: Layout, noise: Noise, weight: np.ndarray, loss: np.ndarray) -
     return np.asarray(variance)
 
 
+def linear(layout: Layout, worlds: Sequence[World]) -> tuple[np.ndarray, np.ndarray]:
+    """Losses [w, n] of the worlds' surfaces, and their Jacobian [w, n, 5] over E, log A, log B at the centre of the
+    points, alpha and beta."""
+    theta = np.array([list(world.surface.to_dict().values()) for world in worlds])
+    log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
+    alpha, beta = theta[:, 3:4], theta[:, 4:5]
+    term_n, term_d = theta[:, 1:2] * np.exp(-alpha * log_n), theta[:, 2:3] * np.exp(-beta * log_d)
+    loss = theta[:, :1] + term_n + term_d
+    x, y = log_n - log_n.mean(), log_d - log_d.mean()  # log A and log B there: better conditioned
+    return loss, np.stack([np.ones_like(loss), term_n, term_d, -term_n * x, -term_d * y], -1)
+
+
 def precision(
     layout: Layout,
     worlds: Sequence[World],
@@ -85,11 +98,7 @@ def precision(
     """At C = `flops`; a is between the ends of the layout's compute. bound: that too, which takes longer."""
     theta = np.array([list(world.surface.to_dict().values()) for world in worlds])  # [w, 5]
     log_n, log_d = np.log(layout.n_params), np.log(layout.n_tokens)
-    alpha, beta = theta[:, 3:4], theta[:, 4:5]
-    term_n, term_d = theta[:, 1:2] * np.exp(-alpha * log_n), theta[:, 2:3] * np.exp(-beta * log_d)
-    loss = theta[:, :1] + term_n + term_d
-    x, y = log_n - log_n.mean(), log_d - log_d.mean()  # log A and log B at the centre: better conditioned
-    jac = np.stack([np.ones_like(loss), term_n, term_d, -term_n * x, -term_d * y], -1)  # [w, n, 5]
+    loss, jac = linear(layout, worlds)
     turned = np.swapaxes(jac, 1, 2)
     grad = _gradients(theta, (log_n.mean(), log_d.mean()), layout, cost, flops)  # [w, 3, 5]
     weight = grad @ np.linalg.pinv(turned @ jac, hermitian=True) @ turned * loss[:, None]  # [w, 3, n]: of log losses

@@ -18,12 +18,11 @@ from flops.hardware import DEVICES, device_of
 from flops.quantity import quantity
 from flops.tables import duration
 
+from .design_pilot import read_pilot
 from .design_view import head_of, show
 from .options import AsJson, DryRun, print_json
 
 if TYPE_CHECKING:
-    from analysis.design.priors import Prior
-
     from ..study.rate_law import ArchLaw
 
 ASKS = ("exponent", "loss", "compare")
@@ -89,7 +88,7 @@ def design(
 
     from analysis.design.study_file import Setting
     from analysis.design.text_noise import TEXT
-    from analysis.design.worlds import BEND
+    from analysis.design.worlds import BEND, SEED_NOISE
     from arch.registry import KNOWN
 
     from ..stages.design import Question
@@ -132,7 +131,13 @@ def design(
     if lr_law is not None:
         folder = write.parent if write is not None else Path()
         setting = replace(setting, law=os.path.relpath(lr_law, folder))
-    priors, noise, why = _pilot(pilot, arch) if pilot else ({}, None, "")
+    known = read_pilot(pilot, arch) if pilot else None
+    noises = {
+        "seed_noise": (_share(seed_noise) if seed_noise else None, known and known.seeds, SEED_NOISE),
+        "text_noise": (quantity(text_noise, "--text-noise", 100) if text_noise else None, known and known.text, TEXT),
+        "bend": (None, known and known.bend, BEND),
+    }
+    noise = {name: next(one for one in values if one is not None) for name, values in noises.items()}
     question = Question(
         ask,
         amount if budget is not None else 60 * amount,
@@ -140,24 +145,25 @@ def design(
         on,
         _cap(corpus, corpus_tokens),
         quantity(target, "--target", 1e30) if target else 0.0,
-        _share(seed_noise) if seed_noise else noise or 0.005,
-        quantity(text_noise, "--text-noise", 100) if text_noise else TEXT,
-        BEND,
+        noise["seed_noise"],
+        noise["text_noise"],
+        noise["bend"],
         setting,
         quantity(least_size, "--least-size", 1e12) if least_size else 3e5 if gpu else 2e4,
         1 if gpu else cores,
         budget is None and least_size is None,
         studies,
         seed,
-        priors,
+        known.priors if known else {},
         sweep and lr_law is None,
         laws,
         str(Path(lr_law).resolve()) if lr_law is not None else "",
     )
     found = answer(question, _progress(started))
     sys.stderr.write("\n")
-    found["seed_noise_source"] = "stated" if seed_noise else why if noise else "assumed"
-    found["text_noise_source"] = "stated" if text_noise else "assumed"
+    for name, (stated, told_by, _) in noises.items():
+        measured = known.told if known and told_by is not None else "assumed"
+        found[f"{name}_source"] = "stated" if stated is not None else measured
     found["design_seconds"] = time.monotonic() - started
     best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
     found["written"] = None
@@ -230,53 +236,3 @@ def _share(text: str) -> float:
     if not value < 0.2:
         raise InputError(f"--seed-noise: {text} is no standard deviation of a loss: give below 20%, as 0.5%")
     return value
-
-
-def _pilot(study: str, archs: list[str]) -> tuple[dict[str, Prior], float | None, str]:
-    """Of each architecture the surfaces that a pilot's runs allow, and the noise between its seeds, if it has any."""
-    import numpy as np
-
-    from analysis.design.priors import Prior
-    from analysis.fits.envelope.of_points import seed_noise_of
-    from analysis.fits.parametric.fit import fit_parametric
-    from analysis.fits.parametric.many import LEAST_SQUARES
-
-    from .fit_sources import of_studies
-    from .options import request_of
-
-    request = request_of(study, None, None, None, True)
-    if (tokenizer := request.study.corpus.tokenizer) != "bytes":
-        raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
-    try:
-        source = of_studies([request], None, None, True)
-    except InputError as error:
-        raise InputError(f"--pilot {study}: {error}") from None
-    assert source.study is not None
-    runs = source.study.grouped.runs
-    found = {}
-    for arch in archs:
-        of_arch = sorted({str(one) for one in runs.loc[runs["arch"] == arch, "group"]})
-        groups = [one for one in of_arch if one in source.reading.groups]
-        if not groups:
-            left = "; ".join(f"{number} {why}" for why, number in source.reading.dropped.items())
-            why = f"none of its runs of {arch} can be fitted ({left})" if of_arch else f"has no runs of {arch}"
-            raise InputError(f"--pilot {study}: {why}: leave out --pilot, or --arch {arch}")
-        if len(groups) > 1:
-            raise InputError(
-                f"--pilot {study}: has a fit of {arch} for each point of its axes ({', '.join(groups)}), and one is "
-                f"needed: declare the axes grid.nuisance, or leave out --pilot"
-            )
-        try:
-            fit = fit_parametric(source.reading.groups[groups[0]], objective=LEAST_SQUARES, n_replicates=400)
-        except InputError as error:
-            raise InputError(f"--pilot {study}: {arch}: {error}") from None
-        if fit.draws is None:
-            raise InputError(f"--pilot {study}: {arch}: {fit.why_no_draws}")
-        surfaces = fit.draws.surface
-        good = np.all([np.isfinite(v) & (v > 0) for v in (surfaces.A, surfaces.B, surfaces.alpha, surfaces.beta)], 0)
-        if not good.any():
-            raise InputError(f"--pilot {study}: {arch}: its runs identify no surface to draw from")
-        text = f"{int(good.sum())} surfaces that the runs of {study} allow"
-        found[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
-    noise = seed_noise_of(list(source.curve_points.values()))
-    return found, None if noise is None else noise.s, f"measured in {study}"

@@ -89,7 +89,7 @@ def _noises(found: Mapping[str, Any]) -> str:
     """Of seeds, and of a point of whole curves."""
     told = (
         f"noise between seeds: {found['seed_noise']:.2%} of the loss ({found['seed_noise_source']}); sizes fall faster "
-        f"or slower than the surface by {found['bend']:.1%} an e-fold of tokens (assumed)"
+        f"or slower than the surface by {found['bend']:.1%} an e-fold of tokens ({found['bend_source']})"
     )
     ranges = {(row["point_noise"], row["windows"]) for row in found["proposals"] if row["point_noise"]}
     for (least, most), (few, many) in sorted(ranges)[:1]:

@@ -109,9 +109,9 @@ class Fit(Section):
     range_flops: Literal["paper", "exact", "6nd"] | None = None
     """The convention that `range` is stated in; null means the one of `flops`."""
     stopped: Literal["keep", "leave_out"] = "keep"
-    """Small sizes that have stopped learning: `leave_out` takes the smallest size out of the points where its losses lie
-    above what the surface of the larger ones says, by more than chance (1%, one-sided), then the next, two at the most.
-    Of the parametric and isoFLOP approaches; docs/fits.md."""
+    """Small sizes that have stopped learning: `leave_out` takes the smallest size out of the points where its losses
+    lie above what the surface of the larger ones says, by more than chance (1%, one-sided), then the next, two at the
+    most. Of the parametric and isoFLOP approaches; docs/fits.md."""
     grid_points: Annotated[Count, Field(ge=3, le=10_000)] = 40
     """Number of compute values at which the envelope of the curves is read."""
 

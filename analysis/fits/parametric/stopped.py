@@ -74,8 +74,8 @@ def _tested(points: Points, others: np.ndarray) -> Stopped | None:
     root = np.sqrt(squared)
     functional = np.zeros(len(every))
     functional[of_small] = weight / weight.sum()
-    functional[~of_small] = -functional[of_small] @ jacobian[of_small] @ (
-        np.linalg.pinv(jacobian[~of_small] * root[:, None]) * root
+    functional[~of_small] = (
+        -functional[of_small] @ jacobian[of_small] @ (np.linalg.pinv(jacobian[~of_small] * root[:, None]) * root)
     )
     s = dict(zip((kind.name for kind in mine), effects.s, strict=True))
     kinds = kinds_of(every.trunk, every.run, np.log(every.n_tokens))

@@ -137,7 +137,7 @@ def test_linearised_precision_is_that_of_drawn_studies(cost, what):
     for values, sd in ((a, told.a), (log_n[:, 2], told.log_n), (log_l, told.log_l)):
         assert values.std() == pytest.approx(float(sd[0]), rel=0.15)
     assert told.bound_a[0] <= told.a[0] * (1 + 1e-6)
-    assert np.abs(missed(layout, [WORLD], noise, cost, target).a).max() < 1e-3
+    assert np.abs(missed(layout, [WORLD], noise, cost, target)[0].a).max() < 1e-3
 
 
 def test_simulated_studies_are_the_projects_fits():

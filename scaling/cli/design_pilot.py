@@ -1,0 +1,94 @@
+"""What a pilot tells a design: surfaces, and the noise of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from arch.errors import InputError
+
+if TYPE_CHECKING:
+    from analysis.design.priors import Prior
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Of each architecture the surfaces that its runs allow; standard deviations as analysis.design.worlds.Noise has
+    them, None where its runs do not tell: between seeds, of the text, of how curves bend; where they are from."""
+
+    priors: dict[str, Prior]
+    seeds: float | None
+    text: float | None
+    bend: float | None
+    told: str
+
+
+def read_pilot(study: str, archs: list[str]) -> Pilot:
+    """Raises InputError where its runs do not tell the surface of an architecture."""
+    import numpy as np
+
+    from analysis.design.measured import bend, seeds_alone, text_noise
+    from analysis.design.priors import Prior
+    from analysis.design.text_noise import CONTROLLED
+    from analysis.design.worlds import SEED_NOISE, Noise
+    from analysis.fits.envelope.of_points import seed_noise_of
+    from analysis.fits.parametric.fit import fit_parametric
+    from analysis.fits.parametric.many import LEAST_SQUARES
+
+    from .fit_sources import of_studies
+    from .options import request_of
+
+    request = request_of(study, None, None, None, True)
+    if (tokenizer := request.study.corpus.tokenizer) != "bytes":
+        raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
+    try:
+        source = of_studies([request], None, None, True)
+    except InputError as error:
+        raise InputError(f"--pilot {study}: {error}") from None
+    assert source.study is not None
+    runs = source.study.grouped.runs
+    found, fits = {}, []
+    for arch in archs:
+        of_arch = sorted({str(one) for one in runs.loc[runs["arch"] == arch, "group"]})
+        groups = [one for one in of_arch if one in source.reading.groups]
+        if not groups:
+            left = "; ".join(f"{number} {why}" for why, number in source.reading.dropped.items())
+            why = f"none of its runs of {arch} can be fitted ({left})" if of_arch else f"has no runs of {arch}"
+            raise InputError(f"--pilot {study}: {why}: leave out --pilot, or --arch {arch}")
+        if len(groups) > 1:
+            raise InputError(
+                f"--pilot {study}: has a fit of {arch} for each point of its axes ({', '.join(groups)}), and one is "
+                f"needed: declare the axes grid.nuisance, or leave out --pilot"
+            )
+        try:
+            fit = fit_parametric(source.reading.groups[groups[0]], objective=LEAST_SQUARES, n_replicates=400)
+        except InputError as error:
+            raise InputError(f"--pilot {study}: {arch}: {error}") from None
+        if fit.draws is None:
+            raise InputError(f"--pilot {study}: {arch}: {fit.why_no_draws}")
+        fits.append(fit)
+        surfaces = fit.draws.surface
+        good = np.all([np.isfinite(v) & (v > 0) for v in (surfaces.A, surfaces.B, surfaces.alpha, surfaces.beta)], 0)
+        if not good.any():
+            raise InputError(f"--pilot {study}: {arch}: its runs identify no surface to draw from")
+        text = f"{int(good.sum())} surfaces that the runs of {study} allow"
+        found[arch] = Prior(arch, "", "bytes", text, surfaces.take(good))
+    pooled = seed_noise_of(list(source.curve_points.values()))
+    curves, done = source.study.tables.curves, runs[runs["state"] == "done"]
+    steps = {str(run): rows.sort_values("n_tokens") for run, rows in curves.groupby("run_id")}
+    text = text_noise(
+        [
+            (steps[row.run_id]["n_tokens"].to_numpy(float), steps[row.run_id]["loss"].to_numpy(float), row.batch_tokens)
+            for row in done.itertuples()
+            if row.run_id in steps
+        ]
+    )
+    seeds = None if pooled is None else pooled.s
+    settings = source.study.settings
+    if seeds is not None and text is not None and settings.loss == "train_smoothed":
+        middle = float(np.exp(np.mean([np.log(fit.points.n_tokens).mean() for fit in fits])))
+        loss = float(np.exp(np.mean([np.log(fit.points.loss).mean() for fit in fits])))
+        window = max(settings.smoothing_tokens, settings.smoothing_fraction * middle)
+        of_points = text * (CONTROLLED if settings.control == "bigram" else 1.0)
+        seeds = seeds_alone(seeds, of_points, loss, window)
+    return Pilot(found, seeds, text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}")
