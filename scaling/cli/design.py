@@ -132,10 +132,14 @@ def design(
         folder = write.parent if write is not None else Path()
         setting = replace(setting, law=os.path.relpath(lr_law, folder))
     known = read_pilot(pilot, arch) if pilot else None
-    noises = {
-        "seed_noise": (_share(seed_noise) if seed_noise else None, known and known.seeds, SEED_NOISE),
-        "text_noise": (quantity(text_noise, "--text-noise", 100) if text_noise else None, known and known.text, TEXT),
-        "bend": (None, known and known.bend, BEND),
+    noises: dict[str, tuple[float | None, float | None, float]] = {
+        "seed_noise": (_share(seed_noise) if seed_noise else None, known.seeds if known else None, SEED_NOISE),
+        "text_noise": (
+            quantity(text_noise, "--text-noise", 100) if text_noise else None,
+            known.text if known else None,
+            TEXT,
+        ),
+        "bend": (None, known.bend if known else None, BEND),
     }
     noise = {name: next(one for one in values if one is not None) for name, values in noises.items()}
     question = Question(

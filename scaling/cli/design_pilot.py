@@ -76,19 +76,17 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     pooled = seed_noise_of(list(source.curve_points.values()))
     curves, done = source.study.tables.curves, runs[runs["state"] == "done"]
     steps = {str(run): rows.sort_values("n_tokens") for run, rows in curves.groupby("run_id")}
-    text = text_noise(
-        [
-            (steps[row.run_id]["n_tokens"].to_numpy(float), steps[row.run_id]["loss"].to_numpy(float), row.batch_tokens)
-            for row in done.itertuples()
-            if row.run_id in steps
-        ]
-    )
+    batches = dict(zip(done["run_id"].astype(str), done["batch_tokens"].astype(float), strict=True))
+    losses = [(steps[run], batch) for run, batch in batches.items() if run in steps]
+    of_text = text_noise([(one["n_tokens"].to_numpy(float), one["loss"].to_numpy(float), b) for one, b in losses])
     seeds = None if pooled is None else pooled.s
     settings = source.study.settings
-    if seeds is not None and text is not None and settings.loss == "train_smoothed":
+    if seeds is not None and of_text is not None and settings.loss == "train_smoothed":
         middle = float(np.exp(np.mean([np.log(fit.points.n_tokens).mean() for fit in fits])))
         loss = float(np.exp(np.mean([np.log(fit.points.loss).mean() for fit in fits])))
         window = max(settings.smoothing_tokens, settings.smoothing_fraction * middle)
-        of_points = text * (CONTROLLED if settings.control == "bigram" else 1.0)
+        of_points = of_text * (CONTROLLED if settings.control == "bigram" else 1.0)
         seeds = seeds_alone(seeds, of_points, loss, window)
-    return Pilot(found, seeds, text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}")
+    return Pilot(
+        found, seeds, of_text, bend(fits, Noise(SEED_NOISE if seeds is None else seeds)), f"measured in {study}"
+    )

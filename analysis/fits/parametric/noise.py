@@ -77,37 +77,6 @@ def kinds_of(trunk: np.ndarray, run: np.ndarray, log_d: np.ndarray) -> tuple[Kin
     return tuple(found)
 
 
-@dataclass(frozen=True)
-class Absorbed:
-    """What a fit leaves of effects: `expected` [k, k], the sum of squares of each kind's averages in the residuals,
-    were every effect of another kind 1; `df` [k]: Satterthwaite's, of each kind's own."""
-
-    expected: np.ndarray
-    df: np.ndarray
-
-    def variances(self, seen: np.ndarray) -> np.ndarray:
-        """[k]: of the effects, where the residuals' averages have the sums of squares `seen` [k]."""
-        told = self.df >= LEAST_DF
-        variance = np.zeros(len(seen))
-        if told.any():
-            scale = np.diag(self.expected)[told]
-            variance[told] = optimize.nnls(self.expected[np.ix_(told, told)] / scale[:, None], seen[told] / scale)[0]
-        return variance
-
-
-def absorbed(jacobian: np.ndarray, weights: np.ndarray, kinds: tuple[Kind, ...]) -> Absorbed:
-    """Of a fit with this Jacobian of log L [n, p] and weights [n] of squared residuals."""
-    root = np.sqrt(weights)
-    solve = np.linalg.pinv(jacobian * root[:, None]) * root
-    left = []
-    for kind in kinds:
-        matrix = kind.matrix()
-        left.append(matrix - jacobian @ (solve @ matrix))
-    means = [[kind.average(one) for one in left] for kind in kinds]
-    expected = np.array([[(one**2).sum() for one in row] for row in means])
-    return Absorbed(expected, np.array([_degrees(row[k]) for k, row in enumerate(means)]))
-
-
 def measure(
     residual: np.ndarray,
     jacobian: np.ndarray,
@@ -122,11 +91,21 @@ def measure(
     with the variance of the first kind, unless that is larger than seed noise allows: then the surface misses the
     points, and the residuals alone say by how much.
     """
-    left = absorbed(jacobian, weights, kinds)
+    root = np.sqrt(weights)
+    solve = np.linalg.pinv(jacobian * root[:, None]) * root
+    left = []
+    for kind in kinds:
+        matrix = kind.matrix()
+        left.append(matrix - jacobian @ (solve @ matrix))
+    means = [[kind.average(one) for one in left] for kind in kinds]
+    expected = np.array([[(one**2).sum() for one in row] for row in means])
     seen = np.array([(kind.average(residual) ** 2).sum() for kind in kinds])
-    df = left.df
-    variance = left.variances(seen)
+    df = np.array([_degrees(row[k]) for k, row in enumerate(means)])
     told = df >= LEAST_DF
+    variance = np.zeros(len(kinds))
+    if told.any():
+        scale = np.diag(expected)[told]
+        variance[told] = optimize.nnls(expected[np.ix_(told, told)] / scale[:, None], seen[told] / scale)[0]
     if seeds is not None:
         s, known = seeds
         own = df[0] if told[0] else 0.0

@@ -10,6 +10,7 @@ after it.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -88,7 +89,7 @@ def _tested(points: Points, others: np.ndarray) -> Stopped | None:
 
 def _joined(one: Points, other: Points) -> Points:
     """Both, in this order."""
-    both = {
+    both: dict[str, Any] = {
         name: np.concatenate([getattr(one, name), getattr(other, name)])
         for name in (f.name for f in fields(one))
         if isinstance(getattr(one, name), np.ndarray)
