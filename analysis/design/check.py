@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from analysis.design.layout import Layout, along
 from analysis.design.precision import precision
 from analysis.design.priors import literature
-from analysis.design.proposal import Layout, along
 from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from analysis.design.layout import along
 from analysis.design.precision import MEMORY
-from analysis.design.proposal import along
 from analysis.design.worlds import Noise
 from analysis.fits.parametric.fit import ParametricFit
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from analysis.design.precision import linear, spread, take
-from analysis.design.proposal import Layout
+from analysis.design.layout import Layout, take
+from analysis.design.precision import linear, spread
 from analysis.design.sweep import lost
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.design.proposal import Layout
+from analysis.design.layout import Layout
 from analysis.design.text_noise import shared, weighed
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
@@ -139,14 +139,6 @@ def _gradients(theta: np.ndarray, centre: tuple[float, float], layout: Layout, c
             both.append(np.stack([slope, log_n[:, 2], np.log(surface.l_opt(at, cost))[:, 2]], 1))
         found[:, :, p] = (both[0] - both[1]) / (2 * STEP)
     return found
-
-
-def take(layout: Layout, rows: np.ndarray) -> Layout:
-    """Some of its points."""
-    named = ("n_params", "n_tokens", "size", "trunk", "run", "text")
-    window = None if layout.window is None else layout.window[rows]
-    found = {name: getattr(layout, name)[rows] for name in named}
-    return Layout(**found, curves=layout.curves, swept=layout.swept, window=window)
 
 
 def _smooth(layout: Layout, cost: Cost) -> Cost:

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from analysis.design.batches import decisive, expected
+from analysis.design.layout import SMOOTHED, Layout, along
 
 DECAY = 0.1  # of a run's tokens, over which its rate falls
 NAIVE_SIZES, NAIVE_RANGE, NAIVE_TOKENS = 6, 78.0, 2.5  # of the trial study: sizes, largest over smallest, least D / N
-CURVE_ROWS, CURVE_FROM = 32, 0.1  # of a curve, as the fits read it (analysis/fits/study_points.py)
-SMOOTHED = 0.1  # of the tokens seen, over which a point of a curve is a mean: wider windows overlap their neighbours'
 LEAST_SIZE = 2e3  # parameters; smaller models are none
 COUNTS = (5, 6, 8)
 RANGES = (8.0, 16.0, 32.0, 64.0)  # largest over smallest size
@@ -60,24 +59,6 @@ class Price:
     run: float = 0.0
     once: float = 0.0
     context: int = 1
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The n points of a proposal for one architecture: N, D, the index of the size, the trunk and the run of each.
-    swept [2, cells]: N and D of the cells of its sweep of learning rates, None without one. window [n]: tokens that a
-    training loss is the mean of, None for held-out losses; text [n]: runs of one text read the same in the same order.
-    """
-
-    n_params: np.ndarray
-    n_tokens: np.ndarray
-    size: np.ndarray
-    trunk: np.ndarray
-    run: np.ndarray
-    curves: bool
-    text: np.ndarray
-    swept: np.ndarray | None = None
-    window: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -202,13 +183,6 @@ class Proposal:
         at, size = numbers[:, 1], numbers[:, 2].astype(int)
         window = SMOOTHED * at if self.curves else None
         return Layout(numbers[:, 0], at, size, trunks, runs, self.curves, texts, swept, window)
-
-
-def along(tokens: float, window: float = 0.0, share: float = SMOOTHED) -> np.ndarray:
-    """[CURVE_ROWS]: the tokens of the points of a curve, each the mean over `share` of the tokens seen, or over
-    `window` where that is more: the last one's window ends with the run."""
-    last = min(tokens / (1 + share / 2), max(tokens - window / 2, tokens / 2))
-    return np.geomspace(min(CURVE_FROM * tokens, last / 2), last, CURVE_ROWS)
 
 
 def short(value: float) -> str:

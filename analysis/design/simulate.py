@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analysis.design.layout import Layout
 from analysis.design.precision import MEMORY, along_sizes
-from analysis.design.proposal import Layout, Proposal
+from analysis.design.proposal import Proposal
 from analysis.design.sweep import lost
 from analysis.design.text_noise import drawn
 from analysis.design.worlds import Noise, World, paths

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from analysis.design.batches import batch_of, decisive
-from analysis.design.proposal import DECAY, SMOOTHED, SWEPT_RATES, Price, Proposal, short
+from analysis.design.layout import SMOOTHED
+from analysis.design.proposal import DECAY, SWEPT_RATES, Price, Proposal, short
 from analysis.design.sweep import FACTOR
 from arch.errors import InputError
 from flops.ladder import Ladder

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.design.proposal import SWEPT_RATES, Layout
+from analysis.design.layout import Layout
+from analysis.design.proposal import SWEPT_RATES
 from analysis.design.worlds import Noise, World
 from scaling.study.rate_law import ArchLaw
 

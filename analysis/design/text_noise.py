@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analysis.design.proposal import Layout
+from analysis.design.layout import Layout
 
 # Nats: 5.5 on Python's library read 256 bytes at a time, 5.3 on books read 2,048 at a time, and much the same at all
 # sizes (NOTES.md); other text may have half of that, or twice.

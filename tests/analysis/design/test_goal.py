@@ -8,10 +8,10 @@ from tests.analysis.design.goal import FRESH, goal
 
 @pytest.mark.slow
 def test_designs_are_right_more_often_than_the_naive_ladder():
-    found = goal(5.75e16)
+    found = goal(5.75e16, text=0.0, bend=0.0)  # noise between seeds alone
     design, naive = found["design"], found["naive"]
     assert len(design.outcomes) == sum(FRESH.values()) == 30
     assert design.summary["right"] >= max(0.8, naive.summary["right"] + 0.25)
     assert design.summary["identified"] >= naive.summary["identified"] + 0.3
-    assert sum(abs(one.off_a) < 0.05 for one in design.outcomes[: FRESH["fitted"]]) >= 0.85 * FRESH["fitted"]
+    assert design.summary["right_a"] >= 0.85
     assert np.nanmedian(design.ratio) == pytest.approx(1, abs=0.25)
