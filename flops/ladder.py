@@ -9,11 +9,13 @@ The rule of the common shape, for a target of N parameters:
   Brown et al. 2020, table 2.1: 64 at 125M, 85 at 1.3B, 128 from 6.7B on); half of it without an FFN, which leaves room
   for twice the layers;
 - one head dimension for all sizes: the largest of 128, 64, 32, 16 of which the smallest size has four heads, as the
-  smallest model of Shen et al. 2024 has, or two of 16;
+  smallest model of Shen et al. 2024 has, or two of 16; two of 8 where two of 16 were wider than the rule (below about
+  15,000 parameters);
 - widths are multiples of it, of 16 below 256, of 64 from there on; at least two layers and two heads;
 - of all such, the one whose 12 l d^2, the parameters with an FFN of 8/3 of the width, and whose width over layers come
   closest to N and to the rule;
-- FFN widths are multiples of 8 below a width of 256, of 16 below 1,024, of 64 from there on;
+- FFN widths are multiples of 8 below a width of 256, of 16 below 1,024, of 64 from there on; of 2 below a width of 64
+  where no multiple of 8 is close enough to N;
 - without an FFN: widths are multiples of 16, where the ideal one is 512 or more of 64; of the shapes that are close
   enough to N, one that is close to N and to the rule, and whose width is a multiple of 32 (Mamba2's heads are then 64
   wide, else 32).
@@ -39,6 +41,8 @@ from .sizing import Found, Measure, flops_under, parameters
 
 MATCHES = ("params", "flops")
 HEADS = (128, 64, 32, 16)
+TINY_HEAD, WIDER = 8, 1.15  # where two of the smallest of HEADS are that many times wider than the rule
+FINE_FFN, FINE_BELOW = 2, 64  # a finer step of the FFN's width, below this width of the model
 ENOUGH_HEADS, LEAST_HEADS, LEAST_LAYERS = 4, 2, 2
 FFN = (0.25, 8.0)  # narrowest and widest, over the width of the model
 LEAST, MOST, MOST_SIZES = 1e3, 1e13, 1000
@@ -76,8 +80,9 @@ class Ladder:
             raise InputError(f"match: must be {' or '.join(MATCHES)}, not {self.match!r}")
         if self.aspect is not None and not 1 <= self.aspect <= 10_000:
             raise InputError(f"aspect: {self.aspect:g} is no width over layers: write 1 to 10000")
-        if self.head_dim is not None and (self.head_dim % 16 or not 16 <= self.head_dim <= HEADS[0]):
-            raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}")
+        odd = self.head_dim is not None and (self.head_dim % 16 or not 16 <= self.head_dim <= HEADS[0])
+        if odd and self.head_dim != TINY_HEAD:
+            raise InputError(f"head_dim: {self.head_dim} is no multiple of 16 up to {HEADS[0]}, nor {TINY_HEAD}")
         if len(set(self.names)) < self.count:
             raise InputError(
                 f"count: {self.count} sizes lie so close that names of three digits are the same: write fewer"
@@ -100,7 +105,8 @@ class Ladder:
         if self.head_dim is not None:
             return self.head_dim
         width = (self.start * aspect_at(self, self.start) / 12) ** (1 / 3)
-        return next((dim for dim in HEADS if ENOUGH_HEADS * dim <= width), HEADS[-1])
+        least = TINY_HEAD if LEAST_HEADS * HEADS[-1] > WIDER * width else HEADS[-1]
+        return next((dim for dim in HEADS if ENOUGH_HEADS * dim <= width), least)
 
 
 def aspect_at(ladder: Ladder, target: float) -> float:
@@ -171,6 +177,8 @@ def _rung(
     limit = _limit(entry, target)
     if entry.has_mlp:
         best, there = _by_ffn(arch, ladder, target, goal, measure, options)
+        if abs(best.deviation) > limit and best.cfg.d_model < FINE_BELOW:
+            best, there = _by_ffn(arch, ladder, target, goal, measure, options, FINE_FFN)
     else:
         best, there = _by_depth(arch, ladder, target, goal, measure, options, limit)
     if abs(best.deviation) > limit:
@@ -179,12 +187,12 @@ def _rung(
 
 
 def _by_ffn(
-    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any]
+    arch: str, ladder: Ladder, target: float, goal: float, measure: Measure, options: dict[str, Any], fine: int = 0
 ) -> tuple[Found, list[float]]:
-    """The common shape with the FFN width that comes closest to the goal, and the counts with those around the one that
-    meets it: counts are affine in it."""
+    """The common shape with the FFN width, a multiple of ffn_step or of `fine`, that comes closest to the goal, and the
+    counts with those around the one that meets it: counts are affine in it."""
     shape = common_shape(ladder, target)
-    step = ffn_step(shape["d_model"])
+    step = fine or ffn_step(shape["d_model"])
 
     def at(steps: int) -> Found:
         fields = shape | {"d_ffn": step * steps}

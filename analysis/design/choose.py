@@ -66,13 +66,14 @@ def screen(
     least_size: float = 0.0,
     sweep: float = 0.0,
     told: Callable[[float], None] = lambda share: None,
+    curves: bool | None = None,
 ) -> list[Judged]:
-    """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
+    """curves: only whole curves, or none of them; None: both. The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
     the ones with fewer runs come first. Empty where the budget buys none."""
     few = worlds[: SCREENED // 3]
     rough = []
     for proposal in candidates(price, budget, cap, sweep):
-        if proposal.sizes[0] < least_size:
+        if proposal.sizes[0] < least_size or curves not in (None, proposal.curves):
             continue
         sd = precision(proposal.layout(), few, noise, cost, target)
         rough.append((float(np.median(sd.a if ask == "exponent" else sd.log_l)), proposal))

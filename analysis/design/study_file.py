@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from analysis.design.batches import batch_of, decisive
 from analysis.design.layout import SMOOTHED
@@ -36,6 +38,10 @@ class Setting:
     parallel: int = 1
     threads: int = 1
     law: str = ""  # a law file of learning rates that its runs follow
+    model: Mapping[str, Any] = field(default_factory=dict)  # fields that the law's runs had, and ladders have not
+    training: Mapping[str, Any] = field(default_factory=dict)  # the same of the section training
+    batch: int | None = None  # tokens of a step that the law holds at
+    warmup: tuple[int, int] | None = None  # fewest and most tokens that its runs had
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
@@ -71,10 +77,12 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     if numbers:
         told = "" if proposal.same_text else "  # no size reads the text of another: what is hard there differs"
         lines.append(f"  extra_seeds: {{{', '.join(f'{name}: {seeds}' for name, seeds in numbers.items())}}}{told}")
-    lines += ["model:", f"  context_length: {setting.context}", "training:"]
+    own = [f"  {key}: {json.dumps(value)}" for key, value in setting.model.items()]
+    lines += ["model:", f"  context_length: {setting.context}", *own, "training:"]
+    lines += [f"  {key}: {json.dumps(value)}" for key, value in setting.training.items()]
     if not proposal.curves:
         lines += ["  schedule: wsd  # one trunk a seed; each branch is decayed from it", f"  decay_fraction: {DECAY:g}"]
-    batches = batches_of(proposal, setting.context)
+    batches = batches_of(proposal, setting.context, setting.batch)
     lines += [
         f"  precision: {'bf16' if setting.gpu else 'fp32'}",
         f"  threads: {setting.threads}",
@@ -84,19 +92,20 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         "  by_size:"
         + (
             ""
-            if proposal.sweep
+            if proposal.sweep or setting.law
             else "  # lr, batch and warm-up are a first guess: sweep rates before you believe a law"
         ),
     ]
     warm = SWEPT_WARM if proposal.sweep else WARM
     for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
-        steps = max(1, round(warm * tokens[0] / batch))
+        few, many = setting.warmup or (0, math.inf)
+        steps = max(1, round(min(max(warm * tokens[0], few), many) / batch))
         rounded = list(dict.fromkeys(batch * max(1, round(one / batch)) for one in tokens))
         length = f"n_tokens: {rounded[0]}" if proposal.curves else f"branches: {rounded}"
         rate = "" if proposal.sweep or setting.law else f"lr: {first_rate(n, batch):g}, "
         lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
     smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
-    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}"
+    curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram"
     read = curves if proposal.curves else "loss: validation, points: decayed"
     read += ", stopped: leave_out" if proposal.leaves_out else ""
     lines += [
@@ -107,8 +116,10 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     return "\n".join(lines) + "\n"
 
 
-def batches_of(proposal: Proposal, context: int) -> list[int]:
-    """Tokens of a step of each size."""
+def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> list[int]:
+    """Tokens of a step of each size; of_law: those that a law of learning rates holds at."""
+    if of_law is not None:
+        return [of_law] * len(proposal.sizes)
     return [batch_of(one, context) for one in decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))]
 
 

@@ -23,6 +23,7 @@ from .design_view import head_of, show
 from .options import AsJson, DryRun, print_json
 
 if TYPE_CHECKING:
+    from ..study.law_recipe import SweptAs
     from ..study.rate_law import ArchLaw
 
 ASKS = ("exponent", "loss", "compare")
@@ -126,11 +127,12 @@ def design(
     if gpu_minutes is not None and on.unit != "GPU":
         raise InputError(f"--gpu-minutes: {device} is no GPU: give --wall-minutes, or another --device")
     gpu, cores = on.unit == "GPU", len(os.sched_getaffinity(0))
-    laws = _laws(lr_law, arch)
+    laws, swept = _laws(lr_law, arch)
     setting = Setting(name, arch, corpus or "stdlib:", context or (2048 if gpu else 256), gpu, 1 if gpu else cores)
     if lr_law is not None:
         folder = write.parent if write is not None else Path()
-        setting = replace(setting, law=os.path.relpath(lr_law, folder))
+        setting = replace(setting, law=os.path.relpath(lr_law, folder), model=swept.model, training=swept.training)
+        setting = replace(setting, batch=swept.batch, warmup=swept.warmup)
     known = read_pilot(pilot, arch) if pilot else None
     noises: dict[str, tuple[float | None, float | None, float]] = {
         "seed_noise": (_share(seed_noise) if seed_noise else None, known.seeds if known else None, SEED_NOISE),
@@ -162,6 +164,7 @@ def design(
         sweep and lr_law is None,
         laws,
         str(Path(lr_law).resolve()) if lr_law is not None else "",
+        curves=None if swept.decays is None else not swept.decays,
     )
     found = answer(question, _progress(started))
     sys.stderr.write("\n")
@@ -221,17 +224,19 @@ def _cap(corpus: str | None, tokens: str | None) -> float:
     return 0.97 * path.stat().st_size
 
 
-def _laws(path: str | None, archs: list[str]) -> tuple[ArchLaw, ...]:
-    """Of the architectures, in a law file."""
-    if path is None:
-        return ()
+def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], SweptAs]:
+    """Of the architectures, in a law file, and what its runs had."""
     from ..study.law_file import read_law
+    from ..study.law_recipe import SweptAs, swept_as
+
+    if path is None:
+        return (), SweptAs()
 
     law = read_law(Path(path)).law
     for arch in archs:
         if arch not in law.laws:
             raise InputError(f"--lr-law {path}: no law of {arch} (it has {', '.join(law.laws)}): sweep it")
-    return tuple(law.laws[arch] for arch in archs)
+    return tuple(law.laws[arch] for arch in archs), swept_as(law, archs)
 
 
 def _share(text: str) -> float:

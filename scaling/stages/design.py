@@ -45,7 +45,8 @@ class Question:
     run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
     or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study; sweep:
     rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
-    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost."""
+    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost; curves:
+    whether runs keep their rate, which a law was swept for, None: as is best."""
 
     ask: str
     budget: float
@@ -67,6 +68,7 @@ class Question:
     laws: tuple[ArchLaw, ...] = ()
     law_path: str = ""
     share: float = 0.0
+    curves: bool | None = None
 
 
 def design(question: Question, told: Callable[[str, float], None]) -> dict[str, Any]:
@@ -76,20 +78,24 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     Raises InputError where the budget buys no study of this kind, with what it does buy."""
     import numpy as np
 
-    from analysis.design.choose import SCREENED, Judged, answers, saving, screen, simulated
+    from analysis.design.choose import SCREENED, Judged, answers, naive_of, saving, screen, simulated
     from analysis.design.prices import Prices
     from analysis.design.priors import literature
+    from analysis.design.text_noise import CONTROLLED
     from analysis.design.worlds import Noise, World
 
     archs = question.setting.archs
     vocabulary = vocabulary_of(BYTES)
     prices = Prices(archs, {"vocab_size": vocabulary, "context_length": question.setting.context})
     cost = prices.flops()
-    noise = Noise(question.seed_noise, text=question.text_noise, bend=question.bend, laws=question.laws)
+    text = CONTROLLED * question.text_noise  # its study files have control: bigram
+    noise = Noise(question.seed_noise, text=text, bend=question.bend, laws=question.laws)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
     budget = question.budget * (question.units if question.timed else 1)
     question = _that_is_bought(question, price, budget)
-    priors = [question.priors.get(arch) or literature(arch, vocabulary) for arch in archs]
+    ladder = naive_of(price, budget, question.cap, question.least_size)
+    middle = math.inf if ladder is None else math.sqrt(ladder.sizes[0] * ladder.sizes[-1])
+    priors = [question.priors.get(arch) or literature(arch, vocabulary, middle) for arch in archs]
 
     def drawn(of: str, number: int) -> list[World]:
         rng = np.random.default_rng([question.seed, *of.encode()])
@@ -102,6 +108,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         question.least_size,
         question.share,
         told=lambda share: told("proposals", share),
+        curves=question.curves,
     )
     if not found:
         raise InputError(
@@ -159,7 +166,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "target_note": note,
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
-        "text_noise": question.text_noise,
+        "text_noise": text,
         "bend": question.bend,
         "seed": question.seed,
         "worlds": len(worlds),

@@ -154,13 +154,32 @@ def test_ladders_that_cannot_be(fields, told):
 
 def test_unreachable_targets_name_the_nearest():
     with pytest.raises(
-        InputError, match=r"^no size within 3% of 20,000 parameters .* the nearest have 19,104 and 20,640"
+        InputError, match=r"^no size within 3% of 120,000 parameters .* the nearest have 1\d\d,\d+ and 1\d\d,\d+"
     ):
-        rung("llama", Ladder(2e4, 1e6, 5), 2e4, STUDY)
+        rung("mamba1", Ladder(2e4, 1e6, 5), 1.2e5, STUDY)
     with pytest.raises(
-        InputError, match=r"no size within 3% of 2,000 parameters on the ladder: the nearest has 9,888: "
+        InputError, match=r"no size within 3% of 2,000 parameters on the ladder: the nearest has 2,\d+: "
     ):
         rung("llama", Ladder(2e3, 1e6, 5), 2e3, STUDY)
+
+
+@pytest.mark.parametrize("start", [4e3, 6e3, 2e4, 1e5])
+def test_tiny_sizes_of_cpus(start):
+    """Of 4,000 parameters and more, within 3%; the FFN's width in steps of 8 wherever one of these is close enough."""
+    ladder = Ladder(start, 64 * start, 13)
+    assert ladder.heads == (8 if start < 15e3 else 16)
+    for target in ladder.targets:
+        shapes = set()
+        for arch in ("llama", "tnl", "hgrn2", "cosformer2"):
+            found = rung(arch, ladder, target, STUDY)
+            cfg = found.cfg
+            assert abs(found.deviation) <= 0.03 and cfg.n_heads >= 2 and cfg.head_dim == ladder.heads
+            shapes.add((cfg.n_layers, cfg.d_model, cfg.n_heads))
+            if cfg.d_ffn % 8:
+                near = [8 * (cfg.d_ffn // 8 + up) for up in (0, 1)]
+                off = [count_params(cfg.replace(d_ffn=g)).non_embedding / target - 1 for g in near if g]
+                assert cfg.d_model < 64 and min(map(abs, off)) > 0.03
+        assert len(shapes) == 1
 
 
 def test_architectures_of_plugins():
