@@ -19,7 +19,7 @@ from flops.quantity import quantity
 from flops.tables import duration
 
 from .design_pilot import read_pilot
-from .design_view import head_of, show
+from .design_view import command_of, head_of, show
 from .options import AsJson, DryRun, print_json
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ Text = str | None
 
 
 def design(
+    context_of: typer.Context,
     arch: Annotated[list[str], typer.Option(help="An architecture; repeatable.")],
     corpus: Annotated[Text, typer.Option(help="Its text, as corpus.source of the study file; read as bytes.")] = None,
     corpus_tokens: Annotated[
@@ -174,6 +175,7 @@ def design(
     found["design_seconds"] = time.monotonic() - started
     best = found["proposals"][0] if found["better_than_naive"] else found["naive"]
     found["written"] = None
+    found["command"] = command_of(context_of)
     text = head_of(found, best) + best["text"]
     if write is not None and not dry_run:
         temporary = write.with_name(f".{write.name}.part")

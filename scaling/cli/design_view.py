@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import Any
+
+import typer
 
 from arch.amounts import flop
 from arch.tables import text_table, wrapped
@@ -129,10 +132,27 @@ def _saving(row: Mapping[str, Any]) -> str:
     return f"{value:.1f} times" if math.isfinite(value) else "naive has no interval"
 
 
+def command_of(context: typer.Context) -> str:
+    """The command as it was given, without where its study file and its output go."""
+    words = ["scaling", "design"]
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        given = context.get_parameter_source(option.name or "")
+        if given is None or given.name != "COMMANDLINE" or option.name in ("write", "dry_run", "as_json"):
+            continue
+        if isinstance(value, bool):
+            words.append(option.opts[0] if value else option.secondary_opts[0])
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option.opts[0], str(one)]
+    return shlex.join(words)
+
+
 def head_of(found: Mapping[str, Any], best: Mapping[str, Any]) -> str:
     told = best["summary"]
     lines = [
-        f"Written by scaling design for: {found['ask']} of {', '.join(found['archs'])}, budget {found['budget']:.4g} "
+        f"{found['command']}",
+        f"Written by this, for: {found['ask']} of {', '.join(found['archs'])}, budget {found['budget']:.4g} "
         f"{found['budget_unit']}.",
         f"Proposed: {best['words']}.",
         f"Of {told['studies']} simulated studies {told['identified']:.0%} identify N_opt and D_opt; half of the "

@@ -1,4 +1,4 @@
-"""What a study file must say so that its runs are those that a law of learning rates was swept with. Imports no torch."""
+"""What a study file must say so that its runs are as those that a law of rates was swept with. Imports no torch."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SweptAs:
 
 
 def swept_as(law: RateLaw, archs: Sequence[str]) -> SweptAs:
-    """Of the architectures, which the law has. A field of the model that architectures had otherwise is left out: a plan
-    tells of it."""
+    """Of the architectures, which the law has. A field of the model that they had otherwise is left out: a plan tells
+    of it."""
     recipe = law.recipe
     defaults = Training().model_dump()
     training = {key: value for key, value in recipe.optimizer.items() if defaults[key] != value}

@@ -17,7 +17,9 @@ from analysis.rates.fit import fit_rates
 from analysis.rates.points import RatePoint, points_of
 from analysis.rates.rows import cell_rows, law_rows, verdict
 from arch.errors import InputError
+from scaling.study.law_file import read_law
 
+from .quickstart_law import LAW, quickstart_fit
 from .worlds import World
 
 QUICKSTART = Path(__file__).with_name("quickstart_rates.csv")
@@ -229,6 +231,16 @@ def test_the_quickstarts_search_gives_four_laws_that_predict_the_sizes_left_out(
         for n in (6_000, 25_000, 98_000):
             plain = law.at(n, 2e6, 1024)
             assert abs(math.log(huber.at(n, 2e6, 1024).rate / plain.rate)) < math.log(plain.high / plain.rate)
+
+
+def test_the_quickstarts_law_file_is_the_fit_of_both_halves_of_its_search():
+    fit, law = quickstart_fit(), read_law(LAW).law
+    assert set(law.laws) == {"llama", "tnl", "hgrn2", "cosformer2"} and law.inputs_sha256 == fit.input_hash
+    for arch, one in law.laws.items():
+        assert one.terms == ["n_params", "n_tokens"]
+        assert one.coefficients == pytest.approx(fit.laws[arch].coefficients, abs=1e-9)
+        assert -0.6 < one.coefficients[1] < -0.35 and -0.7 < one.coefficients[2] < -0.15
+        assert one.misfit["p"] > 0.05 and max(row["excess"] for row in one.left_out_size) < 0.003
 
 
 def test_the_cubic_term_is_a_joint_one():

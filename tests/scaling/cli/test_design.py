@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from arch.errors import InputError
 from flops import train_flops_per_token
 from scaling.cli.main import app
+from scaling.study.file import PACKAGED
 from scaling.study.spec import load_study
 from scaling.study.sweep import sweep_of
 
@@ -31,7 +32,7 @@ def test_a_question_becomes_a_study_that_costs_the_budget(tmp_path):
     for row in (*found["proposals"], naive):
         assert 0 <= row["summary"]["identified"] <= 1 and row["seconds"] > 0
         assert row["summary"]["half_a"] == sorted(row["summary"]["half_a"])
-    assert file.read_text().startswith("# Written by scaling design")
+    assert file.read_text().startswith("# scaling design --arch llama --arch hgrn2 --corpus books.txt ")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,24 @@ def test_what_is_wrong_is_one_line(words, message, tmp_path, monkeypatch):
     assert isinstance(result.exception, InputError)
     assert message in str(result.exception) and "\n" not in str(result.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_follows_a_law_is_trained_as_the_laws_runs_were(tmp_path):
+    file, law = tmp_path / "tiny.yaml", PACKAGED / "quickstart-rates.json"
+    words = ["design", "--arch", "hgrn2", "--corpus", "stdlib:", "--corpus-tokens", "20e6", "--wall-minutes", "2"]
+    words += ["--least-size", "5k", "--lr-law", str(law), "--studies", "8", "--write", str(file)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.exception
+    assert "no floor of the loss was seen" in result.stdout, "the prior of tiny models"
+    assert file.read_text().splitlines()[0] == (
+        f"# scaling design --arch hgrn2 --corpus stdlib: --corpus-tokens 20e6 --wall-minutes 2 --least-size 5k "
+        f"--lr-law {law} --studies 8"
+    )
+    study = load_study(file)
+    for run in study.runs():
+        assert (run.config.init_std, run.training.batch_tokens, run.training.warmup_tokens) == (0.08, 1024, 20_480)
+        assert run.rate is not None and "swept_model" not in run.rate and run.training.schedule == "constant"
+    assert (study.fit.loss, study.fit.control) == ("train_smoothed", "bigram")
 
 
 def test_a_text_that_is_empty_is_told(tmp_path):
