@@ -68,8 +68,9 @@ def screen(
     told: Callable[[float], None] = lambda share: None,
     curves: bool | None = None,
 ) -> list[Judged]:
-    """curves: only whole curves, or none of them; None: both. The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
-    the ones with fewer runs come first. Empty where the budget buys none."""
+    """The best few of the family, best first, no two with the same sizes: of those as good as the best within AS_GOOD
+    the ones with fewer runs come first. Empty where the budget buys none. curves: whole curves alone, or none of them;
+    None: both."""
     few = worlds[: SCREENED // 3]
     rough = []
     for proposal in candidates(price, budget, cap, sweep):

@@ -45,8 +45,8 @@ class Question:
     run goes beyond; target: C in FLOP, 0 for the default; least_size: parameters that no size goes below; units: GPUs
     or cores that work at once; lower: the least size is nobody's wish, and falls until the budget buys a study; sweep:
     rates are swept first, within the budget; laws: of rates, one an architecture, where the study follows the file
-    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost; curves:
-    whether runs keep their rate, which a law was swept for, None: as is best."""
+    law_path, which setting.law names as the study file shall; share: of the main runs' cost, what a sweep may cost;
+    curves: whether runs keep their rate, for which a law was swept; None: as is best."""
 
     ask: str
     budget: float
