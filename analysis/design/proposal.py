@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.design.batches import decisive, expected
+from analysis.design.batches import LEAST_STEPS, decisive, expected
 from analysis.design.layout import SMOOTHED, Layout, along
 
 DECAY = 0.1  # of a run's tokens, over which its rate falls
@@ -59,6 +59,7 @@ class Price:
     run: float = 0.0
     once: float = 0.0
     context: int = 1
+    batch: int = 0  # tokens of a step of all sizes; 0: by what is trained
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ class Proposal:
         """[k], with its share of a step."""
         sizes = np.array(self.sizes)
         shortest = decisive([row[0] for row in self.tokens], bool(self.sweep))
-        batches = [expected(one, price.context) for one in shortest]
+        batches = [price.batch or expected(one, price.context) for one in shortest]
         return np.asarray(price.token(sizes) + price.step(sizes) / np.array(batches))
 
     def swept(self, size: int) -> tuple[float, ...]:
@@ -282,10 +283,12 @@ def family(cap: float, seeds: Sequence[tuple[int, int]] = SEEDS) -> Iterator[Cal
         yield partial(laid, seeds=times, cap=cap, curves=curves, **own)
 
 
-def allowed(proposal: Proposal) -> bool:
-    """Whether it has the runs that a fit needs, of every size two branches or more, or one curve; and sizes that there
-    are."""
+def allowed(proposal: Proposal, batch: int = 0) -> bool:
+    """Whether it has the runs that a fit needs, of every size two branches or more, or one curve; sizes that there
+    are; and in steps of `batch` tokens, where these are given, enough of them."""
     if proposal.sizes[-1] > MOST_SIZE or min(map(len, proposal.tokens)) < (1 if proposal.curves else 2):
+        return False
+    if min(row[0] for row in proposal.tokens) < LEAST_STEPS * batch:
         return False
     return proposal.n_runs <= MOST_RUNS and (proposal.curves or proposal.n_runs >= LEAST_RUNS)
 
@@ -295,7 +298,7 @@ def candidates(price: Price, budget: float, cap: float, sweep: float = 0.0) -> I
     most so much of the main runs, 0 for none."""
     for make in family(cap):
         found = scaled(_swept(make, price, sweep) if sweep else make, price, budget)
-        if found is not None and allowed(found) and bool(found.sweep) == bool(sweep):
+        if found is not None and allowed(found, price.batch) and bool(found.sweep) == bool(sweep):
             yield found
 
 
@@ -307,7 +310,7 @@ def least_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) 
     """Of all that are allowed and have no size below `least_size`: a proposal costs more the larger its sizes are.
     inf where there is none, because every text is too short."""
     small = (make(max(least_size, LEAST_SIZE)) for make in family(cap))
-    told = (with_sweep(one, price, sweep) if sweep else one for one in small if allowed(one))
+    told = (with_sweep(one, price, sweep) if sweep else one for one in small if allowed(one, price.batch))
     return min((one.cost(price) for one in told if bool(one.sweep) == bool(sweep)), default=math.inf)
 
 
@@ -316,11 +319,11 @@ def most_cost(price: Price, cap: float, least_size: float, sweep: float = 0.0) -
     found = 0.0
     for make in family(cap, [(5, 99), (3, 99), (3, -2)]):  # of those that are allowed the most seeds cost the most
         low, high = math.log(max(least_size, LEAST_SIZE)), MOST_LOG[1]
-        if not allowed(make(math.exp(low))):
+        if not allowed(make(math.exp(low)), price.batch):
             continue
         for _ in range(HALVED):
             middle = (low + high) / 2
-            low, high = (middle, high) if allowed(make(math.exp(middle))) else (low, middle)
+            low, high = (middle, high) if allowed(make(math.exp(middle)), price.batch) else (low, middle)
         most = make(math.exp(low))
         most = with_sweep(most, price, sweep) if sweep else most
         found = max(found, most.cost(price) if bool(most.sweep) == bool(sweep) else 0.0)

@@ -20,6 +20,7 @@ from flops.quantity import quantity
 # parameters, batches of 65,536), and within a fifth of those tried for the quickstart (6 k and 55 k, batches of 1,024).
 RATE, RATE_N, RATE_POWER, RATE_BATCH = 4e-3, 4e5, -0.37, 65_536
 HELD_OUT = 262_144  # tokens of the held-out loss on GPUs, a fourth on cores: the same ones for all runs
+CURVE_CHECKPOINTS = 18  # of a run: twelve in the last decade of its tokens
 WARM, SWEPT_WARM = 0.1, 0.02  # of the shortest run's tokens: warm-up; where shorter ones are swept
 BEYOND = 10.0  # the default of training.lr_law_beyond
 SHARE = 1.2  # times the sweep's FLOP over the runs', that it may cost
@@ -42,6 +43,7 @@ class Setting:
     training: Mapping[str, Any] = field(default_factory=dict)  # the same of the section training
     batch: int | None = None  # tokens of a step that the law holds at
     warmup: tuple[int, int] | None = None  # fewest and most tokens that its runs had
+    held_out: bool = False  # curves of held-out losses at checkpoints, else of training losses
 
 
 def ladder_of(proposal: Proposal) -> Ladder:
@@ -86,7 +88,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
     lines += [
         f"  precision: {'bf16' if setting.gpu else 'fp32'}",
         f"  threads: {setting.threads}",
-        "  n_checkpoints: 1",
+        *_checkpoints(proposal, setting),
         *_rates(proposal, ladder, setting, batches),
         "overrides:",
         "  by_size:"
@@ -96,7 +98,7 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
             else "  # lr, batch and warm-up are a first guess: sweep rates before you believe a law"
         ),
     ]
-    warm = SWEPT_WARM if proposal.sweep else WARM
+    warm = SWEPT_WARM if proposal.sweep or setting.law else WARM
     for name, n, tokens, batch in zip(ladder.names, ladder.targets, proposal.tokens, batches, strict=True):
         few, many = setting.warmup or (0, math.inf)
         steps = max(1, round(min(max(warm * tokens[0], few), many) / batch))
@@ -106,6 +108,8 @@ def text_of(proposal: Proposal, setting: Setting, head: Sequence[str] = ()) -> s
         lines.append(f"    {name}: {{{rate}batch_tokens: {batch}, warmup_tokens: {steps * batch}, {length}}}")
     smoothing = max(1, round(LEAST_SMOOTHED * min(one[0] for one in proposal.tokens)))
     curves = f"loss: train_smoothed, smoothing_tokens: {smoothing}, smoothing_fraction: {SMOOTHED:g}, control: bigram"
+    if setting.held_out:
+        curves = "loss: validation"
     read = curves if proposal.curves else "loss: validation, points: decayed"
     read += ", stopped: leave_out" if proposal.leaves_out else ""
     lines += [
@@ -121,6 +125,17 @@ def batches_of(proposal: Proposal, context: int, of_law: int | None = None) -> l
     if of_law is not None:
         return [of_law] * len(proposal.sizes)
     return [batch_of(one, context) for one in decisive([row[0] for row in proposal.tokens], bool(proposal.sweep))]
+
+
+def _checkpoints(proposal: Proposal, setting: Setting) -> list[str]:
+    """Lines of `training`: those whose held-out losses make a curve, without a state beside each."""
+    if not (proposal.curves and setting.held_out):
+        return ["  n_checkpoints: 1"]
+    last = max(row[-1] for row in proposal.tokens)
+    return [
+        f"  n_checkpoints: {CURVE_CHECKPOINTS}  # their held-out losses are the curves that are fitted",
+        f"  state_every_tokens: {math.ceil(last)}",
+    ]
 
 
 def _rates(proposal: Proposal, ladder: Ladder, setting: Setting, batches: Sequence[int]) -> list[str]:

@@ -130,6 +130,7 @@ def design(
     gpu, cores = on.unit == "GPU", len(os.sched_getaffinity(0))
     laws, swept = _laws(lr_law, arch)
     setting = Setting(name, arch, corpus or "stdlib:", context or (2048 if gpu else 256), gpu, 1 if gpu else cores)
+    setting = replace(setting, held_out=gpu)
     if lr_law is not None:
         folder = write.parent if write is not None else Path()
         setting = replace(setting, law=os.path.relpath(lr_law, folder), model=swept.model, training=swept.training)
@@ -139,8 +140,8 @@ def design(
         "seed_noise": (_share(seed_noise) if seed_noise else None, known.seeds if known else None, SEED_NOISE),
         "text_noise": (
             quantity(text_noise, "--text-noise", 100) if text_noise else None,
-            known.text if known else None,
-            TEXT,
+            known.text if known and not setting.held_out else None,
+            0.0 if setting.held_out else TEXT,  # of curves: held-out losses are all of one text
         ),
         "bend": (None, known.bend if known else None, BEND),
     }

@@ -101,6 +101,8 @@ def _noises(found: Mapping[str, Any]) -> str:
             f"{found['text_noise']:.3g} nats a token ({found['text_noise_source']}) and means over {few:,.0f} to "
             f"{many:,.0f} tokens"
         )
+    if found["held_out"] and any(row["curves"] for row in found["proposals"]):
+        told += "; curves are held-out losses at checkpoints, all on the same text"
     return told
 
 

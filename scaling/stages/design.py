@@ -91,6 +91,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
     text = CONTROLLED * question.text_noise  # its study files have control: bigram
     noise = Noise(question.seed_noise, text=text, bend=question.bend, laws=question.laws)
     price = prices.in_seconds(question.device) if question.timed else prices.in_flops()
+    price = replace(price, batch=question.setting.batch or 0)
     budget = question.budget * (question.units if question.timed else 1)
     question = _that_is_bought(question, price, budget)
     ladder = naive_of(price, budget, question.cap, question.least_size)
@@ -167,6 +168,7 @@ def design(question: Question, told: Callable[[str, float], None]) -> dict[str, 
         "least_size": question.least_size,
         "seed_noise": question.seed_noise,
         "text_noise": text,
+        "held_out": question.setting.held_out,
         "bend": question.bend,
         "seed": question.seed,
         "worlds": len(worlds),
@@ -245,7 +247,7 @@ def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[st
 
 def _row(judged: Judged, real: Mapping[str, Any], noise: Noise) -> dict[str, Any]:
     proposal = judged.proposal
-    windows = proposal.windows
+    windows = proposal.windows if noise.text else None
     return {
         "words": proposal.words,
         "sizes": list(proposal.sizes),
