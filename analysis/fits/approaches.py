@@ -163,6 +163,12 @@ def fit_with_surface(
     return replace(result, input_hash=points.input_hash), found
 
 
+def _of_runs(points: Points, noise: SeedNoise) -> float:
+    """Standard deviation of log loss between seeds of what the fit has of a run: one point, or the mean of many."""
+    one_each = points.n_runs == len(points.n_tokens)
+    return noise.s if one_each or noise.of_means is None else noise.of_means
+
+
 def fit_surface(
     points: Points,
     options: Options,
@@ -178,6 +184,6 @@ def fit_surface(
         form=options.form,
         n_replicates=n_replicates,
         seed=options.seed,
-        noise=None if noise is None else (noise.s, noise.df),
+        noise=None if noise is None else (_of_runs(points, noise), noise.df),
         told=told,
     )

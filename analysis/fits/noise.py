@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+LAST = math.log(10.0)  # log tokens before the end, from which on a curve's mean is taken, as surfaces are fitted to it
 LAG = 1.0  # log C over which the correlation of a curve's noise is measured
 LEAST_CORRELATION = 0.01  # what is measured as less, or as negative, counts as this
 LEAST_COMMON = 5  # points along both runs, from which on two groups tell their correlation
@@ -32,13 +33,15 @@ class Group(NamedTuple):
 class SeedNoise:
     """Between-seed standard deviation of log smoothed loss, its degrees of freedom, what it was pooled from, the
     correlation of a curve's noise with itself an e-fold of compute later, and that of groups that read the same batches
-    (None: there are no such groups)."""
+    (None: there are no such groups). of_means: the standard deviation of a curve's mean over the last decade of its
+    tokens, less than that of a point where points have noise of their own; None: not known."""
 
     s: float
     df: float
     groups: tuple[dict[str, object], ...] = ()
     correlation: float = 1.0
     shared: float | None = None
+    of_means: float | None = None
 
 
 def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | None:
@@ -51,7 +54,7 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
     """
     found: list[dict[str, object]] = []
     used: list[Group] = []
-    total, summed, lagged = 0.0, 0, [0.0, 0.0]
+    total, means, summed, lagged = 0.0, 0.0, 0, [0.0, 0.0]
     lag = round(LAG / step) if step else 0
     for group in groups:
         finite = np.isfinite(group.log_loss).all(0)
@@ -59,6 +62,8 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
         if len(common) > 1 and common.shape[1]:
             variance = float(common.var(0, ddof=1).mean())
             total, summed = total + (len(common) - 1) * variance, summed + len(common) - 1
+            kept = slice(None) if group.at is None else group.at[finite] >= group.at[finite][-1] - LAST
+            means += (len(common) - 1) * float(common[:, kept].mean(1).var(ddof=1))
             named: dict[str, Any] = {"runs": list(group.runs)} if group.runs else {}
             found.append({"arch": group.arch, "size": group.size, "n_seeds": len(common), "s": variance**0.5, **named})
             used.append(group._replace(log_loss=common, at=None if group.at is None else group.at[finite]))
@@ -71,7 +76,7 @@ def pool_seed_noise(groups: Sequence[Group], step: float = 0.0) -> SeedNoise | N
         return None
     correlation = min(max(lagged[0] / lagged[1], LEAST_CORRELATION), 1.0) ** (1 / (lag * step)) if lagged[1] else 1.0
     df, shared = degrees(used)
-    return SeedNoise((total / summed) ** 0.5, df, tuple(found), correlation, shared)
+    return SeedNoise((total / summed) ** 0.5, df, tuple(found), correlation, shared, (means / summed) ** 0.5)
 
 
 def degrees(groups: Sequence[Group]) -> tuple[float, float | None]:

@@ -230,6 +230,7 @@ def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
         "seed": settings.seed,
         "seed_noise": {
             "s": noise.s,
+            "of_means": noise.of_means,
             "df": noise.df,
             "correlation": noise.correlation,
             "shared_batches": noise.shared,

@@ -93,7 +93,8 @@ def laws_of_study(study: StudyRuns, options: Options) -> dict[str, Any]:
 def architectures_of_study(study: StudyRuns, options: Options, fits: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The architectures compared (analysis.fits.study_comparison), with the noise between the study's seeds."""
     spread = fits["interval"]["seed_noise"]
-    return compare_study(study, options.seed, options.level, 0.0 if spread is None else float(spread["s"]))
+    of_runs = 0.0 if spread is None else float(spread["of_means"] or spread["s"])
+    return compare_study(study, options.seed, options.level, of_runs)
 
 
 def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], options: Options) -> Fits:
