@@ -9,6 +9,8 @@ from scipy import stats
 
 from .cell import Fitted
 
+MOST = 700.0  # of log loss: no number is larger
+
 
 class Excess(NamedTuple):
     """A share of the loss, and the interval that the error of the cell's best rate gives it."""
@@ -36,5 +38,5 @@ def excess_of(fitted: Fitted, lr: float, level: float, sd: float | None = None, 
     side = math.copysign(1.0, off)
     ends = (abs(off), max(abs(off) - half, 0.0), abs(off) + half)
     found = [fitted.curvature * d**2 + fitted.cubic * (side * d) ** 3 for d in ends]
-    share, low, high = (math.expm1(max(value, 0.0)) for value in found)
+    share, low, high = (math.expm1(min(max(value, 0.0), MOST)) for value in found)
     return Excess(share, low, high)

@@ -151,7 +151,7 @@ def design(
         amount if budget is not None else 60 * amount,
         budget is None,
         on,
-        _cap(corpus, corpus_tokens),
+        min(_cap(corpus, corpus_tokens), _farthest(laws)),
         quantity(target, "--target", 1e30) if target else 0.0,
         noise["seed_noise"],
         noise["text_noise"],
@@ -240,6 +240,14 @@ def _laws(path: str | None, archs: list[str]) -> tuple[tuple[ArchLaw, ...], Swep
         if arch not in law.laws:
             raise InputError(f"--lr-law {path}: no law of {arch} (it has {', '.join(law.laws)}): sweep it")
     return tuple(law.laws[arch] for arch in archs), swept_as(law, archs)
+
+
+def _farthest(laws: tuple[ArchLaw, ...]) -> float:
+    """Tokens of a run beyond which a law of rates is not followed."""
+    from ..study.training import Training
+
+    beyond = Training.model_fields["lr_law_beyond"].default
+    return min((beyond * law.ranges["n_tokens"][1] for law in laws), default=math.inf)
 
 
 def _share(text: str) -> float:

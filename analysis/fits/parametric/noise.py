@@ -10,6 +10,7 @@ n - p, p the free parameters: five, four where alpha = beta or E = 0 (module slo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,7 @@ LEAST_DF = 1.0  # degrees of freedom below which residuals tell no noise
 ROUNDING = 1e-9  # of an effect's variance, below which a fit has absorbed all of it
 LEAST_ROWS = 3  # of a run that is a curve
 PROBABLE = 0.95  # residuals above this quantile of their ratio to seed noise are more than seed noise
+QUIETER = 0.01  # below this one they are of quieter runs than those that told the seed noise
 
 
 @dataclass(frozen=True)
@@ -88,8 +90,8 @@ def measure(
     None where they leave no degree of freedom.
 
     `seeds`: standard deviation of log L between seeds, measured elsewhere, and its degrees of freedom. It is pooled
-    with the variance of the first kind, unless that is larger than seed noise allows: then the surface misses the
-    points, and the residuals alone say by how much.
+    with the variance of the first kind, unless that is larger than seed noise allows (the surface misses the points) or
+    much smaller (these runs have less noise): then the residuals alone tell.
     """
     root = np.sqrt(weights)
     solve = np.linalg.pinv(jacobian * root[:, None]) * root
@@ -109,7 +111,8 @@ def measure(
     if seeds is not None:
         s, known = seeds
         own = df[0] if told[0] else 0.0
-        if not own or variance[0] <= stats.f.ppf(PROBABLE, own, known) * s**2:
+        low, high = stats.f.ppf((QUIETER, PROBABLE), own, known) * s**2 if own else (0.0, math.inf)
+        if low <= variance[0] <= high:
             variance[0] = (own * variance[0] + known * s**2) / (own + known)
             df[0] = own + known
     elif not told[0]:

@@ -107,7 +107,7 @@ def test_coverage_in_2000_draws(n: int, seeds: int, memory: float, rho: float) -
 
 
 def test_noise_of_points_counts_in_the_mean_of_a_curve_by_its_share():
-    """Runs 0.4% apart whose points jitter by 1%: means of the last decade, 12 of 24 points, differ by less than points."""
+    """Runs 0.4% apart, their points by 1% more: means of the last decade, 12 of 24 points, differ by less."""
     rng, at = np.random.default_rng(3), np.linspace(0.0, 2 * np.log(10.0) * 23 / 24, 24)
     groups = [
         Group("llama", str(i), 0.004 * rng.standard_normal((3, 1)) + 0.01 * rng.standard_normal((3, 24)), at=at)

@@ -102,7 +102,7 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
     assert "held-out losses at checkpoints" in result.stdout
-    law, path = packaged("h200-pilot-rates.json"), tmp_path / "law.yaml"
+    law, path = PACKAGED / "h200-pilot-rates.json", tmp_path / "law.yaml"
     words += ["--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
     result = CliRunner().invoke(app, ["design", *words])
     assert result.exit_code == 0, result.exception
