@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 23  # of the method; a change makes every stored fit stale
+FIT_VERSION = 24  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 17  # of the page
 SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
