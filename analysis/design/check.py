@@ -1,6 +1,7 @@
-"""What a study that was designed otherwise will identify: simulated, with more of it linearised, for `scaling plan`.
+"""What a study that was designed otherwise will identify, linearised, for `scaling plan`.
 
-Worlds of the literature (no pilot), of the fitted form: an optimistic check. What it calls too little is too little.
+Worlds of the literature (no pilot), of the fitted form. Fits have ends (a lies between 0 and 1, E above 0), so that
+wide intervals are less wide than this says (NOTES.md). Imports no scipy: a plan stays quick.
 """
 
 from __future__ import annotations
@@ -13,16 +14,11 @@ import numpy as np
 from analysis.design.layout import Layout, along
 from analysis.design.precision import precision
 from analysis.design.priors import literature
-from analysis.design.simulate import draw
 from analysis.design.worlds import Noise, World
 from analysis.fits.cost import Cost
-from analysis.fits.parametric.fit import fit_parametric
-from analysis.fits.parametric.many import LEAST_SQUARES
 from analysis.fits.result import WIDE_A
-from arch.errors import InputError
 
 WORLDS, SEED = 24, 0
-SIMULATED, REPLICATES = 12, 79  # worlds of which studies are simulated, and replicates of each fit
 Z = 1.96
 MOST_SEEDS, MOST_TIMES = 16, 16.0  # what is looked for at the most
 
@@ -65,39 +61,16 @@ class Expected:
 
 
 def expect(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> Expected:
-    """Of one architecture's runs. Decayed branches count where there are any, else whole curves. The interval is that
-    of simulated fits, since the linearised one knows of no ends: a lies between 0 and 1, E above 0."""
+    """Of one architecture's runs. Decayed branches count where there are any, else whole curves."""
     branches = [run for run in runs if run.branch]
     runs = branches or runs
     study = _study(arch, runs, vocab_size, reading)
-    if study is None:
-        return Expected(float("inf"), WIDE_A, _remedy(arch, runs, vocab_size, reading, 1.0, float("inf")))
-    half, line = simulated(*study, reading.noise), _line(*study, reading.noise)
-    if half <= WIDE_A:
-        return Expected(half, WIDE_A, "")
-    return Expected(half, WIDE_A, _remedy(arch, runs, vocab_size, reading, half / line, half))
-
-
-def simulated(layout: Layout, worlds: Sequence[World], cost: Cost, noise: Noise) -> float:
-    """Half of the interval of a that a fit would give, median over SIMULATED studies; inf where most give none."""
-    found = []
-    for i, world in enumerate(worlds[:SIMULATED]):
-        points = draw(layout, world, noise, cost, np.random.default_rng([SEED, i]))
-        try:
-            fit = fit_parametric(points, objective=LEAST_SQUARES, cost=cost, n_replicates=REPLICATES, seed=i)
-        except InputError:
-            found.append(np.inf)
-            continue
-        if fit.draws is None:
-            found.append(np.inf)
-            continue
-        low, high = fit.draws.interval(fit.exponents(fit.draws.surface, None)["a"])
-        found.append(float(high - low) / 2)
-    return float(np.median(found))
+    half = float("inf") if study is None else _line(*study, reading.noise)
+    return Expected(half, WIDE_A, "" if half <= WIDE_A else _remedy(arch, runs, vocab_size, reading, half))
 
 
 def _line(layout: Layout, worlds: Sequence[World], cost: Cost, noise: Noise) -> float:
-    """The same, linearised."""
+    """Half of the interval of a that a fit would give, median over worlds."""
     target = float((layout.n_tokens * cost.per_token(layout.n_params)).max())
     return Z * float(np.median(precision(layout, worlds, noise, cost, target).a))
 
@@ -128,9 +101,8 @@ def _study(arch: str, runs: list[Run], vocab_size: int, reading: Reading) -> tup
     return layout, [prior.draw(rng, ("fitted",)) for _ in range(WORLDS)], cost
 
 
-def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, times_line: float, half: float) -> str:
-    """More tokens for one size, or more seeds for all: the least of each that would do, linearised. times_line: of the
-    linearised width, what these runs have."""
+def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, half: float) -> str:
+    """More tokens for one size, or more seeds for all: the least of each that would do."""
     if not np.isfinite(half):
         return "train three sizes or more, and two lengths or whole curves of each"
     told = []
@@ -140,7 +112,7 @@ def _remedy(arch: str, runs: list[Run], vocab_size: int, reading: Reading, times
         def longer(times: float, name: str = name) -> float:
             changed = [replace(r, n_tokens=r.n_tokens * (times if r.size == name else 1)) for r in runs]
             study = _study(arch, changed, vocab_size, reading)
-            return float("inf") if study is None else times_line * _line(*study, reading.noise)
+            return float("inf") if study is None else _line(*study, reading.noise)
 
         if longer(MOST_TIMES) <= WIDE_A:
             low, high = 1.0, MOST_TIMES

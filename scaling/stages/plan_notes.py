@@ -14,6 +14,7 @@ from flops.tables import duration
 from ..study.run import RunSpec
 from .evaluation import planned
 
+LINEAR = 0.25  # half of the interval of an exponent between 0 and 1, beyond which the linearised width is a bound alone
 MOST_CHECKED = 200  # runs
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         return [f"design: not checked ({why}): docs/design.md"]
     from analysis.design.check import Reading, Run, expect
     from analysis.design.text_noise import CONTROLLED, TEXT
-    from analysis.design.worlds import BEND, SEED_NOISE, Noise
+    from analysis.design.worlds import SEED_NOISE, Noise
     from flops import count_params, train_flops_per_token
 
     trunks = {run.trunk for run in runs if run.trunk}
@@ -92,7 +93,7 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
         one = Run(run.size, n_params, float(run.n_tokens), per_token, trunk, bool(run.trunk), run.seed)
         found.setdefault(run.arch, []).append(one)
         vocabulary[run.arch] = run.config.vocab_size
-    reading = Reading(Noise(SEED_NOISE, bend=BEND))
+    reading = Reading(Noise(SEED_NOISE))
     if fit.loss == "train_smoothed":
         noise = replace(reading.noise, text=TEXT * (CONTROLLED if fit.control == "bigram" else 1.0))
         reading = Reading(noise, float(fit.smoothing_tokens), fit.smoothing_fraction)
@@ -104,8 +105,9 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
             lines.setdefault(f"no law of N_opt: {error}", []).append(arch)
             continue
         if told.too_wide:
-            known = f"known to ±{told.half_a:.3f} only (limit {told.limit})" if told.half_a < 1 else "unknown"
-            text = f"the exponent of N_opt will be {known}" + (f": {told.remedy}" if told.remedy else "")
+            width = f"about ±{told.half_a:.2f}" if told.half_a < LINEAR else f"±{LINEAR} or worse"
+            text = f"the exponent of N_opt will be known to {width} (limit {told.limit})"
+            text += f": {told.remedy}" if told.remedy else ""
             lines.setdefault(text, []).append(arch)
     if not lines:
         return []
@@ -117,7 +119,7 @@ def design_notes(runs: Sequence[RunSpec], fit: Fit) -> list[str]:
 
 def _noises(reading: Reading, runs: Sequence[RunSpec]) -> str:
     """What the widths are reckoned for."""
-    told = f"noise between seeds of {reading.noise.seed:.2%} of the loss, curves that bend by {reading.noise.bend:.1%}"
+    told = f"noise between seeds of {reading.noise.seed:.2%} of the loss"
     if reading.tokens is None or any(run.trunk for run in runs):
         return told
     fewest = max(reading.tokens, reading.share * min(run.n_tokens for run in runs))

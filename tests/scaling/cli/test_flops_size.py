@@ -87,7 +87,7 @@ def test_the_table_and_its_json():
         ("--ladder 1M:60M:2 --by loss", "--by: must be params or flops, not 'loss'"),
         ("--ladder 1M:60M:2 --aspect 32:64", "--aspect: '32:64': a ladder takes one width over layers, as 64"),
         ("--ladder 1M:60M:2 --head-dim 20", "--head-dim: 20 is no multiple of 16"),
-        ("--ladder 1k:1M:3", "llama/n1k: no size within 3% of 1,000 parameters on the ladder: the nearest has 9,888"),
+        ("--ladder 1k:1M:3", "llama/n1k: no size within 3% of 1,000 parameters on the ladder: the nearest has 2,512"),
         ("--params 1M --by flops", "--by belongs to --ladder"),
         ("--params 1M --ladder 1M:2M:2", "not --params and --ladder at once"),
         ("--params 1M --yaml --json", "--yaml and another format: leave one out"),

@@ -169,7 +169,7 @@ def test_a_long_plan_puts_seeds_and_branches_together(tmp_path):
 def test_plans_say_what_will_not_be_identified_and_the_time_on_a_device():
     study = load_study("quickstart")
     lines = design_notes(study.runs("arch=llama"), study.fit)
-    assert lines[0].startswith("design: ") and "the exponent of N_opt will be" in lines[0] and "seeds" in lines[0]
+    assert lines[0] == "design: llama: the exponent of N_opt will be known to ±0.25 or worse (limit 0.08)"
     assert "of a point 0.0062 nats (3.5 a token, means over 325,120 tokens)" in lines[-1]
     many = load_study("quickstart", ["grid.seeds=[0,1,2,3,4,5,6,7,8,9,10]"]).runs()
     assert len(many) > 200 and design_notes(many, study.fit) == [
