@@ -180,7 +180,7 @@ def contamination(
         raise InputError(f"--file: {sorted(twice)[0]} is the name of a task; choose another")
     if not (wanted := found | mine):
         raise InputError(f"{request.study.name}: none of its tasks has texts of its own: give --tasks or --file")
-    with request.writing(results=True):
+    with request.writing(rates=False):
         record = contamination_stage(request, wanted, force)
     for name in others:
         tell(f"warning: {name}: a task from another package, which does not say where its texts are")

@@ -181,7 +181,7 @@ def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool
 
     request = request_of(study, None, sets, out, as_json)
     commands.check_results(request)
-    with request.writing(results=True):
+    with request.writing(rates=False):
         fits = commands.fit_stage(request, force)
     if as_json:
         print_json(fits)

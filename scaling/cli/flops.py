@@ -16,7 +16,7 @@ from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_t
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, FILLED, Device, device_of
-from flops.pace import MFU, START_S, makespan
+from flops.pace import MFU, NEXT_S, START_S, makespan, next_start
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
@@ -69,18 +69,19 @@ def cost(
     `runs_at_once` runs, one where the study does not name more, each on an equal share of them.
 
     n_tokens, n_steps, flops: what the run itself trains, of a branch its decay; FLOP under `convention`. wall_seconds:
-    the start of the process and all steps at the pace of flops.pace, `pace` saying how that is known; device_hours:
+    the run's start and all steps at the pace of flops.pace, `pace` saying how that is known; device_hours:
     those of the run's devices; memory_bytes: on each device (None where the architecture's costs have none);
     checkpoint_bytes: all checkpoints; state_bytes: the states kept for resuming and for branches; n_merged,
     merged_bytes, merging_bytes: of merged points (study.cost.merged_files). Totals are sums, but
-    wall_seconds: until the last run ends. Raises InputError where the convention does not cover an architecture.
+    wall_seconds: from the start of the first process until the last run ends. Raises InputError where the convention does not cover an architecture.
     """
     at_once = min(spec.jobs.parallel or 1, gpus)
     units = {run.run_id: _units(run, device, gpus // at_once, spec.jobs.processes) for run in runs}
     rows = [run_cost(run, device, mfu, units[run.run_id], convention) for run in runs]
     totals: dict[str, Any] = {"n_runs": len(rows)} | {key: sum(row[key] for row in rows) for key in COUNTED}
     totals |= {key: math.fsum(row[key] for row in rows) for key in SUMMED}
-    totals["wall_seconds"] = makespan((row["wall_seconds"] for row in rows), at_once)
+    first = START_S[device.unit] - start_of(device, gpus // at_once) if rows else 0.0
+    totals["wall_seconds"] = first + makespan((row["wall_seconds"] for row in rows), at_once)
     totals["pf_days"] = totals["flops"] / PF_DAY
     return {
         "study": spec.name,
@@ -104,12 +105,18 @@ def _units(run: RunSpec, device: Device, share: int, processes: int) -> int:
     return share if device.unit == "GPU" else min(share, processes * run.training.threads)
 
 
+def start_of(device: Device, units: int) -> float:
+    """Seconds that a run of `units` devices takes beside its steps: one process trains the runs of a GPU one after
+    another, and only runs of several get processes of their own."""
+    return next_start(device) if units == 1 else START_S[device.unit]
+
+
 def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, convention: str) -> dict[str, Any]:
     """One run's row, of `units` devices."""
     cfg, training = run.config, run.training
     flops = train_flops_per_token(cfg, convention) * float(run.trained_tokens)
     step = pace_of(run, device, units, mfu, convention)
-    seconds = START_S[device.unit] + run.trained_steps * step.step_seconds
+    seconds = start_of(device, units) + run.trained_steps * step.step_seconds
     checkpoints = len(run.checkpoint_steps)
     return {
         "run_id": run.run_id,
@@ -212,6 +219,8 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
     ]
     number = f"{found['gpus']:,} {unit}{'s' if found['gpus'] > 1 else ''}"
     at_once = found["runs_at_once"]
+    alone = unit == "GPU" and found["gpus"] // at_once == 1
+    own = f", {NEXT_S:g} s for each further run of the same GPU" if alone else ""
     title = f"{found['study']}: {totals['n_runs']} runs on {number} ({found['device']}), " + (
         f"{at_once} at once" if at_once > 1 else "one after the other"
     )
@@ -219,7 +228,7 @@ def view(found: dict[str, Any]) -> tuple[Table, dict[str, Any]]:
         f"{totals['pf_days']:,.4g} PF-days, convention {found['convention']}. Peak: "
         f"{found['peak_flops_per_s'] / 1e12:,.4g} TFLOP/s in {found['peak_precision']} ({found['peak_source']}). "
         f"Tokens in whole batches; checkpoints (weights) and states: bytes on disk; without corpus, evaluation, "
-        f"restarts; {START_S[unit]:g} s from the start of a process to its first step.",
+        f"restarts; {START_S[unit]:g} s from the start of a process to its first step{own}.",
         *[f"Beside these: {told}." for told in [told_of_merged(totals)] if told],
         *_bases(found),
     ]

@@ -124,7 +124,7 @@ def data(study: Study, only: Only = None, sets: Sets = None, out: Out = None, as
     from ..stages.corpus import data_stage
 
     request = request_of(study, only, sets, out, as_json)
-    with request.writing():
+    with request.writing(rates=False):
         corpus = data_stage(request)
     if as_json:
         print_json(corpus.manifest)
@@ -193,7 +193,7 @@ def report(study: Study, sets: Sets = None, out: Out = None, force: Force = Fals
 
     request = request_of(study, None, sets, out, as_json)
     commands.check_results(request)
-    with request.writing(results=True):
+    with request.writing(rates=False):
         path = commands.report_stage(request, force)
     if as_json:
         print_json({"report": str(path)})

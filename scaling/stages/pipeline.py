@@ -71,12 +71,13 @@ class Request:
         return RunDir(self.study.run_directory(run))
 
     @contextmanager
-    def writing(self, results: bool = False) -> Iterator[None]:
+    def writing(self, rates: bool = True) -> Iterator[None]:
         """Alone in the study's directory, and only where no run of another spec is in the way.
 
-        What a kill left unfinished there is removed first. results: fit and report, of runs at the rates that they had.
+        What a kill left unfinished there is removed first. rates: every run must have its learning rate; the corpus needs
+        none, and fit and report take runs at the rates that they had.
         """
-        if not results:
+        if rates:
             self.check_rates()
         self.check_runs()
         with study_lock(self.study.directory):

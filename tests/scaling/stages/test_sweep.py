@@ -237,6 +237,8 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
         assert row["state"] == OTHER_SETTINGS and "holds a run at 0.0003; no learning rate yet" in row["reason"]
     shown = CliRunner().invoke(app, ["run", str(path), "--dry-run"])
     assert "would train 2 of 2 runs" in shown.output
+    shown = CliRunner().invoke(app, ["data", str(path)])  # needs no rate
+    assert shown.exit_code == 0 and (pending.study.directory / "corpus" / "manifest.json").exists()
     # nothing is spent on a law that these directories could not follow
     with pytest.raises(InputError, match=r"holds a run at learning rate 0\.0003, and the sweep is to give another"):
         stage.sweep_stage(pending)
