@@ -99,11 +99,12 @@ def load_tables(
         control = stored_settings(study_dir).control
     if control != "bigram" or tables.curves.empty:
         return tables
-    from analysis.bigram import add_difficulty
+    from analysis.bigram import DIFFICULTY, add_difficulty
     from data.corpus import open_corpus
 
     specs = [RunDir(study_dir / "runs" / run_id).spec() for run_id in dict.fromkeys(tables.curves["run_id"])]
-    return replace(tables, curves=add_difficulty(tables.curves, specs, open_corpus(study_dir / "corpus")))
+    corpus, folder = open_corpus(study_dir / "corpus"), study_dir / "results" / DIFFICULTY
+    return replace(tables, curves=add_difficulty(tables.curves, specs, corpus, folder))
 
 
 _EVAL_COLUMNS = ("step", "n_tokens", "loss", "perplexity", "bits_per_byte", "n_tokens_scored", "weights_sha256")
@@ -183,7 +184,7 @@ def _runs_table(study_dir: Path, found: Sequence[_Run]) -> pd.DataFrame:
     rows = [_run_row(run) for run in found]
     runs = pd.DataFrame(rows, columns=list(_RUN_COLUMNS)).astype({"step": "int64", "n_tokens": "int64"})
     runs["trunk"] = runs["trunk"].astype(object).fillna("")
-    corpus = read_manifest(study_dir / "corpus", verify=False)
+    corpus = read_manifest(study_dir / "corpus", verify=False, partial=True)
     runs["epochs"] = _epochs(runs, corpus) if corpus else float("nan")
     return with_axes(runs, _points(found), SAME)
 

@@ -108,7 +108,8 @@ def _downstream(fits: dict[str, Any], tables: Tables, path: Path) -> dict[str, A
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
 
 
-def _baseline(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+def baseline_of(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+    """The bigram model's loss on the study's held-out text, computed where it is not stored."""
     from analysis.bigram import ensure_baseline
 
     context_length = max(run.context_length for run in runs)
@@ -123,8 +124,8 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     """
     fits, _ = fit(study, runs)
     directory, results = study.report, study.results
-    corpus = read_manifest(study.directory / "corpus", verify=False)
-    baseline = _baseline(study, runs) if corpus else None
+    corpus = read_manifest(study.directory / "corpus", verify=False, partial=True)
+    baseline = baseline_of(study, runs) if corpus else None
     evaluations = "../evals/index.html" if (study.directory / "evals" / "index.html").exists() else None
     from analysis.contamination import FILE as CONTAMINATION
     from analysis.contamination import stored

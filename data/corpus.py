@@ -24,6 +24,8 @@ import numpy as np
 from arch.errors import InputError
 from data.clean.filtering import entries_of
 from data.files import MANIFEST, damage, read_manifest, seal_directory, write_json
+from data.left_out import RECORD as LEFT_OUT
+from data.left_out import left_out
 from data.manifest import (
     add_cuts,
     check_splits,
@@ -53,19 +55,33 @@ from data.vocabulary import TRAINED, is_file
 SCHEMA = 2  # 1: held-out text was not compared with the training text; still opened
 SCHEMAS = (1, SCHEMA)
 SHARD_TOKENS = 100_000_000
+TEXT_LEFT_OUT = "the corpus' text was left out by a bundle"
 VERIFY_BELOW = 1 << 30  # checksums of a corpus up to this size are verified before it is used again
 
 
 class Corpus:
-    """A prepared corpus, memory-mapped: `train` and `validation` are 1-D arrays of token ids."""
+    """A prepared corpus, memory-mapped: `train` and `validation` are 1-D arrays of token ids. One that came in a bundle
+    has no text: they raise InputError then."""
 
     def __init__(self, directory: Path, manifest: dict[str, Any]) -> None:
         self.directory = directory
         self.manifest = manifest
         self.fingerprint: str = manifest["fingerprint"]
         self.damaged = ""  # what was wrong with the one that was here, where this one has replaced it
-        self.train: Tokens = open_split(directory, manifest["splits"]["train"])
-        self.validation: Tokens = open_split(directory, manifest["splits"]["validation"])
+        self.is_left_out = bool(left_out(directory))
+
+    @cached_property
+    def train(self) -> Tokens:
+        return self._opened("train")
+
+    @cached_property
+    def validation(self) -> Tokens:
+        return self._opened("validation")
+
+    def _opened(self, split: str) -> Tokens:
+        if self.is_left_out:
+            raise InputError(f"{self.directory}: {TEXT_LEFT_OUT}; `scaling data STUDY` makes it again from its source")
+        return open_split(self.directory, self.manifest["splits"][split])
 
     def is_known_as(self, fingerprint: str, source: list[Any]) -> bool:
         """Whether a run that was made of `source` means this corpus by `fingerprint`: those of earlier versions held
@@ -79,6 +95,9 @@ class Corpus:
     def warnings(self) -> list[str]:
         """A line for each thing that makes the held-out text another than was asked for."""
         return warnings_of(self.manifest)
+
+    def n_tokens(self, split: str) -> int:
+        return int(self.manifest["splits"][split]["tokens"])
 
     def parts(self, split: str) -> list[Part]:
         """Where the tokens of each source of a mixture lie in a split; of another corpus the whole, without a name."""
@@ -103,12 +122,13 @@ class Corpus:
 
 
 def open_corpus(directory: Path | str, verify: bool = False) -> Corpus:
-    """The corpus at `directory`; file sizes are checked, with `verify` checksums too.
+    """The corpus at `directory`, perhaps one whose text was left out; file sizes are checked, with `verify` checksums
+    too.
 
     Raises InputError where there is none, or it is damaged.
     """
     directory = Path(directory)
-    manifest = read_manifest(directory, verify=verify)
+    manifest = read_manifest(directory, verify=verify, partial=True)
     if manifest is None or manifest.get("kind") != "corpus" or manifest.get("schema") not in SCHEMAS:
         state = f"is damaged ({damage(directory)})" if (directory / MANIFEST).exists() else "does not exist"
         raise InputError(f"corpus at {directory} {state}; prepare it again with `scaling data STUDY`")
@@ -120,16 +140,25 @@ def prepare(
     directory: Path | str,
     progress: Progress | None = None,
     shard_tokens: int = SHARD_TOKENS,
+    text: bool = True,
 ) -> Corpus:
     """Build the corpus of `settings` at `directory`, or open it at once where it already is.
+
+    text: whether it is read; one whose text was left out by a bundle is opened as it is without, and else made again,
+    which must give the very same corpus.
 
     Raises InputError: source missing, empty or without usable text; a split without documents; `directory` holds a
     corpus of other settings, or files that are no corpus. OSError (disk full) leaves nothing behind.
     """
     directory = Path(directory)
-    existing = _existing(settings, directory)
+    bundled = _bundled(settings, directory)
+    if bundled is not None and not text:
+        return bundled
+    existing = None if bundled else _existing(settings, directory)
     if existing is not None and not is_left(directory):
         return existing
+    if bundled:
+        check_at_hand(settings, directory)
     for stream in settings.streams:
         check_source(stream.source)
     before = entries_of(tuple(one for stream in settings.streams for one in stream.source))
@@ -148,9 +177,10 @@ def prepare(
             progress(0, None, f"waiting for another process that makes {directory}")
 
     with unfinished(directory, waits) as work:
-        if (existing := _existing(settings, directory)) is not None:  # another process made it
+        bundled = _bundled(settings, directory)
+        if not bundled and (existing := _existing(settings, directory)) is not None:  # another process made it
             return existing
-        damaged = damage(directory) if (directory / MANIFEST).exists() else ""
+        damaged = damage(directory) if (directory / MANIFEST).exists() and not bundled else ""
         cleaned = cleaned_of(settings, work.folder, progress)
         dropped = cleaned.dropped
         tokenizer = given or trained(settings, progress, dropped)
@@ -182,6 +212,8 @@ def prepare(
         if rate := entropy_rate(settings, streams_in(manifest)):
             manifest["entropy_rate"] = rate
         manifest["fingerprint"] = fingerprint_of(settings, manifest)
+        if bundled:
+            manifest = _as_bundled(bundled, manifest["fingerprint"])
         seal_directory(work.files, directory, manifest, kind="corpus")
         write_record(settings, directory, reading.files.found())
     corpus = open_corpus(directory)
@@ -205,7 +237,7 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
         strangers = [
             path.name
             for path in sorted(directory.iterdir())
-            if path.name not in (MANIFEST, RECORD, RANKS, *JSON_FILES)
+            if path.name not in (MANIFEST, RECORD, LEFT_OUT, RANKS, *JSON_FILES)
             and not (path.suffix in ours and path.name.startswith(SPLITS))
         ]
         if strangers:
@@ -214,6 +246,35 @@ def _existing(settings: CorpusSettings, directory: Path) -> Corpus | None:
                 "rename the study or move them away"
             )
     return None
+
+
+def _bundled(settings: CorpusSettings, directory: Path) -> Corpus | None:
+    """The corpus at `directory` where its text was left out by a bundle. Raises InputError where it is one of other
+    settings."""
+    manifest = read_manifest(directory, partial=True) if left_out(directory) else None
+    if manifest is None or manifest.get("kind") != "corpus":
+        return None
+    is_of(settings, directory, manifest)
+    return Corpus(directory, manifest)
+
+
+def check_at_hand(settings: CorpusSettings, directory: Path) -> None:
+    """Raise InputError where the text that was left out of the corpus at `directory` cannot be read here."""
+    try:
+        for stream in settings.streams:
+            check_source(stream.source)
+    except InputError as error:
+        raise InputError(f"{directory}: {TEXT_LEFT_OUT}, and cannot be made again here: {error}") from None
+
+
+def _as_bundled(bundled: Corpus, fingerprint: str) -> dict[str, Any]:
+    """The manifest that the bundle brought. Raises InputError where the corpus that was made is another."""
+    if fingerprint != bundled.fingerprint:
+        raise InputError(
+            f"{bundled.directory}: {TEXT_LEFT_OUT}, and the source gives another corpus here ({fingerprint[:16]}, not "
+            f"{bundled.fingerprint[:16]}): give the text that the runs were trained on"
+        )
+    return bundled.manifest
 
 
 def is_of(settings: CorpusSettings, directory: Path, manifest: dict[str, Any]) -> bool:

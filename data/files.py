@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from data.left_out import left_out
+
 MANIFEST = "manifest.json"
 LITTLE_SPACE = 1 << 20  # bytes; a disk with less is full
 _commits: dict[str, int] = {}
@@ -133,11 +135,17 @@ def remove_unfinished(*directories: Path, below: bool = False) -> None:
                 path.unlink(missing_ok=True)
 
 
-def read_manifest(path: Path, verify: bool = True) -> dict[str, Any] | None:
-    """The manifest of directory `path`, or None where it is missing, unreadable or (with `verify`) does not match."""
+def read_manifest(path: Path, verify: bool = True, partial: bool = False) -> dict[str, Any] | None:
+    """The manifest of directory `path`, or None where it is missing, unreadable or (with `verify`) does not match.
+
+    partial: files that were left out on purpose (data.left_out) are not missed; for readers that need none of them.
+    """
     try:
         manifest = read_json(path / MANIFEST)
+        absent = left_out(path) if partial else frozenset[str]()
         for name, expected in manifest["files"].items():
+            if name in absent:
+                continue
             file = path / name
             if file.stat().st_size != expected["bytes"] or (verify and sha256(file) != expected["sha256"]):
                 return None

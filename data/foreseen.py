@@ -11,6 +11,7 @@ from pathlib import Path
 from arch.errors import InputError
 from data.corpus import Corpus, is_of
 from data.files import read_manifest
+from data.left_out import left_out
 from data.settings import CorpusSettings, Stream, shown_source
 from data.sources.documents import Counts
 from data.sources.files import Files
@@ -34,14 +35,15 @@ class Size:
 
 
 def existing_corpus(settings: CorpusSettings, directory: Path) -> Corpus | None:
-    """The corpus at `directory` by its manifest and its files' sizes, None where there is none that is whole.
+    """The corpus at `directory` by its manifest and its files' sizes, perhaps one whose text was left out by a bundle;
+    None where there is none that is whole.
 
     Raises InputError: it is of other settings; the source of another place, whose text it may hold too, is not there.
     """
-    manifest = read_manifest(directory, verify=False)
+    manifest = read_manifest(directory, verify=False, partial=True)
     if manifest is None or manifest.get("kind") != "corpus":
         return None
-    if not is_of(settings, directory, manifest):
+    if not is_of(settings, directory, manifest) and not left_out(directory):
         for stream in settings.streams:
             check_source(stream.source)
     return Corpus(directory, manifest)

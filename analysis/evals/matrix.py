@@ -17,7 +17,7 @@ from typing import Any
 from arch.errors import InputError
 from data.files import read_json, read_manifest, write_json
 from scaling.rundir.directory import RunDir
-from scaling.rundir.saved import WEIGHTS, Checkpoint
+from scaling.rundir.saved import LEFT_OUT, WEIGHTS, Checkpoint
 from scaling.study.run import RunSpec
 
 from .task import Task
@@ -130,8 +130,9 @@ class Pair:
 
 @dataclass
 class Matrix:
-    """pairs: all that were asked for and can be tried; refused: why a task, or a checkpoint as RUN/STEP, cannot be
-    evaluated at all; n_refused: their pairs, which are not among `pairs`; tasks: names of all that were asked for."""
+    """pairs: all that were asked for and can be tried, or are there; refused: why a task, a checkpoint as RUN/STEP or a
+    pair without its weights cannot be evaluated at all; n_refused: their pairs, which are not among `pairs`; tasks:
+    names of all that were asked for."""
 
     pairs: list[Pair] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -180,7 +181,7 @@ def expand(
         steps = (share or {}).get(run.run_id)
         if steps and int(path.name) not in steps:
             continue
-        manifest = read_manifest(path, verify=False)
+        manifest = read_manifest(path, verify=False, partial=True)
         if manifest is None or WEIGHTS not in manifest["files"]:  # it appeared whole, so it is not being written
             matrix.refused[f"{run.run_id}/{path.name}"] = DAMAGED
             n_damaged += 1
@@ -196,11 +197,17 @@ def expand(
             matrix.refused[task.name] = str(error).removeprefix(f"{task.name}: ")
             matrix.n_refused += len(checkpoints)
     for checkpoint in checkpoints:
+        absent = checkpoint.left_out
         for task, data_hash in hashes:
             if checkpoint.is_merged and task.name not in OF_MERGED:
                 continue
             key = result_key(checkpoint.weights_sha256, task, data_hash, checkpoint.autocast)
-            matrix.pairs.append(Pair(checkpoint, task, key, data_hash))
+            pair = Pair(checkpoint, task, key, data_hash)
+            if absent and pair.stored() is None:
+                matrix.refused[pair.name] = f"its weights {LEFT_OUT}"
+                matrix.n_refused += 1
+            else:
+                matrix.pairs.append(pair)
     return matrix
 
 

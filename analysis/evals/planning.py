@@ -74,7 +74,7 @@ class Plannable(Protocol):
 
 def readers(corpus: Path, tokenizer: str, runs: Iterable[RunSpec]) -> dict[str, Reader]:
     """By run_id. corpus: the study's directory of it, which need not be there; tokenizer: by name."""
-    manifest = read_manifest(corpus, verify=False) or {}
+    manifest = read_manifest(corpus, verify=False, partial=True) or {}
     splits: Mapping[str, Mapping[str, int]] = manifest.get("splits", {})
     held_out = tuple(parts_of(manifest, "validation")) if splits else None
     exact = tokenizer in BYTES_PER_TOKEN

@@ -52,7 +52,7 @@ def standing(runs_dir: Path, runs: Sequence[RunSpec], tasks: Iterable[Task]) -> 
     hashes: dict[str, str | InputError | None] = {}
     for run in runs:
         for folder in sorted((runs_dir / run.run_id / "evals").glob("[0-9]*")):
-            manifest = read_manifest(runs_dir / run.run_id / "checkpoints" / folder.name, verify=False)
+            manifest = read_manifest(runs_dir / run.run_id / "checkpoints" / folder.name, verify=False, partial=True)
             weights = manifest["files"].get(WEIGHTS, {}).get("sha256") if manifest else None
             names = {path.stem for pattern in ("*.json", "*.failed") for path in folder.glob(pattern)}
             for name in sorted(names):

@@ -14,6 +14,7 @@ from arch.errors import InputError
 from flops.console import HELP_BY, add_version, run_app
 from flops.hardware import device_of
 
+from . import bundle as cli_bundle
 from . import clean_text as cli_clean_text
 from . import design as cli_design
 from . import evaluate as cli_eval
@@ -146,7 +147,7 @@ def train(
     import shlex
 
     from ..stages import pipeline as commands
-    from ..stages.corpus import data_stage
+    from ..stages.corpus import data_stage, reads_text
     from ..stages.trunks import check_trunks
 
     request = request_of(study, only, sets, out, as_json)
@@ -157,7 +158,7 @@ def train(
         check_trunks(request)
     result: dict[str, Any]
     with request.writing():
-        corpus = data_stage(request)
+        corpus = data_stage(request, reads_text(request))
         _check_tasks(request.study, only)  # what they read of the corpus too
         if prepare:
             dirs = commands.prepare_runs(request, corpus)
@@ -177,6 +178,7 @@ def train(
 
 app.command("clean-text")(cli_clean_text.clean_text)
 app.command()(cli_sweep.sweep)
+app.add_typer(cli_bundle.app, name="bundle")
 app.add_typer(cli_eval.app, name="eval")
 app.command()(cli_recall.recall)
 app.command("try")(cli_trial.try_)

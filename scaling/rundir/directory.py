@@ -63,7 +63,7 @@ class RunDir:
 
     def has_merged(self, step: int, training: Training) -> bool:
         """Whether the merged weights after `step` are there and of the steps that `training` asks for."""
-        manifest = read_manifest(self.merged(step), verify=False)
+        manifest = read_manifest(self.merged(step), verify=False, partial=True)
         return manifest is not None and is_as_asked(manifest.get("merged", {}).get("steps"), step, training)
 
     def state(self, step: int) -> Path:
@@ -159,20 +159,26 @@ class RunDir:
         except (OSError, ValueError, TypeError):
             return []
 
-    def checkpoints(self, verify: bool = True) -> list[Checkpoint]:
-        """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums."""
-        return [Checkpoint(*found) for found in _whole(self.path / "checkpoints", verify)]
+    def checkpoints(self, verify: bool = True, partial: bool = False) -> list[Checkpoint]:
+        """Checkpoints with a valid manifest, by step; `verify=False` compares sizes but computes no checksums;
+        `partial`: those too whose weights were left out by a bundle."""
+        return [Checkpoint(*found) for found in _whole(self.path / "checkpoints", verify, partial)]
+
+    @property
+    def weights_elsewhere(self) -> str:
+        """Why the newest checkpoint's weights are not there, where a bundle left them out; else ""."""
+        return next((one.left_out for one in self.checkpoints(verify=False, partial=True)[-1:]), "")
 
     def states(self, verify: bool = True) -> list[Saved]:
         """Training states with a valid manifest, by step."""
         return [Saved(*found) for found in _whole(self.path / "state", verify)]
 
 
-def _whole(folder: Path, verify: bool) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _whole(folder: Path, verify: bool, partial: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The directories of steps that have a valid manifest, with it, by step."""
     if folder.is_dir():
         for path in sorted(path for path in folder.iterdir() if path.name.isdigit()):
-            manifest = read_manifest(path, verify)
+            manifest = read_manifest(path, verify, partial)
             if manifest is not None:
                 yield path, manifest
 

@@ -10,7 +10,7 @@ from arch.registry import load_plugins
 from data.files import MANIFEST, read_manifest
 
 from .directory import RunDir
-from .saved import WEIGHTS, Checkpoint
+from .saved import WEIGHTS, Checkpoint, weights_left_out
 
 WHERE = "give OUT/STUDY/runs/RUN/checkpoints/STEP, or OUT/STUDY/runs/RUN for its newest"
 
@@ -30,11 +30,16 @@ def find_checkpoint(path: Path, say: Callable[[str], None], plugins: Iterable[st
             raise InputError(f"{path}: is no checkpoint (no {MANIFEST}) and no run (no run.json); {WHERE}")
         found = RunDir(path).checkpoints(verify=False)
         if not found:
+            for one in RunDir(path).checkpoints(verify=False, partial=True)[-1:]:
+                raise InputError(f"{path}: {one.left_out}")
             raise InputError(f"{path}: this run has no checkpoint yet; train it first, or give another run")
         begun = max((one.name for one in found[-1].path.parent.iterdir() if one.name.isdigit()), key=int)
         path = found[-1].path
-        say(f"checkpoint: {path}" + (f" (the newer {begun} is damaged)" if begun != path.name else ""))
+        state = "was left out by a bundle" if weights_left_out(path.with_name(begun)) else "is damaged"
+        say(f"checkpoint: {path}" + (f" (the newer {begun} {state})" if begun != path.name else ""))
     manifest = read_manifest(path)
+    if manifest is None and (why := weights_left_out(path)):
+        raise InputError(f"{path}: {why}")
     if manifest is None:
         raise InputError(
             f"{path}: is damaged (a file is missing or differs from {MANIFEST}); take another checkpoint, or train the "

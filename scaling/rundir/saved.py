@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from arch.errors import InputError
 from data.files import read_json
+from data.left_out import left_out
 
 if TYPE_CHECKING:
     from data.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
+LEFT_OUT = "were left out by a bundle: they are on the machine that trained it"
 EARLIER = {256: "bytes", 100_257: "cl100k_base"}  # tokenizers by their end-of-text id
 
 
@@ -36,6 +38,11 @@ class Checkpoint(Saved):
     def name(self) -> str:
         """RUN/STEP."""
         return f"{self.manifest['run_id']}/{self.path.name}"
+
+    @property
+    def left_out(self) -> str:
+        """Why its weights are not there, where a bundle left them out; else ""."""
+        return weights_left_out(self.path)
 
     @property
     def weights_sha256(self) -> str:
@@ -68,3 +75,10 @@ class Checkpoint(Saved):
         if end in EARLIER:
             return get_tokenizer(EARLIER[end])
         raise InputError(f"{self.path}/tokenizer.json: a tokenizer with end-of-text {end} is not known here")
+
+
+def weights_left_out(checkpoint: Path) -> str:
+    """Why the weights at `checkpoint` are not there, where a bundle left them out; else ""."""
+    names = left_out(checkpoint)
+    what = "the weights" if WEIGHTS in names else ", ".join(sorted(names))
+    return f"{what} of {checkpoint.parent.parent.name} {LEFT_OUT}" if names else ""

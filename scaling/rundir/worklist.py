@@ -25,10 +25,11 @@ def is_small(run: RunSpec) -> bool:
 
 
 def is_trained(run: RunSpec, rundir: RunDir) -> bool:
-    """Whether the run is done and its last checkpoint, written before it counts as done, is there."""
+    """Whether the run is done and its last checkpoint, written before it counts as done, is there, or its weights were
+    left out by a bundle."""
     if rundir.status()["state"] != "done":
         return False
-    manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run))
+    manifest = read_manifest(rundir.checkpoint(run.n_steps), is_small(run), partial=True)
     found = None if manifest is None else manifest.get("spec_hash")
     return found is not None and (found == run.spec_hash or found in rundir.hashes(run))
 

@@ -9,6 +9,8 @@ from arch.amounts import byte_size
 from arch.errors import InputError
 from data.settings import shown_source
 
+from ..rundir.worklist import is_trained
+
 if TYPE_CHECKING:
     from data.corpus import Corpus
     from data.settings import CorpusSettings
@@ -20,8 +22,10 @@ CUT = "cut_lines"  # of the counts: nothing is left out
 FEW_DOCUMENTS = 5  # held out: fewer say little about other text
 
 
-def data_stage(request: Request) -> Corpus:
-    """The corpus, made where it is missing, and large enough for every run asked for and its evaluation."""
+def data_stage(request: Request, text: bool = True) -> Corpus:
+    """The corpus, made where it is missing, and large enough for every run asked for and its evaluation.
+
+    text: whether it is read; where a bundle left it out it is made again then."""
     from data.corpus import prepare
     from data.truth.told import rate_lines
 
@@ -36,11 +40,11 @@ def data_stage(request: Request) -> Corpus:
             request.line(f"corpus: {share} read, {message}", True)
 
     try:
-        corpus = prepare(settings, request.corpus_directory, progress)
+        corpus = prepare(settings, request.corpus_directory, progress, text=text)
         _require_enough(request, corpus)
     except InputError as error:
         raise InputError(f"{request.study.origin}: {error}") from None
-    request.line(describe_corpus(corpus), False)
+    request.line(describe_corpus(corpus) + ("; without its text" if corpus.is_left_out else ""), False)
     if corpus.damaged:
         request.say(f"warning: the corpus was damaged ({corpus.damaged}) and has been made again")
     for line in [
@@ -92,6 +96,12 @@ def _other_law(request: Request, corpus: Corpus) -> list[str]:
     return [f"learning rates follow a law that was swept on another corpus ({told})"] if swept else []
 
 
+def reads_text(request: Request) -> bool:
+    """Whether a run that was asked for is still to be trained."""
+    runs = [(run, request.rundir(run)) for run in request.runs]
+    return any(rundir.status()["state"] != "failed" and not is_trained(run, rundir) for run, rundir in runs)
+
+
 def check_corpus(request: Request, data_later: bool = False) -> list[str]:
     """Raise InputError where `data_stage` would refuse, as far as that is known quickly and without writing: of a
     corpus that is there its size, of one that is not its text, its tokenizer and what its files can hold at most.
@@ -108,12 +118,17 @@ def check_corpus(request: Request, data_later: bool = False) -> list[str]:
 
 
 def _foreseen(request: Request, data_later: bool) -> list[str]:
+    from data.corpus import check_at_hand
     from data.foreseen import check_text, check_tokenizer, existing_corpus
     from data.source_record import is_touched
 
     settings = request.study.corpus.settings()
     if (corpus := existing_corpus(settings, request.corpus_directory)) is not None:
         _require_enough(request, corpus)
+        if corpus.is_left_out:
+            if reads_text(request):
+                check_at_hand(settings, request.corpus_directory)
+            return []
         if is_touched(settings, request.corpus_directory):
             return [
                 "corpus.source: its files have changed since the corpus was made: `scaling data` reads them again, and "
@@ -172,7 +187,7 @@ def _too_few(request: Request, corpus: Corpus) -> list[str]:
     from data.windows import window_starts
 
     study, parts = request.study, corpus.parts("validation")
-    wanted, there = study.evaluation.validation_tokens, len(corpus.validation)
+    wanted, there = study.evaluation.validation_tokens, corpus.n_tokens("validation")
     if "validation_tokens" not in study.evaluation.model_fields_set:
         return []
     if len(parts) > 1:

@@ -27,7 +27,7 @@ from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
 from ..study.spec import StudySpec
-from .corpus import data_stage
+from .corpus import data_stage, reads_text
 from .progress import Progress, Watched
 from .trunks import check_trunks
 
@@ -118,7 +118,7 @@ def run_study(request: Request) -> dict[str, Any]:
     check(request)  # a wrong evaluation is told before anything is trained
     check_trunks(request)
     with request.writing():
-        corpus = data_stage(request)
+        corpus = data_stage(request, reads_text(request))
         check(request)  # what it reads of the corpus too
         trained, failed = train_stage(request, corpus)
         result: dict[str, Any] = {"trained": trained, "failed": failed, "evaluations": eval_stage(request)}

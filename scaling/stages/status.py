@@ -21,6 +21,7 @@ from ..study.spec import StudySpec
 OTHER_SETTINGS = "other settings"  # a state beside those of status.json
 ENDED = ("done", "failed", OTHER_SETTINGS)
 VALIDATION = "validation"  # the task of the held-out loss, which every study asks for
+ELSEWHERE = "weights are elsewhere: it came in a bundle"
 CHECKED_BYTES = 20e6  # of metrics.jsonl, all runs together: what reads in half a second
 
 
@@ -33,6 +34,7 @@ def status_rows(
 
     A run that says it is running while no process trains it was interrupted; it resumes when it is run again. A
     directory that was written with other settings than the study's is told as such, whatever state it is in.
+    `weights`: of the newest checkpoint, "here", or "elsewhere" where a bundle left them out; None before the first.
     `rows_left_out`: what metrics.jsonl holds that the run cannot have written, in words; None where that was not
     looked at, because the study is large.
     """
@@ -47,6 +49,8 @@ def status_rows(
             there = f"holds a run at {rundir.spec().training.lr:g}; " if rundir.run_json.exists() else ""
             state = OTHER_SETTINGS if there else "waiting"
             status = status | {"state": state, "reason": f"{there}no learning rate yet: {run.rate['pending']}"}
+        saved = rundir.checkpoints(verify=False, partial=True)
+        elsewhere = saved[-1].left_out if saved else ""
         to_check -= rundir.metrics.stat().st_size if rundir.metrics.exists() else 0
         rows.append(
             {
@@ -59,7 +63,8 @@ def status_rows(
                 "n_tokens": last.get("n_tokens", 0),
                 "loss": last.get("loss"),
                 "tokens_per_s": last.get("tokens_per_s"),
-                "checkpoints": len(rundir.checkpoints(verify=False)),
+                "checkpoints": len(saved),
+                "weights": None if not saved else "elsewhere" if elsewhere else "here",
                 "evaluated": _evaluated(rundir, run, None if tasks is None else {f"{task}.json" for task in tasks}),
                 "to_evaluate": None if tasks is None else _to_evaluate(run, tasks),
                 "seconds_left": _seconds_left(run, last)
@@ -67,7 +72,7 @@ def status_rows(
                 else None,
                 "restarts": max(0, len(tokens(rundir.path)) - 1),
                 "node": last_host(rundir.path),
-                "reason": status.get("reason"),
+                "reason": status.get("reason") or (ELSEWHERE if elsewhere else None),
                 "rows_left_out": None if to_check < 0 else _left_out(rundir),
             }
         )

@@ -125,7 +125,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
     study, spec = request.study, sweep_of(request.study)
     first = {where: tuple(rates) for where, rates in spec.tried.items()}
     with study_lock(study.directory):
-        corpus = data_stage(request)
+        corpus = data_stage(request, _is_left(spec))
     spec.directory.mkdir(parents=True, exist_ok=True)
     if not (link := spec.directory / "corpus").exists():
         link.symlink_to(Path("..") / "corpus")

@@ -20,7 +20,7 @@ from data.files import read_json, write_json
 
 from ..rundir.worklist import is_trained
 from ..study.run import RunSpec
-from .corpus import data_stage
+from .corpus import data_stage, reads_text
 from .evaluation import EvalOptions, eval_stage, shown_words
 from .pipeline import Request, outstanding, timed_plan, train_stage
 from .trial_runs import Pair, Trial, described, exact
@@ -149,7 +149,7 @@ def _train(trial: Trial, sizes: Sequence[str], options: Options) -> dict[str, st
     own = trial.baseline(sizes)
     failed, diverged = dict[str, str](), dict[str, str]()
     with own.writing():
-        corpus = data_stage(own)
+        corpus = data_stage(own, any(map(reads_text, [own, *requests])))
         if options.train_baseline and missing(trial, sizes):
             trial.request.say("try: the study's own runs first")
             failed |= train_stage(own, corpus)[1]

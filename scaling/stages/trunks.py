@@ -37,6 +37,8 @@ def check_trunks(request: Request) -> None:
             continue
         kept = [state.step for state in at.states(verify=False)]
         begun = [state for state in rundir.states(verify=False) if state.step > run.begins_after]
+        if not begun and run.begins_after not in kept and (why := at.weights_elsewhere):
+            raise InputError(f"{run.run_id} begins after step {run.begins_after} of its trunk, and {why}")
         if not begun and run.begins_after not in kept:
             raise InputError(
                 f"{run.run_id} begins after step {run.begins_after} of its trunk, and the trunk kept no state there: "

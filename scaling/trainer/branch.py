@@ -57,6 +57,8 @@ def hand_over(rundir: RunDir, run: RunSpec, corpus: Corpus) -> Origin:
         )
     path = state_path(trunk.path / "state", step)
     manifest = read_manifest(path)
+    if manifest is None and (why := trunk.weights_elsewhere):
+        raise InputError(f"{run.run_id} begins from its trunk's state after step {step}, and {why}")
     if manifest is None or manifest.get("spec_hash") not in found.hashes:
         there = trunk.status()["step"]
         remedy = f"train {run.trunk} first" if there < step else f"remove {trunk.path} and train it again"

@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import analysis.figures.png
 from data.files import read_json
+from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
 from tests.gate import gated
 from tests.pace import seconds
@@ -79,6 +82,31 @@ def test_running_it_again_is_quick_and_writes_nothing(studied):
     assert result.returncode == 0
     assert content(folder) == before
     assert "train: 0 of 4 runs to do, 4 done" in result.stdout and "No architecture is best at C = " in result.stdout
+
+
+def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied, tmp_path, monkeypatch):
+    """Fit, report and a second run elsewhere give the same fits.json, bit for bit, and train and evaluate nothing."""
+    folder, _ = studied
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    study, here, there = folder / "tiny.yaml", folder / "out", tmp_path / "out"
+
+    def command(*words):
+        result = CliRunner().invoke(app, [*map(str, words)])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    command("bundle", "pack", study, "--out", here, "--to", tmp_path / "tiny.tar.xz")
+    command("bundle", "unpack", tmp_path / "tiny.tar.xz", "--out", there)
+    assert not [path for path in there.rglob("*") if path.suffix in (".safetensors", ".bin", ".pt")]
+    command("fit", study, "--out", there)
+    command("report", study, "--out", there)
+    fits = "tiny/results/fits.json"
+    assert (there / fits).read_bytes() == (here / fits).read_bytes()
+    told = command("run", study, "--out", there)
+    assert "train: 0 of 4 runs to do, 4 done" in told and "eval: 0 of " in told and "fit: nothing to do" in told
+    assert (there / fits).read_bytes() == (here / fits).read_bytes()
+    again = command("bundle", "pack", study, "--out", there, "--to", tmp_path / "again.tar.xz")
+    assert "4 runs" in again and (tmp_path / "again.tar.xz").read_bytes() == (tmp_path / "tiny.tar.xz").read_bytes()
 
 
 def test_a_variant_lies_beside_its_original(studied):

@@ -1,0 +1,144 @@
+"""Packing: which files of a study's directory go into its bundle, and the bundle written, the same bytes every time."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import lzma
+import tarfile
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from arch.errors import InputError
+from data.files import MANIFEST, check_guards, fsync_dir, kill_point, read_manifest
+
+from ..rundir.directory import RunDir
+from .index import INDEX, STUDY, Index, is_allowed
+
+PRESET = 3  # of xz: more makes a bundle of many runs little smaller and several times as slow
+OF_RUN = ("run.json", "metrics.jsonl", "status.json", "attempts/*.json")
+OF_STEPS = ("checkpoints/[0-9]*", "merged/[0-9]*")
+OF_CHECKPOINT = (MANIFEST, "config.json")
+OF_EVALS = ("evals/[0-9]*/*.json", "merged-evals/[0-9]*/*.json")
+OF_CORPUS = ("tokenizer*", "validation*.idx")
+OF_RESULTS = ("bigram.json", "contamination.json", "evals.parquet", "difficulty/*.json")
+
+Members = dict[str, Path | bytes]  # name in the bundle: where its content lies, or the content
+Told = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+def members_of_run(run: Path, name: str) -> Members:
+    """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs."""
+    found = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
+    for pattern in OF_STEPS:
+        for folder in run.glob(pattern):
+            if read_manifest(folder, verify=False, partial=True) is not None:
+                found += [path for one in OF_CHECKPOINT if (path := folder / one).is_file()]
+    return {f"{name}/{path.relative_to(run).as_posix()}": path for path in found if not path.name.startswith(".")}
+
+
+def members_of_study(directory: Path) -> Members:
+    """What a bundle holds of the study beside its runs: the corpus' manifest and tokenizer, where its held-out
+    documents begin, results that cannot be made again without text or weights, and the law of its sweep."""
+    corpus = directory / "corpus"
+    found = [directory / "rates.json"]
+    if read_manifest(corpus, verify=False, partial=True) is not None:
+        found += [corpus / MANIFEST, *(path for pattern in OF_CORPUS for path in corpus.glob(pattern))]
+    found += [path for pattern in OF_RESULTS for path in (directory / "results").glob(pattern)]
+    return {path.relative_to(directory).as_posix(): path for path in found if path.is_file()}
+
+
+def members_of_file(study_file: Path, laws: Iterable[str]) -> tuple[Members, dict[str, str]]:
+    """The study file and the laws that it names; and what the laws are called in the bundle."""
+    found: Members = {f"{STUDY}/{study_file.name}": study_file}
+    called = {}
+    for law in laws:
+        given = Path(law).expanduser()
+        inside = not given.is_absolute() and ".." not in given.parts
+        called[law] = f"{STUDY}/{given.as_posix() if inside else given.name}"
+        found[called[law]] = study_file.parent / given
+    return found, called
+
+
+def told_of_runs(runs: Iterable[Path]) -> dict[str, object]:
+    """What the index tells of the runs' making: versions, git_commits, devices, trained."""
+    versions: dict[str, set[str]] = {}
+    commits, days, devices = set[str](), set[str](), dict[str, int]()
+    for path in runs:
+        rundir = RunDir(path)
+        record, attempts = rundir.record(), rundir.attempts()
+        for package, version in record.get("versions", {}).items():
+            versions.setdefault(str(package), set()).add(str(version))
+        commits |= {str(record["git_commit"])} if record.get("git_commit") else set()
+        for name in {f"{one.get('processes', 1)} x {one['hardware']}" for one in attempts if one.get("hardware")}:
+            devices[name] = devices.get(name, 0) + 1
+        begun = [one["started"] for one in attempts if isinstance(one.get("started"), int | float)]
+        days |= {datetime.fromtimestamp(min(begun), UTC).date().isoformat()} if begun else set()
+    return {
+        "versions": {package: sorted(found) for package, found in sorted(versions.items())},
+        "git_commits": sorted(commits),
+        "devices": dict(sorted(devices.items())),
+        "trained": sorted({min(days), max(days)}) if days else [],
+    }
+
+
+def sizes_of(members: Mapping[str, Path | bytes]) -> dict[str, int]:
+    return {name: len(one) if isinstance(one, bytes) else one.stat().st_size for name, one in members.items()}
+
+
+def write_bundle(path: Path, index: Index, members: Members, told: Told = lambda done, total: None) -> int:
+    """Write the bundle of `members` to `path`, whole or not at all, and fill in `index.files`; returns its bytes.
+
+    Raises InputError for a file that changes meanwhile, or whose name no bundle has.
+    """
+    names = sorted(members, key=lambda name: (name.rpartition("/")[2], name))  # what is alike lies together
+    if strangers := [name for name in names if not is_allowed(name)]:
+        raise InputError(f"{strangers[0]}: a bundle holds no file of this name; rename it")
+    total = 2 * sum(sizes_of(members).values())
+    done = 0
+    for name in names:
+        content = _read(members[name])
+        index.files[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        told(done := done + len(content), total)
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(temporary, "wb") as handle:
+            with (
+                lzma.open(handle, "wb", preset=PRESET, check=lzma.CHECK_CRC64) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                _add(tar, INDEX, index.to_bytes())
+                for name in names:
+                    content = _read(members[name])
+                    if hashlib.sha256(content).hexdigest() != index.files[name]["sha256"]:
+                        raise InputError(f"{name}: changed while it was packed; pack again")
+                    _add(tar, name, content)
+                    told(done := done + len(content), total)
+            _synced(handle)
+        kill_point("bundle")
+        check_guards()
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_dir(path.parent)
+    return path.stat().st_size
+
+
+def _read(one: Path | bytes) -> bytes:
+    return one if isinstance(one, bytes) else one.read_bytes()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = len(content), 0o644
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _synced(handle: BinaryIO) -> None:
+    import os
+
+    handle.flush()
+    os.fsync(handle.fileno())

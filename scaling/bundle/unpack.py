@@ -1,0 +1,99 @@
+"""Unpacking: the files of bundles that were verified, put into a study's directory as `merge.decide` says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from arch.errors import InputError
+from data.files import MANIFEST, fsync_dir, kill_point, read_json
+from data.left_out import RECORD
+from data.left_out import record as left_out_record
+
+from .index import INDEX, STUDY, folder_of
+from .merge import BUNDLES, Merge
+from .verify import Bundle, Told, members_of
+
+
+def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done: None) -> None:
+    """Write what `merge` takes. The caller holds the study's lock.
+
+    Everything is written beside its place first; then each run appears whole. A kill leaves runs that are whole, and
+    the same command adds the others. Raises InputError where a bundle changed since it was verified.
+    """
+    staging = merge.directory / f".unpack.{os.getpid()}.tmp"
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        for bundle in bundles:
+            _extract(merge, bundle, staging, told)
+        _record_left_out(merge, bundles, staging)
+        os.sync()
+        kill_point("unpack")
+        _move(merge, staging, bundles)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _extract(merge: Merge, bundle: Bundle, staging: Path, told: Told) -> None:
+    for name, content in members_of(bundle.path):
+        if name == INDEX:
+            place = staging / BUNDLES / bundle.id / INDEX
+        elif name.startswith(f"{STUDY}/"):
+            place = staging / BUNDLES / bundle.id / name.removeprefix(f"{STUDY}/")
+        elif merge.take.get(name) is bundle:
+            place = staging / name
+        else:
+            continue
+        wanted = bundle.index_bytes if name == INDEX else None
+        digest = hashlib.sha256(content).hexdigest()
+        if wanted != content if name == INDEX else digest != bundle.index.files[name]["sha256"]:
+            raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        told(len(content))
+
+
+def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:
+    """Beside each manifest which files of it are neither brought nor there."""
+    listed = {folder: names for bundle in bundles for folder, names in bundle.listed.items()}
+    if f"corpus/{MANIFEST}" in merge.take:
+        listed["corpus"] = list(read_json(staging / "corpus" / MANIFEST)["files"])
+    for folder, names in listed.items():
+        missing = [
+            name for name in names if not (staging / folder / name).exists() and not _is_there(merge, folder, name)
+        ]
+        if missing:
+            (staging / folder).mkdir(parents=True, exist_ok=True)
+            (staging / folder / RECORD).write_bytes(left_out_record(missing))
+
+
+def _is_there(merge: Merge, folder: str, name: str) -> bool:
+    run = folder_of(f"{folder}/{name}")
+    return run not in merge.new and (merge.directory / folder / name).exists()
+
+
+def _move(merge: Merge, staging: Path, bundles: Sequence[Bundle]) -> None:
+    home = merge.directory
+    for folder in merge.replaced:
+        shutil.rmtree(home / folder)
+    for folder in (["corpus"] if f"corpus/{MANIFEST}" in merge.take else []) + merge.new:
+        (home / folder).parent.mkdir(parents=True, exist_ok=True)
+        os.replace(staging / folder, home / folder)
+        kill_point("unpacked")
+        fsync_dir((home / folder).parent)
+    for path in sorted(staging.rglob("*"), key=lambda path: (path.name != RECORD, path)):  # before their manifests
+        name = path.relative_to(staging)
+        if path.is_file() and name.parts[0] != BUNDLES:
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, home / name)
+            fsync_dir((home / name).parent)
+    if (home / "sweep").is_dir() and not (link := home / "sweep" / "corpus").exists():
+        link.symlink_to(Path("..") / "corpus")
+    (home / BUNDLES).mkdir(exist_ok=True)
+    for bundle in bundles:
+        if not (home / BUNDLES / bundle.id).exists():
+            os.replace(staging / BUNDLES / bundle.id, home / BUNDLES / bundle.id)
+    fsync_dir(home / BUNDLES)

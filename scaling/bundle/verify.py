@@ -1,0 +1,108 @@
+"""Reading a bundle: every member held against the index, before anything is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from arch.errors import InputError
+from data.files import MANIFEST
+
+from .index import INDEX, Index, folder_of, read_index
+
+PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+MOST_INDEX = 1 << 28  # bytes
+AGAIN = "fetch it again from the machine that made it"
+
+Told = Callable[[int], None]  # bytes read
+
+
+@dataclass
+class Bundle:
+    """A bundle whose every checksum is right. records: run.json by folder; listed: of every folder with weights, the
+    files that its manifest lists."""
+
+    path: Path
+    index: Index
+    index_bytes: bytes
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    listed: dict[str, list[str]] = field(default_factory=dict)
+    fingerprint: str | None = None  # of the corpus
+
+    @property
+    def id(self) -> str:
+        """12 hex digits over all that it holds."""
+        return hashlib.sha256(self.index_bytes).hexdigest()[:12]
+
+
+def verified(path: Path, told: Told = lambda done: None) -> Bundle:
+    """The bundle at `path`. Raises InputError, one line, where it is damaged or truncated, holds a member that its
+    index does not list, lists one that it does not hold, or holds links or paths that leave the folder."""
+    members = members_of(path)
+    name, content = next(members, (INDEX, b""))
+    if name != INDEX:
+        raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
+    bundle = Bundle(path, read_index(content, str(path)), content)
+    missing = dict(bundle.index.files)
+    for name, content in members:
+        if name not in bundle.index.files:
+            raise InputError(f"{path}: holds {name!r}, which its index does not list: it is refused")
+        if name not in missing:
+            raise InputError(f"{path}: holds {name!r} twice: it is refused")
+        wanted = missing.pop(name)
+        if (len(content), hashlib.sha256(content).hexdigest()) != (wanted["bytes"], wanted["sha256"]):
+            raise InputError(f"{path}: is damaged: {name} differs from its checksum; {AGAIN}")
+        _note(bundle, name, content)
+        told(len(content))
+    if missing:
+        raise InputError(f"{path}: is damaged: {next(iter(missing))} is missing; {AGAIN}")
+    for folder, spec_hash in bundle.index.runs.items():
+        record = bundle.records.get(folder, {})
+        if record.get("spec_hash") != spec_hash or record.get("run_id") != folder.rpartition("/")[2]:
+            raise InputError(f"{path}: is damaged: {folder}/run.json is not of that run; {AGAIN}")
+    if bundle.fingerprint != bundle.index.corpus_fingerprint:
+        raise InputError(f"{path}: is damaged: corpus/{MANIFEST} is not of its index' corpus; {AGAIN}")
+    return bundle
+
+
+def members_of(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of every member. Raises InputError where one is no plain file, or the file cannot be read."""
+    try:
+        with lzma.open(path) as packed:
+            with tarfile.open(fileobj=packed, mode="r|") as tar:
+                for member in tar:
+                    if member.type not in PLAIN:
+                        raise InputError(f"{path}: {member.name!r} is no plain file: it is refused")
+                    if member.name == INDEX and member.size > MOST_INDEX:
+                        raise InputError(f"{path}: its index is too large; {AGAIN}")
+                    handle = tar.extractfile(member)
+                    yield member.name, handle.read() if handle else b""
+            while packed.read(1 << 20):  # to the end: what follows the last member has a checksum too
+                pass
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except (lzma.LZMAError, EOFError, tarfile.TarError, ValueError) as error:
+        raise InputError(f"{path}: is damaged, truncated or no bundle ({error}); {AGAIN}") from None
+
+
+def _note(bundle: Bundle, name: str, content: bytes) -> None:
+    """Keep what deciding about a merge needs. Raises InputError where it cannot be read."""
+    folder, _, last = name.rpartition("/")
+    if last not in ("run.json", MANIFEST):
+        return
+    try:
+        found = json.loads(content)
+        if folder == "corpus":
+            bundle.fingerprint = str(found["fingerprint"])
+        elif last == MANIFEST:
+            bundle.listed[folder] = [str(file) for file in found["files"]]
+        elif folder == folder_of(name):
+            bundle.records[folder] = dict(found)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f"{bundle.path}: is damaged: {name} cannot be read; {AGAIN}") from None

@@ -1,0 +1,288 @@
+"""Bundles of a study: what of it is finished and goes into one, and what unpacking gives besides the files.
+
+A run is finished where it is trained and every evaluation that the study asks for is stored, or where it failed, which
+is a result as well. Others are left out, and named.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from arch.amounts import byte_size
+from arch.errors import FULL, InputError
+from data.files import read_manifest
+
+from ..bundle.index import ENDING, Index
+from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
+from ..bundle.verify import Bundle
+from ..rundir.directory import RunDir, at_stored_rate
+from ..rundir.lock import is_locked
+from ..rundir.worklist import is_trained
+from ..study.spec import StudySpec, load_study
+
+if TYPE_CHECKING:
+    from ..study.run import RunSpec
+    from .pipeline import Request
+
+SHOWN_AFTER_S, EVERY_S = 5.0, 2.0
+
+
+class Passing:
+    """Progress of what takes longer than a few seconds, on `stream`."""
+
+    def __init__(self, stream: TextIO, what: str) -> None:
+        self._stream, self._what = stream, what
+        self._next, self._done = time.monotonic() + SHOWN_AFTER_S, 0
+
+    def at(self, done: int, total: int) -> None:
+        if time.monotonic() >= self._next and total:
+            self._next = time.monotonic() + EVERY_S
+            print(f"{self._what}: {done / total:.0%} of {byte_size(total)}", file=self._stream, flush=True)
+
+    def add(self, n_bytes: int, total: int) -> None:
+        self._done += n_bytes
+        self.at(self._done, total)
+
+
+def pack_stage(request: Request, to: Path, dry_run: bool) -> dict[str, Any]:
+    """Write the bundle of what is finished to `to`; returns {"file", "bytes", "dry_run", "study", "runs": {folder:
+    bytes}, "others": {group: bytes}, "left_out": {folder: why}}, "bytes" None for a dry run. Raises InputError where
+    nothing is finished, or `to` is a file that is no bundle of this study."""
+    from ..bundle.pack import write_bundle
+
+    _check_target(request, to)
+    request.check_runs()
+    index, members = _contents(request, dry_run)
+    if not index.runs:
+        more = f": {next(iter(index.left_out))}: {next(iter(index.left_out.values()))}" if index.left_out else ""
+        raise InputError(f"{request.study.directory}: no run of this study is finished, so there is no bundle{more}")
+    sizes, groups = sizes_of(members), dict[str, int]()
+    runs = dict.fromkeys(index.runs, 0)
+    for name, size in sizes.items():
+        folder = next((run for run in runs if name.startswith(f"{run}/")), None)
+        if folder:
+            runs[folder] += size
+        else:
+            group = name.partition("/")[0]
+            groups[group] = groups.get(group, 0) + size
+    written = None
+    if not dry_run:
+        passing = Passing(request.stream, "bundle")
+        try:
+            written = write_bundle(to, index, members, passing.at)
+        except OSError as error:
+            raise _no_space(error, to) from None
+    return {
+        **{"file": str(to), "bytes": written, "dry_run": dry_run, "study": request.study.name},
+        **{"content_bytes": sum(sizes.values()), "runs": runs, "others": groups, "left_out": index.left_out},
+    }
+
+
+def _no_space(error: OSError, path: Path) -> Exception:
+    remedy = "free some space" if error.errno in FULL else "give another place"
+    return InputError(f"{error.filename or path}: {error.strerror}: {remedy} and run it again (nothing was written)")
+
+
+def _check_target(request: Request, to: Path) -> None:
+    from ..bundle.index import read_index
+    from ..bundle.verify import members_of
+
+    if not to.name.endswith(ENDING):
+        raise InputError(f"--to {to}: a bundle's name ends with {ENDING}")
+    if not to.parent.is_dir():
+        raise InputError(f"--to {to}: {to.parent} is no folder; make it first")
+    if to.exists():
+        try:
+            there = read_index(next(members_of(to))[1], str(to)).study
+        except (InputError, StopIteration):
+            raise InputError(f"--to {to}: is there and is no bundle; give another name, or remove it") from None
+        if there != request.study.name:
+            raise InputError(f"--to {to}: is a bundle of study {there}; give another name, or remove it")
+
+
+def _contents(request: Request, dry_run: bool) -> tuple[Index, Members]:
+    study, home = request.study, request.study.directory
+    runs, left_out = _finished(request)
+    members: Members = {}
+    for folder in runs:
+        members |= members_of_run(home / folder, folder)
+    if not dry_run:
+        _ensure_baseline(request)
+    members |= members_of_study(home) | ({} if dry_run else _difficulty(request, list(runs)))
+    of_file, laws = members_of_file(Path(study.path), study.law_files)
+    members |= of_file
+    corpus = read_manifest(home / "corpus", verify=False, partial=True)
+    index = Index(
+        study=study.name,
+        study_file=next(iter(of_file)),
+        planned=_planned(request),
+        corpus_fingerprint=corpus["fingerprint"] if corpus else None,
+        runs=runs,
+        left_out=left_out,
+        files={},
+        only=request.only,
+        sets=list(study.sets),
+        laws=laws,
+        **told_of_runs(home / folder for folder in runs),  # type: ignore[arg-type]
+    )
+    return index, members
+
+
+def _without_sets(request: Request) -> StudySpec:
+    return load_study(request.study.path, [], request.study.out) if request.study.sets else request.study
+
+
+def _planned(request: Request) -> dict[str, str | None]:
+    """The whole study's runs without --set, by id: the spec hash of their directory, or that which they will have."""
+    study = _without_sets(request)
+    found = dict[str, str | None]()
+    for run in study.runs():
+        rundir = RunDir(study.run_directory(run))
+        there = rundir.run_json.exists()
+        found[run.run_id] = str(rundir.record()["spec_hash"]) if there else None if run.is_pending else run.spec_hash
+    return found
+
+
+def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
+    """{folder: spec hash} of the chosen runs that are finished, and {folder: why not} of the others. Without --only and
+    --set all that are there: variants and runs of an earlier grid too, which the tables have; the sweep's always."""
+    home = request.study.directory
+    chosen = {f"runs/{run.run_id}": run for run in request.runs}
+    found, left_out = dict[str, str](), dict[str, str]()
+    begun = {name: run for name, run in chosen.items() if (home / name / "run.json").exists()}
+    left_out |= {name: "not begun here" for name in chosen if name not in begun}
+    unevaluated = _unevaluated(request) if begun else {}
+    others = [path.parent for path in sorted((home / "sweep" / "runs").glob("*/run.json"))]
+    if request.only is None and not request.study.sets:
+        others += [path.parent for path in sorted((home / "runs").glob("*/run.json"))]
+    folders = [*begun, *(name for path in others if (name := path.relative_to(home).as_posix()) not in begun)]
+    for name in folders:
+        rundir = RunDir(home / name)
+        run = at_stored_rate(rundir, begun[name]) if name in begun else rundir.spec()
+        if why := _unfinished(run, rundir) or unevaluated.get(name, ""):
+            left_out[name] = why
+        else:
+            found[name] = str(rundir.record()["spec_hash"])
+    return found, left_out
+
+
+def _unfinished(run: RunSpec, rundir: RunDir) -> str:
+    """Why a run is not to be bundled; "" where it has ended."""
+    status = rundir.status()
+    if is_locked(rundir.path):
+        return "being trained"
+    if status["state"] == "failed" or is_trained(run, rundir):
+        return ""
+    return f"not trained: {status['reason'] or status['state']}, step {status['step']} of {run.n_steps}"
+
+
+def _unevaluated(request: Request) -> dict[str, str]:
+    """{folder: what is missing} of the runs whose checkpoints lack a result that the study asks for. Results of tasks
+    whose data are not here are taken as they are."""
+    from .evaluation import EvalOptions, eval_matrix
+
+    matrix = eval_matrix(request, EvalOptions())
+    missing = dict[str, list[str]]()
+    for pair in matrix.pairs:
+        if pair.stored() is None:
+            missing.setdefault(pair.checkpoint.run.run_id, []).append(
+                pair.name.removeprefix(f"{pair.checkpoint.run.run_id}/")
+            )
+    absent = [task for task in matrix.refused if task in matrix.tasks]
+    for run in request.runs:
+        for folder in sorted((request.rundir(run).path / "checkpoints").glob("[0-9]*")):
+            for task in absent:
+                if not request.rundir(run).evaluation(int(folder.name), task).exists():
+                    missing.setdefault(run.run_id, []).append(f"{folder.name} {task}")
+    return {
+        f"runs/{run_id}": f"not evaluated: {len(names)} missing ({names[0]}{', ...' if len(names) > 1 else ''}), "
+        f"`scaling eval` first"
+        for run_id, names in missing.items()
+    }
+
+
+def _ensure_baseline(request: Request) -> None:
+    """results/bigram.json, which reports need and only the text gives."""
+    from analysis.stage import baseline_of
+    from data.corpus import open_corpus
+
+    home = request.study.directory
+    if (home / "corpus" / "manifest.json").exists() and not open_corpus(home / "corpus").is_left_out:
+        study = _without_sets(request)
+        baseline_of(study, study.runs())
+
+
+def _difficulty(request: Request, folders: Sequence[str]) -> Members:
+    """The difficulty of the runs' batches, where the study's fits control for it."""
+    from data.corpus import open_corpus
+
+    home, study = request.study.directory, request.study
+    runs = [RunDir(home / folder).spec() for folder in folders if folder.startswith("runs/")]
+    if study.fit.control != "bigram" or not runs or open_corpus(home / "corpus").is_left_out:
+        return {}
+    from analysis.bigram import DIFFICULTY, difficulties, difficulty_file
+
+    corpus = open_corpus(home / "corpus")
+    files = [difficulty_file(kind, corpus, nats) for kind, nats in difficulties(runs, corpus).items()]
+    return {f"results/{DIFFICULTY}/{name}": content for name, content in files}
+
+
+def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, Any]:
+    """Verify the bundles, then merge them into <out>/<study>. Returns {"directory", "bundles", "new", "equal", "added":
+    files of runs that were there, "left_out", "notes"}. Raises InputError, before anything is written, where one is
+    damaged, or differs from what is there or from another."""
+    from ..bundle.merge import decide
+    from ..bundle.unpack import write_merge
+    from ..bundle.verify import verified
+    from ..rundir.directory import clean_unfinished
+    from ..rundir.lock import study_lock
+
+    total = sum(path.stat().st_size for path in files if path.is_file())
+    checked = Passing(stream, "verified")
+    bundles = [verified(path, lambda done: checked.add(done, total)) for path in files]
+    names = sorted({bundle.index.study for bundle in bundles})
+    if len(names) > 1:
+        raise InputError(f"{bundles[0].path}: the bundles are of several studies ({', '.join(names)}): unpack one's")
+    home = out.expanduser() / names[0]
+    merge = decide(home, bundles)
+    written, n_bytes = Passing(stream, "unpacked"), sum(bundle.index.n_bytes for bundle in bundles)
+    try:
+        with study_lock(home):
+            clean_unfinished(home)
+            write_merge(merge, bundles, lambda done: written.add(done, n_bytes))
+            notes = [*merge.kept, *_tables(home, bundles)]
+    except OSError as error:
+        raise _no_space(error, home) from None
+    folders = {*merge.new}
+    return {
+        **{"directory": str(home), "bundles": [bundle.id for bundle in bundles], "new": merge.new},
+        "equal": merge.equal,
+        "added": sum(1 for name in merge.take if any(name.startswith(f"{run}/") for run in merge.equal)),
+        "left_out": {
+            name: why
+            for bundle in bundles
+            for name, why in bundle.index.left_out.items()
+            if name not in folders and not (home / name / "run.json").exists()
+        },
+        "notes": notes,
+    }
+
+
+def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
+    """Make results/evals.parquet anew of all that is there now, which fits read; returns a line where it cannot be."""
+    import io
+
+    from ..bundle.merge import BUNDLES
+    from .evaluation import show_results
+    from .pipeline import Request
+
+    bundle = max(bundles, key=lambda one: len(one.index.planned))
+    path = home / BUNDLES / bundle.id / bundle.index.study_file.partition("/")[2]
+    try:
+        show_results(Request(load_study(path, [], home.parent), stream=io.StringIO()))
+    except InputError as error:
+        return [f"results/evals.parquet was not made anew ({error}): `scaling eval` does it"]
+    return []

@@ -1,0 +1,102 @@
+"""What goes into a bundle, and that it is the same file every time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data.files import write_json
+from scaling.stages.corpus import data_stage
+from scaling.stages.pipeline import prepare_runs
+
+from .conftest import Made
+from .small import RUNS, finish, finished_study, line_of, read_tar, request_of, scaling, write_study
+
+
+def test_it_holds_what_is_finished_and_no_weights_texts_or_states(made: Made) -> None:
+    members = read_tar(made.bundle)
+    index = json.loads(members[0][1])
+    names = [member.name for member, _ in members]
+    assert names[0] == "index.json" and set(names[1:]) == set(index["files"])
+    assert not [name for name in names if name.endswith((".safetensors", ".bin", ".pt", ".log"))]
+    run = f"runs/{RUNS[0]}"
+    wanted = ["run.json", "metrics.jsonl", "status.json", "checkpoints/00000030/manifest.json"]
+    wanted += ["checkpoints/00000030/config.json", "evals/00000030/validation.json"]
+    assert {f"{run}/{name}" for name in wanted} <= set(names)
+    assert {"corpus/manifest.json", "results/bigram.json", "study/tiny.yaml"} <= set(names)
+    for member, content in members[1:]:
+        assert index["files"][member.name] == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        assert (member.mtime, member.uid, member.gid) == (0, 0, 0)
+    assert list(index["runs"]) == [f"runs/{run}" for run in RUNS] and not index["left_out"]
+    assert index["corpus_fingerprint"] and index["versions"]["torch"]
+
+
+def test_the_same_study_gives_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    for path in made.home.rglob("*"):
+        if path.is_file():
+            os.utime(path, (0, 1))
+    again = tmp_path / "again.tar.xz"
+    assert scaling("bundle", "pack", made.study, "--out", made.folder / "out", "--to", again).exit_code == 0
+    assert again.read_bytes() == made.bundle.read_bytes()
+
+
+def test_what_is_not_finished_is_left_out_and_named(made: Made, tmp_path: Path) -> None:
+    study = write_study(tmp_path, made.text, sizes="[6k, 10k, 14k, 25k]", n_tokens="2560")
+    finished_study(study, tmp_path, "size=6k")
+    rest = request_of(study, tmp_path, "size=10k|14k")
+    prepare_runs(rest, data_stage(rest))
+    rundir = finish(rest, rest.runs[0], evaluated=False)
+    finish(rest, rest.runs[1], state="running")
+    found = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
+    assert list(found["runs"]) == ["runs/llama-6k-c64-s0"] and found["bytes"] is None
+    assert found["left_out"] == {
+        "runs/llama-25k-c64-s0": "not begun here",
+        "runs/llama-10k-c64-s0": "not evaluated: 3 missing (00000001 validation, ...), `scaling eval` first",
+        "runs/llama-14k-c64-s0": "not trained: running, step 10 of 10",
+    }
+    assert not list(tmp_path.glob("*.tar.xz"))
+    shown = scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run").stdout
+    assert "left out: 3 runs that are not finished" in shown and "would pack 1 runs" in shown
+    # a run that failed is a result
+    write_json(rundir.status_json, rundir.status() | {"state": "failed"})
+    finish(rest, rest.runs[0], state="failed")
+    found = json.loads(scaling("bundle", "pack", study, "--out", tmp_path, "--dry-run", "--json").stdout)
+    assert len(found["runs"]) == 2
+
+
+def test_only_and_variants(made: Made, tmp_path: Path) -> None:
+    shutil.copytree(made.home, tmp_path / "tiny")
+    sets = ("training.lr=1e-3",)
+    variant = finished_study(made.study, tmp_path, "size=6k", sets)
+    words = ["bundle", "pack", made.study, "--out", tmp_path, "--dry-run", "--json"]
+    name = f"runs/{variant.runs[0].run_id}"
+    assert list(json.loads(scaling(*words, "--only", "size=14k").stdout)["runs"]) == [f"runs/{RUNS[1]}"]
+    assert list(json.loads(scaling(*words, "--only", "size=6k", "--set", sets[0]).stdout)["runs"]) == [name]
+    assert name in json.loads(scaling(*words).stdout)["runs"]  # the study's tables have it
+
+
+def test_a_wrong_target_is_refused(made: Made, tmp_path: Path) -> None:
+    words = ["bundle", "pack", made.study, "--out", made.folder / "out", "--to"]
+    assert "a bundle's name ends with .tar.xz" in line_of(scaling(*words, tmp_path / "a.tar"))
+    assert "is no folder" in line_of(scaling(*words, tmp_path / "none" / "a.tar.xz"))
+    (tmp_path / "a.tar.xz").write_text("mine")
+    assert "is there and is no bundle" in line_of(scaling(*words, tmp_path / "a.tar.xz"))
+    assert (tmp_path / "a.tar.xz").read_text() == "mine"
+    empty = line_of(scaling("bundle", "pack", made.study, "--out", tmp_path))
+    assert "no run of this study is finished" in empty
+
+
+@pytest.mark.parametrize("only", ["size=6k", "size=14k"])
+def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path, only: str) -> None:
+    assert scaling("bundle", "unpack", made.bundle, "--out", tmp_path).exit_code == 0
+    packed = []
+    for out, name in ((made.folder / "out", "a"), (tmp_path, "b")):
+        path = tmp_path / f"{name}.tar.xz"
+        assert scaling("bundle", "pack", made.study, "--out", out, "--only", only, "--to", path).exit_code == 0
+        packed.append({m.name: content for m, content in read_tar(path) if m.name not in ("index.json",)})
+    assert packed[0] == packed[1]

@@ -1,0 +1,207 @@
+"""Unpacking: what counts afterwards, what merges, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from data.left_out import left_out
+from scaling.rundir.directory import RunDir
+
+from .conftest import Made
+from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar
+
+
+def unpack(out: Path, *bundles: Path) -> dict:
+    result = scaling("bundle", "unpack", *bundles, "--out", out, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return dict(json.loads(result.stdout))
+
+
+def refused(out: Path, *bundles: Path) -> str:
+    """The one line, nothing having been written."""
+    before = files_of(out) if out.exists() else None
+    line = line_of(scaling("bundle", "unpack", *bundles, "--out", out))
+    assert (files_of(out) if out.exists() else None) == before
+    assert "\n" not in line
+    return line
+
+
+def packed(made: Made, path: Path, *words: str) -> Path:
+    result = scaling("bundle", "pack", made.study, "--out", made.folder / "out", "--to", path, *words)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return path
+
+
+def test_runs_count_as_done_and_say_where_their_weights_are(made: Made, tmp_path: Path) -> None:
+    found = unpack(tmp_path, made.bundle)
+    assert found["new"] == [f"runs/{run}" for run in RUNS] and found["equal"] == found["notes"] == []
+    rows = json.loads(scaling("status", made.study, "--out", tmp_path, "--json").stdout)["runs"]
+    told = {(row["state"], row["weights"], row["checkpoints"], row["evaluated"]) for row in rows}
+    assert told == {("done", "elsewhere", 3, 3)} and "weights are elsewhere" in rows[0]["reason"]
+    here = json.loads(scaling("status", made.study, "--out", made.folder / "out", "--json").stdout)["runs"]
+    assert {(row["weights"], row["reason"]) for row in here} == {("here", None)}
+    assert unpack(tmp_path, made.bundle)["equal"] == [f"runs/{run}" for run in RUNS]
+    for record in tmp_path.glob("tiny/runs/*/checkpoints/*"):
+        assert left_out(record) == {"model.safetensors", "tokenizer.json"}
+
+
+def test_several_bundles_merge_and_the_weights_make_it_whole(made: Made, tmp_path: Path) -> None:
+    halves = [packed(made, tmp_path / f"{size}.tar.xz", "--only", f"size={size}") for size in ("6k", "14k")]
+    unpack(tmp_path / "a", *halves)
+    for half in halves:
+        unpack(tmp_path / "b", half)
+    first, second = files_of(tmp_path / "a"), files_of(tmp_path / "b")
+    assert first == second and len(list((tmp_path / "a/tiny/bundles").iterdir())) == 2
+    # beside the real weights: the runs are equal, and nothing is left out
+    shutil.copytree(made.home, tmp_path / "c/tiny")
+    assert len(unpack(tmp_path / "c", *halves)["equal"]) == 2
+    assert not list((tmp_path / "c").rglob("left-out.json"))
+    # and the real weights put where the bundle is
+    shutil.copytree(made.home, tmp_path / "a/tiny", dirs_exist_ok=True)
+    assert len(RunDir(tmp_path / "a/tiny/runs" / RUNS[0]).checkpoints()) == 3
+
+
+def test_a_run_that_was_only_prepared_makes_way_and_one_that_was_begun_does_not(made: Made, tmp_path: Path) -> None:
+    run = tmp_path / "tiny/runs" / RUNS[0]
+    run.mkdir(parents=True)
+    shutil.copy(made.home / "runs" / RUNS[0] / "run.json", run)
+    assert len(unpack(tmp_path, made.bundle)["new"]) == 2
+    begun = tmp_path / "begun/tiny/runs" / RUNS[0]
+    shutil.copytree(made.home / "runs" / RUNS[0], begun)
+    (begun / "status.json").write_text(json.dumps({"state": "running", "step": 7}))
+    assert "was begun here and is not finished (step 7)" in refused(tmp_path / "begun", made.bundle)
+
+
+def test_what_differs_is_refused_with_run_and_file(made: Made, tmp_path: Path) -> None:
+    unpack(tmp_path, made.bundle)
+    metrics = tmp_path / "tiny/runs" / RUNS[1] / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace("3e-3", "3e-4", 1).replace("0.003", "0.004", 1))
+    line = refused(tmp_path, made.bundle)
+    assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl" in line
+
+
+@pytest.mark.parametrize("changes", [{"lr": "1e-3"}, {"sizes": "[6k, 25k]"}, {"validation_fraction": "0.3"}])
+def test_another_study_or_corpus_of_the_name_is_refused(made: Made, tmp_path: Path, changes: dict[str, str]) -> None:
+    study = write_study(tmp_path, made.text, **changes)
+    finished_study(study, tmp_path / "out", "size=6k")
+    other = tmp_path / "other.tar.xz"
+    assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", other).exit_code == 0
+    unpack(tmp_path / "there", made.bundle)
+    for line in (refused(tmp_path / "there", other), refused(tmp_path / "fresh", made.bundle, other)):
+        assert "it belongs to another study" in line
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_a_study_that_grew_takes_the_bundles_of_before(made: Made, tmp_path: Path) -> None:
+    study = write_study(tmp_path, made.text, sizes="[6k, 14k, 25k]")
+    finished_study(study, tmp_path / "out", "size=25k")
+    more = tmp_path / "more.tar.xz"
+    assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", more).exit_code == 0
+    unpack(tmp_path / "there", made.bundle)
+    assert unpack(tmp_path / "there", more)["new"] == ["runs/llama-25k-c64-s0"]
+
+
+def _cut(members: list[Member]) -> list[Member]:
+    return members[:-1]
+
+
+def _twice(members: list[Member]) -> list[Member]:
+    return [*members, members[-1]]
+
+
+def _changed(members: list[Member]) -> list[Member]:
+    member, content = members[-1]
+    return [*members[:-1], (member, b"x" * len(content))]
+
+
+def _unlisted(members: list[Member]) -> list[Member]:
+    return [*members, (tarfile.TarInfo("runs/more/run.json"), b"")]
+
+
+def _link(members: list[Member]) -> list[Member]:
+    link = copy.copy(members[-1][0])
+    link.type, link.linkname, link.size = tarfile.SYMTYPE, "/etc/passwd", 0
+    return [*members[:-1], (link, b"")]
+
+
+def _renamed(name: str) -> Callable[[list[Member]], list[Member]]:
+    """The last member under another name, as the index has it too."""
+
+    def change(members: list[Member]) -> list[Member]:
+        member, content = members[-1]
+        index = json.loads(members[0][1])
+        index["files"][name] = index["files"].pop(member.name)
+        member.name = name
+        return [_index(index), *members[1:-1], (member, content)]
+
+    return change
+
+
+def _index(index: dict) -> Member:
+    content = json.dumps(index).encode()
+    member = tarfile.TarInfo("index.json")
+    member.size = len(content)
+    return member, content
+
+
+DAMAGES = {
+    "is missing": _cut,
+    "twice": _twice,
+    "differs from its checksum": _changed,
+    "its index does not list": _unlisted,
+    "is no plain file": _link,
+    "'../up.json' leaves the folder": _renamed("../up.json"),
+    "'/tmp/up.json' leaves the folder": _renamed("/tmp/up.json"),
+    "which no bundle has": _renamed(f"runs/{RUNS[0]}/state/00000030/model.pt"),
+    "belongs to no run": _renamed("runs/other/status.json"),
+}
+
+
+@pytest.mark.parametrize("told", DAMAGES)
+def test_a_damaged_bundle_is_one_line_and_nothing_is_written(made: Made, tmp_path: Path, told: str) -> None:
+    bad = write_tar(tmp_path / "bad.tar.xz", DAMAGES[told](read_tar(made.bundle)))
+    line = refused(tmp_path / "out", bad)
+    assert line.startswith(f"{bad}: ") and told in line and not (tmp_path / "out").exists()
+
+
+def test_a_truncated_or_foreign_file_is_one_line(made: Made, tmp_path: Path) -> None:
+    whole, bad = made.bundle.read_bytes(), tmp_path / "bad.tar.xz"
+    for content in (whole[: len(whole) // 2], whole[:-4], whole + b"more", b"text", b""):
+        bad.write_bytes(content)
+        assert "truncated or no bundle" in refused(tmp_path / "out", bad)
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    bad.write_bytes(bytes(flipped))
+    refused(tmp_path / "out", bad)
+    write_tar(bad, read_tar(made.bundle)[1:])
+    assert "is no bundle of `scaling bundle pack`" in refused(tmp_path / "out", bad)
+    assert "cannot be read" in refused(tmp_path / "out", tmp_path / "none.tar.xz")
+
+
+def test_an_index_of_another_version_is_told(made: Made, tmp_path: Path) -> None:
+    members = read_tar(made.bundle)
+    index = json.loads(members[0][1]) | {"schema": 2}
+    bad = write_tar(tmp_path / "bad.tar.xz", [_index(index), *members[1:]])
+    assert "is a bundle of version 2, this program reads 1" in refused(tmp_path / "out", bad)
+
+
+def test_a_study_named_as_a_path_is_refused(made: Made, tmp_path: Path) -> None:
+    members = read_tar(made.bundle)
+    for name in ("..", "a/b", "/tmp", ""):
+        index = json.loads(members[0][1]) | {"study": name}
+        bad = write_tar(tmp_path / "bad.tar.xz", [_index(index), *members[1:]])
+        assert "leaves the folder" in refused(tmp_path / "out", bad)
+
+
+def test_the_index_is_of_its_files(made: Made) -> None:
+    index = json.loads(read_tar(made.bundle)[0][1])
+    manifest = made.home / "corpus" / "manifest.json"
+    assert index["files"]["corpus/manifest.json"]["sha256"] == hashlib.sha256(manifest.read_bytes()).hexdigest()
