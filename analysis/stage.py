@@ -12,18 +12,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.source.choose import source_of
 from arch.errors import InputError
-from data.files import MANIFEST, new_directory, read_json, read_manifest, sha256, write_bytes, write_json
+from data.files import new_directory, read_json, read_manifest, write_bytes, write_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from analysis.fits.settings import FitSettings
     from analysis.runs import Tables
+    from analysis.source.base import Provenance, Source
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
 FIT_VERSION = 24  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 17  # of the page
-SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
+REPORT_VERSION = 18  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -43,43 +46,14 @@ class Reported(NamedTuple):
 
 
 def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitted:
-    """results/fits.json and the tables, from these runs' metrics and evaluations; with `force` even where they are."""
-    results = study.results
-    settings = _fit_settings(study)
-    held_out = study.evaluation.validation_tokens
-    inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings.to_dict(), "validation_tokens": held_out}
-    inputs["files"] = _input_files(study, runs)
-    variants, others = _variants(study, runs)
-    if others:
-        inputs["others"] = others
-    wanted = _hash(inputs)
+    """results/fits.json and the tables, from these runs' metrics and evaluations, or from the tables of a published
+    study; with `force` even where they are."""
+    results, source = study.results, source_of(study, runs)
     stored = _read(results / "fits.json")
-    if not force and stored is not None and stored.get("inputs_hash") == wanted and _tables_exist(results):
+    there = not force and stored is not None and _tables_exist(results)
+    if there and stored is not None and stored.get("inputs_hash") == _inputs_hash(study, source):
         return Fitted(stored, False)
-
-    from analysis.fits.grouping import grouped
-    from analysis.fits.phases import resolved
-    from analysis.fits.study import fit_study
-    from analysis.fits.study_approaches import approaches_of_study
-    from analysis.fits.study_points import StudyRuns
-    from analysis.fits.variants import compare_variants
-    from analysis.runs import load_tables
-    from arch.registry import warnings_of
-
-    ids = [*(run.run_id for run in runs), *variants]
-    tables = load_tables(study.directory, ids, settings.control, held_out)
-    settings = resolved(tables, settings)
-    whole = grouped(tables, settings)
-    metrics = {run.run_id: study.directory / "runs" / run.run_id / "metrics.jsonl" for run in runs}
-    hashes = {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()}
-    fits = fit_study(whole, settings, hashes) | {"study": study.name, "inputs_hash": wanted}
-    fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in others]
-    fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
-    fits["variants"] = compare_variants(whole, settings.level)
-    fits["downstream"] = _downstream(fits, whole, study.directory / SCORES)
-    fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
-    if rate := ((_read(study.directory / "corpus" / MANIFEST) or {}).get("entropy_rate")):
-        fits["entropy_rate"] = rate
+    fits, tables = fits_of(study, runs, source)
     results.mkdir(parents=True, exist_ok=True)
     for name, file in TABLES.items():
         buffer = io.BytesIO()
@@ -89,32 +63,52 @@ def fit(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Fitte
     return Fitted(fits, True)
 
 
-def _downstream(fits: dict[str, Any], tables: Tables, path: Path) -> dict[str, Any] | None:
-    """The links of the other evaluations' scores to loss; None where there are none. Raises InputError for a table that
-    cannot be read."""
-    import pandas as pd
+def fits_of(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> tuple[dict[str, Any], Tables]:
+    """What fits.json holds, and the tables that it was made from. Raises InputError where the source is damaged."""
+    from analysis.fits.grouping import grouped
+    from analysis.fits.phases import resolved
+    from analysis.fits.study import fit_study
+    from analysis.fits.study_approaches import approaches_of_study
+    from analysis.fits.study_points import StudyRuns
+    from analysis.fits.variants import compare_variants
+    from arch.registry import warnings_of
 
+    settings = _fit_settings(study)
+    tables = source.tables(settings.control, study.evaluation.validation_tokens)
+    settings = resolved(tables, settings)
+    whole = grouped(tables, settings)
+    hashes = {"study": study.name, "inputs_hash": _inputs_hash(study, source)}
+    fits = fit_study(whole, settings, source.provenance()["metrics"]) | hashes
+    fits["left_out"] += [{"run_id": run, "why": "not of the study file's grid"} for run in source.inputs()["others"]]
+    fits["approaches"] = approaches_of_study(StudyRuns(study.name, whole, settings), fits)
+    fits["variants"] = compare_variants(whole, settings.level)
+    fits["downstream"] = _downstream(fits, whole, source.scores())
+    fits["warnings"] = warnings_of((run.size, run.config) for run in runs)
+    if rate := (source.corpus() or {}).get("entropy_rate"):
+        fits["entropy_rate"] = rate
+    return fits, tables
+
+
+def _inputs_hash(study: StudySpec, source: Source) -> str:
+    settings, held_out = _fit_settings(study).to_dict(), study.evaluation.validation_tokens
+    inputs: dict[str, Any] = {"version": FIT_VERSION, "settings": settings, "validation_tokens": held_out}
+    found = source.inputs()
+    inputs["files"] = found["files"]
+    if found["others"]:
+        inputs["others"] = found["others"]
+    return _hash(inputs)
+
+
+def _downstream(fits: dict[str, Any], tables: Tables, scores: pd.DataFrame | None) -> dict[str, Any] | None:
+    """The links of the other evaluations' scores to loss; None where there are none."""
     from analysis.evals.scales import scales_of
     from analysis.fits.tasks import fit_tasks
 
-    if not path.exists():
+    if scores is None:
         return None
-    try:
-        evals = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error}); `scaling eval` writes it again once removed") from None
-    evals = evals[evals["task"] != "validation"]
+    evals = scores[scores["task"] != "validation"]
     known = {task: found for task in evals["task"].unique() if (found := scales_of(task))}
     return None if evals.empty else fit_tasks(fits, tables, evals, known)
-
-
-def baseline_of(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
-    """The bigram model's loss on the study's held-out text, computed where it is not stored."""
-    from analysis.bigram import ensure_baseline
-
-    context_length = max(run.context_length for run in runs)
-    path = study.results / "bigram.json"
-    return ensure_baseline(study.directory / "corpus", path, context_length, study.evaluation.validation_tokens)
 
 
 def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Reported:
@@ -123,15 +117,11 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     What is drawn already is left alone, but with `force`, and where only the browser for the pictures was missing.
     """
     fits, _ = fit(study, runs)
-    directory, results = study.report, study.results
-    corpus = read_manifest(study.directory / "corpus", verify=False, partial=True)
-    baseline = baseline_of(study, runs) if corpus else None
-    evaluations = "../evals/index.html" if (study.directory / "evals" / "index.html").exists() else None
-    from analysis.contamination import FILE as CONTAMINATION
-    from analysis.contamination import stored
+    directory, results, source = study.report, study.results, source_of(study, runs)
+    corpus, baseline, evaluations = source.corpus(), source.baseline(), source.evaluations_page()
     from analysis.evals.registry import texts_of
 
-    held_against = stored(results / CONTAMINATION, corpus["fingerprint"]) if corpus else None
+    held_against = source.contamination()
     with_texts = texts_of(study.evaluation.tasks or [], study.evaluation.settings)
     wanted = _hash(
         {
@@ -151,6 +141,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         if missing not in (NO_BROWSER, NO_PACKAGE) or not browser_found():
             return Reported(directory / "index.html", False, missing)
 
+    from analysis.costs import costs_of
     from analysis.report.page import figures, page
 
     tables = read_tables(results)
@@ -158,8 +149,9 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
     content: dict[str, Any] = {"kind": "report", "study": study.name, "inputs_hash": wanted}
     with new_directory(directory, content, kind="report") as temporary:
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
-        came = _provenance(study, runs, fits)
-        html = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts)
+        costs = costs_of(runs, tables.runs)
+        came = _provenance(study, source.provenance(), fits, tables)
+        html = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts, costs)
         (temporary / "index.html").write_text(html, encoding="utf-8")
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])
@@ -187,51 +179,17 @@ def _fit_settings(study: StudySpec) -> FitSettings:
     return settings_of(study.fit, study.grid)
 
 
-def _variants(study: StudySpec, runs: Sequence[RunSpec]) -> tuple[list[str], list[str]]:
-    """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
-    others, as of an earlier grid, which are counted alone."""
-    own = {run.run_id for run in runs}
-    variants: list[str] = []
-    others: list[str] = []
-    for path in sorted((study.directory / "runs").glob("*/run.json")):
-        if path.parent.name not in own:
-            made = ((_read(path) or {}).get("spec") or {}).get("sets")
-            (variants if made else others).append(path.parent.name)
-    return variants, others
-
-
-def _input_files(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str | None]:
-    """Every file a fit reads, by its path in the study: a hash of its content, null where it is not there."""
-    corpus = study.directory / "corpus" / "manifest.json"
-    scores = study.directory / SCORES
-    found: dict[str, str | None] = {"corpus/manifest.json": sha256(corpus) if corpus.exists() else None}
-    found[SCORES] = sha256(scores) if scores.exists() else None
-    for run_id in (*(run.run_id for run in runs), *_variants(study, runs)[0]):
-        directory = study.directory / "runs" / run_id
-        files = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
-        for path in [*files, *sorted(directory.glob("*evals/*/validation.json"))]:
-            found[str(path.relative_to(study.directory))] = sha256(path) if path.exists() else None
-    return found
-
-
-def _provenance(study: StudySpec, runs: Sequence[RunSpec], fits: dict[str, Any]) -> dict[str, str]:
-    records = [_read(study.directory / "runs" / run.run_id / "run.json") or {} for run in runs]
-
-    def all_of(key: str) -> str:
-        return ", ".join(sorted({str(record[key]) for record in records if record.get(key)})) or "unknown"
-
-    versions: dict[str, set[str]] = {}
-    for record in records:
-        for package, version in record.get("versions", {}).items():
-            versions.setdefault(package, set()).add(str(version))
+def _provenance(study: StudySpec, came: Provenance, fits: dict[str, Any], tables: Tables) -> dict[str, str]:
     return {
         "study file": str(study.path),
         "changes (--set)": ", ".join(study.sets) or "none",
-        "git commit": all_of("git_commit"),
-        "versions": ", ".join(f"{package} {'/'.join(sorted(found))}" for package, found in versions.items()),
-        "corpus fingerprint": all_of("corpus_fingerprint"),
+        "git commit": ", ".join(came["git_commits"]) or "unknown",
+        "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
+        "trained on": ", ".join(tables.runs["hardware"].dropna().unique()) or "not recorded",
+        "FLOP": f"convention {fits['conventions']['C']}",
+        "corpus fingerprint": ", ".join(came["corpus_fingerprints"]) or "unknown",
         "hash of the fit's inputs": str(fits["inputs_hash"]),
-        "run spec hashes": ", ".join(f"{run.run_id} {run.spec_hash}" for run in runs),
+        "run spec hashes": ", ".join(f"{run_id} {digest}" for run_id, digest in came["spec_hashes"].items()),
     }
 
 

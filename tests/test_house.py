@@ -110,6 +110,7 @@ ALLOWED = {
     "analysis.pages": (),
     "analysis.report": (
         *("analysis.fits", "analysis.figures", "analysis.labels", "analysis.pages", "analysis.runs", "arch.amounts"),
+        "analysis.costs",
         *("data.clean.told", "data.settings"),
     ),
     "analysis.evals": (
@@ -124,11 +125,19 @@ ALLOWED = {
     ),
     "analysis.trial": ("analysis.held_out", "analysis.fits.comparison", "analysis.fits.points", *LIGHT),
     "analysis.recall": ("analysis.claims", "analysis.figures", "analysis.pages", "scaling.study", "arch", "data"),
+    "analysis.costs": ("scaling.study", "flops", "arch.errors"),
+    "analysis.source": (
+        *("analysis.bigram", "analysis.contamination", "analysis.runs"),
+        *("scaling.study", "arch.errors", "data.files"),
+    ),
     "analysis.stage": (
-        *("analysis.bigram", "analysis.contamination", "analysis.evals.registry", "analysis.evals.scales"),
-        *("analysis.fits", "analysis.figures", "analysis.report"),
-        "analysis.runs",
-        *("scaling.study", "arch.errors", "arch.registry", "data"),
+        *("analysis.costs", "analysis.evals.registry", "analysis.evals.scales", "analysis.fits", "analysis.figures"),
+        *("analysis.report", "analysis.runs", "analysis.source"),
+        *("scaling.study", "arch.errors", "arch.registry", "data.files"),
+    ),
+    "analysis.publish": (
+        *("analysis.costs", "analysis.fits.settings", "analysis.report", "analysis.runs", "analysis.source"),
+        *("analysis.stage", "scaling.study", "arch.errors", "data.files"),
     ),
     "analysis": (),
     "scaling.stages": (

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.costs import Cost
 from analysis.figures.palette import name_of
 from analysis.pages.html import render
 from analysis.report.approaches import approach_notes, approach_rows, backtest_rows, reading_rows
@@ -18,6 +19,7 @@ from analysis.report.comparison import (
     waste_table,
 )
 from analysis.report.contamination import contamination_notes, contamination_rows
+from analysis.report.costs import cost_notes, cost_rows
 from analysis.report.figures import figure_one
 from analysis.report.floors import floor_notes
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
@@ -92,10 +94,12 @@ def page(
     evaluations: str | None = None,
     contamination: dict[str, Any] | None = None,
     tasks: Sequence[str] = (),
+    costs: Sequence[Cost] = (),
 ) -> str:
     """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the
     address of the page of the other evaluations, None where there is none, `contamination` what the training text
-    holds of evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own."""
+    holds of evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
+    of its runs."""
     compared = any(told["archs"] for told in fits["verdicts"])
     return render(
         TEMPLATE,
@@ -146,6 +150,8 @@ def page(
         training=training_rows(tables),
         runs=run_rows(fits, tables),
         unfinished=lambda row: row["state"] != "done",
+        costs=cost_rows(costs),
+        cost_notes=cost_notes(costs),
         corpus=corpus_rows(corpus) if corpus else None,
         contamination=contamination_rows(contamination),
         contamination_notes=contamination_notes(contamination, list(tasks), name),

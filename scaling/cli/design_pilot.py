@@ -38,7 +38,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     from .fit_sources import of_studies
     from .options import request_of
 
-    request = request_of(study, None, None, None, True)
+    request = request_of(study, None, None, None, True, published=True)
     if (tokenizer := request.study.corpus.tokenizer) != "bytes":
         raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
     try:

@@ -25,7 +25,10 @@ Number = int | None
 def fit(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="STUDY...|TABLE", help="Studies, or one table: CSV, TSV, JSONL, JSON array, Parquet."),
+        typer.Argument(
+            metavar="STUDY...|TABLE",
+            help="Studies, published folders, or one table: CSV, TSV, JSONL, JSON array, Parquet.",
+        ),
     ] = None,
     approach: Annotated[
         Text, typer.Option(help="envelope, isoflop, parametric or all; a study without it: its fit stage.")
@@ -161,7 +164,7 @@ def fit(
         how |= {"group": group, "drop_highest_loss": drop_highest_loss or 0, "convention": convention}
         source = of_table(table, how | {"loss_unit": loss_unit}, points, needs_curves)
     else:
-        requests = [request_of(one, None, sets, out, as_json) for one in sources]
+        requests = [request_of(one, None, sets, out, as_json, published=True) for one in sources]
         source = of_studies(requests, points, convention, needs_curves)
     fit_points(source, wanted, options, output)
 
@@ -179,7 +182,7 @@ def _pair(text: str) -> tuple[float, float]:
 def _fit_stage(study: str, sets: list[str] | None, out: Path | None, force: bool, as_json: bool) -> None:
     from ..stages import pipeline as commands
 
-    request = request_of(study, None, sets, out, as_json)
+    request = request_of(study, None, sets, out, as_json, published=True)
     commands.check_results(request)
     with request.writing(rates=False):
         fits = commands.fit_stage(request, force)

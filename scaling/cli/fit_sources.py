@@ -67,7 +67,7 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     constant learning rate each of their points is as good as an end."""
     from analysis.fits.settings import settings_of
     from analysis.fits.study_points import StudyRuns, pool, study_points, under
-    from analysis.runs import load_tables
+    from analysis.source.choose import source_of
 
     from ..stages.pipeline import check_results
 
@@ -75,8 +75,8 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
     for request in requests:
         check_results(request)
         study, settings = request.study, settings_of(request.study.fit, request.study.grid)
-        ids = [run.run_id for run in study.runs()]
-        tables = load_tables(study.directory, ids, settings.control, study.evaluation.validation_tokens)
+        source, held_out = source_of(study, study.runs()), study.evaluation.validation_tokens
+        tables = source.tables(settings.control, held_out, variants=False)
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)
     reading = study_points(study_runs, points or "curves", twice)

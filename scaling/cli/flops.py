@@ -73,7 +73,8 @@ def cost(
     those of the run's devices; memory_bytes: on each device (None where the architecture's costs have none);
     checkpoint_bytes: all checkpoints; state_bytes: the states kept for resuming and for branches; n_merged,
     merged_bytes, merging_bytes: of merged points (study.cost.merged_files). Totals are sums, but
-    wall_seconds: from the start of the first process until the last run ends. Raises InputError where the convention does not cover an architecture.
+    wall_seconds: from the start of the first process until the last run ends. Raises InputError where the convention
+    does not cover an architecture.
     """
     at_once = min(spec.jobs.parallel or 1, gpus)
     units = {run.run_id: _units(run, device, gpus // at_once, spec.jobs.processes) for run in runs}

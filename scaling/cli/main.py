@@ -21,6 +21,7 @@ from . import evaluate as cli_eval
 from . import fit as cli_fit
 from . import flops as cli_flops
 from . import jobs as cli_jobs
+from . import publish as cli_publish
 from . import recall as cli_recall
 from . import sweep as cli_sweep
 from . import trial as cli_trial
@@ -28,6 +29,7 @@ from .options import (
     AsJson,
     CheckpointPath,
     DryRun,
+    Fitted,
     Force,
     Only,
     Out,
@@ -186,14 +188,15 @@ app.command("try")(cli_trial.try_)
 
 app.command()(cli_fit.fit)
 app.command()(cli_design.design)
+app.command()(cli_publish.publish)
 
 
 @app.command()
-def report(study: Study, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
+def report(study: Fitted, sets: Sets = None, out: Out = None, force: Force = False, as_json: AsJson = False) -> None:
     """Draw the report from the fitted laws and the tables."""
     from ..stages import pipeline as commands
 
-    request = request_of(study, None, sets, out, as_json)
+    request = request_of(study, None, sets, out, as_json, published=True)
     commands.check_results(request)
     with request.writing(rates=False):
         path = commands.report_stage(request, force)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ..stages.pipeline import Request
 
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the name of one of the package's.")]
+Fitted = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A study file, the name of one of the package's, or a published folder."),
+]
 Only = Annotated[str | None, typer.Option(help="Some runs only, as arch=hgrn2|tnl,size=98k,seed=0,branch=trunk.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Change a value, as training.lr=1e-3; repeatable.")]
 Out = Annotated[Path | None, typer.Option(help="Directory of all studies' output; default: the study file's `out`.")]
@@ -29,12 +33,20 @@ Plugin = Annotated[
 ]
 
 
-def request_of(study: str, only: str | None, sets: list[str] | None, out: Path | None, as_json: bool) -> Request:
-    """What was asked for; raises InputError for anything wrong in the study file or the options."""
+def request_of(
+    study: str,
+    only: str | None,
+    sets: list[str] | None,
+    out: Path | None,
+    as_json: bool,
+    published: bool = False,
+) -> Request:
+    """What was asked for, with `published` of a published study's folder too; raises InputError for anything wrong in
+    the study file or the options."""
     from ..stages.pipeline import Request
     from ..study.spec import load_study
 
-    request = Request(load_study(study, sets or [], out, only), only, sys.stderr if as_json else sys.stdout)
+    request = Request(load_study(study, sets or [], out, only, published), only, sys.stderr if as_json else sys.stdout)
     _ = request.runs  # judges the settings of the chosen ones
     _check_place(request.study.directory)
     return request

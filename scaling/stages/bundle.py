@@ -206,13 +206,13 @@ def _unevaluated(request: Request) -> dict[str, str]:
 
 def _ensure_baseline(request: Request) -> None:
     """results/bigram.json, which reports need and only the text gives."""
-    from analysis.stage import baseline_of
+    from analysis.source.run_directories import RunDirectories
     from data.corpus import open_corpus
 
     home = request.study.directory
     if (home / "corpus" / "manifest.json").exists() and not open_corpus(home / "corpus").is_left_out:
         study = _without_sets(request)
-        baseline_of(study, study.runs())
+        RunDirectories(study, study.runs()).baseline()
 
 
 def _difficulty(request: Request, folders: Sequence[str]) -> Members:

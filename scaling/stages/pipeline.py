@@ -74,8 +74,8 @@ class Request:
     def writing(self, rates: bool = True) -> Iterator[None]:
         """Alone in the study's directory, and only where no run of another spec is in the way.
 
-        What a kill left unfinished there is removed first. rates: every run must have its learning rate; the corpus needs
-        none, and fit and report take runs at the rates that they had.
+        What a kill left unfinished there is removed first. rates: every run must have its learning rate; the corpus
+        needs none, and fit and report take runs at the rates that they had.
         """
         if rates:
             self.check_rates()
@@ -257,7 +257,7 @@ def fit_stage(request: Request, force: bool = False) -> dict[str, Any]:
     from analysis.stage import fit
 
     check_results(request)
-    result = fit(request.study, _at_stored_rates(request), force)
+    result = fit(request.study, runs_at_stored_rates(request), force)
     request.say(("fit: done" if result.fresh else "fit: nothing to do") + _beside(request, request.study.results))
     return result.fits
 
@@ -267,14 +267,14 @@ def report_stage(request: Request, force: bool = False) -> Path:
     from analysis.stage import report
 
     check_results(request)
-    result = report(request.study, _at_stored_rates(request), force)
+    result = report(request.study, runs_at_stored_rates(request), force)
     request.say(("report: drawn" if result.fresh else "report: nothing to do") + _beside(request, request.study.report))
     if result.no_pictures:
         request.say(f"report: no PNGs ({result.no_pictures})")
     return result.path
 
 
-def _at_stored_rates(request: Request) -> list[RunSpec]:
+def runs_at_stored_rates(request: Request) -> list[RunSpec]:
     """The study's runs; those whose rate is to come at the one that they were trained at, which is told."""
     runs = request.study.runs()
     pending = [run for run in runs if run.is_pending and request.rundir(run).run_json.exists()]
@@ -300,6 +300,8 @@ def check_results(request: Request) -> None:
             f"{request.study.origin}: fit and report use the study's own runs, not variants: leave out --set of "
             f"training and model, or write a study file with another name"
         )
+    if request.study.published is not None:  # some of its runs had trained
+        return
     for run in request.study.runs():
         rundir = request.rundir(run)
         if rundir.status()["state"] != "waiting" or rundir.last_row() is not None:

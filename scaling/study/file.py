@@ -28,6 +28,7 @@ from .training import Training
 from .types import as_integer
 
 PACKAGED = Path(__file__).parents[1] / "studies"
+STUDY_FILE = "study.yaml"  # of a published study's folder
 SETTABLE = ("training", "model", "corpus", "evaluation", "fit", "grid", "jobs")
 
 
@@ -83,6 +84,10 @@ def find_study(name: str | Path) -> Path:
     packaged = sorted(file.stem for file in PACKAGED.glob("*.yaml"))
     if path.name in packaged and str(path) == path.name:
         return PACKAGED / f"{path.name}.yaml"
+    if (path / STUDY_FILE).is_file():
+        raise InputError(
+            f"{path}: is no study file: it has {path / STUDY_FILE}; a published study has no runs to work on"
+        )
     if path.is_dir():
         raise InputError(f"{path}: is a directory, not a study file")
     raise InputError(f"{path}: no such study file (studies of the package, by bare name: {', '.join(packaged)})")

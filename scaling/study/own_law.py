@@ -139,7 +139,7 @@ def _section(change: str) -> str:
 def read_own_law(study: StudySpec, arch: str) -> LawFile:
     """The law file of the study's own sweep. Raises InputError where there is none of the sweep that the study file
     asks for."""
-    path = study.directory / LAW_NAME
+    path = (study.published or study.directory) / LAW_NAME
     if not path.exists():
         raise InputError(f"{path} is not there yet")
     file = read_law(path)

@@ -6,6 +6,7 @@ Every key is checked: an unknown one, a wrong type or an impossible size is an e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from flops import count_params
 from .axes import Point, fields_of, label_of, points_of, section_of, short
 from .batch_rule import BATCH_KEYS, too_few_steps, with_batch, with_betas
 from .branches import branched
-from .file import find_study, read_study, suffix_of
+from .file import STUDY_FILE, find_study, read_study, suffix_of
 from .law_file import LAW, OWN_KEYS, Followed, follow, horizon_of, read_law
 from .merging import merged_after
 from .model_section import ModelChanges, ModelSection
@@ -39,6 +40,7 @@ class StudySpec(StudyFile):
     """A study file with the changes of the command line. Made by load_study."""
 
     path: str
+    published: Path | None = None  # the folder that it was published in, which has its tables and no runs
     file_archs: tuple[str, ...] = ()  # the grid's, and those that --set took out of it
     sets: tuple[str, ...] = ()
     set_results: dict[str, Any] = {}  # of fit and grid: what results follow from
@@ -47,7 +49,8 @@ class StudySpec(StudyFile):
 
     @property
     def directory(self) -> Path:
-        return Path(self.out).expanduser() / self.name
+        """Where its files go; beside its own of a study that was published, whose folder nothing is written to."""
+        return Path(self.out).expanduser() / (f"{self.name}-published" if self.published else self.name)
 
     @property
     def results(self) -> Path:
@@ -323,9 +326,14 @@ def _differing(changes: dict[str, Any], one: Any, other: Any) -> dict[str, Any]:
 
 
 def load_study(
-    path: str | Path, sets: list[str] | None = None, out: str | Path | None = None, only: str | None = None
+    path: str | Path,
+    sets: list[str] | None = None,
+    out: str | Path | None = None,
+    only: str | None = None,
+    published: bool = False,
 ) -> StudySpec:
-    """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`.
+    """The study of a YAML file (or of a bare name like `quickstart`), changed by `sets` and `out`; with `published` of
+    a folder that `scaling publish` wrote too.
 
     `only`: the runs that the changes are for, as of StudySpec.runs; they may be such as suit no other.
 
@@ -333,6 +341,8 @@ def load_study(
     evaluation, fit, grid and jobs replace what the file says. Raises InputError, one line, for anything wrong,
     including settings of single runs that do not go together.
     """
-    study = StudySpec.model_construct(**read_study(find_study(path), list(sets or []), out))
+    folder = Path(path) if published and os.path.isfile(Path(path) / STUDY_FILE) else None
+    file = folder / STUDY_FILE if folder else find_study(path)
+    study = StudySpec.model_construct(**read_study(file, list(sets or []), out), published=folder)
     study.runs(only if sets else None)
     return study

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import analysis.figures.png
+from arch.errors import InputError
 from data.files import read_json
 from scaling.cli.main import app
 from scaling.rundir.directory import RunDir
@@ -41,6 +44,16 @@ def content(folder):
     """Every file of the study but logs and the lock, with its time of writing."""
     files = (path for path in (folder / "out").rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files if path.name not in (".lock", "eval.log")}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def command(*arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -90,11 +103,6 @@ def test_a_bundle_counts_as_the_study_where_neither_weights_nor_text_are(studied
     monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
     study, here, there = folder / "tiny.yaml", folder / "out", tmp_path / "out"
 
-    def command(*words):
-        result = CliRunner().invoke(app, [*map(str, words)])
-        assert result.exit_code == 0, (result.output, result.exception)
-        return result.stdout
-
     command("bundle", "pack", study, "--out", here, "--to", tmp_path / "tiny.tar.xz")
     command("bundle", "unpack", tmp_path / "tiny.tar.xz", "--out", there)
     assert not [path for path in there.rglob("*") if path.suffix in (".safetensors", ".bin", ".pt")]
@@ -123,6 +131,98 @@ def test_a_variant_lies_beside_its_original(studied):
     assert before.items() <= content(folder).items()
     again = scaling("status", folder, "--json")
     assert [row["state"] for row in json.loads(again.stdout)["runs"]] == ["done"] * 4
+
+
+def page(path):
+    """The report without the names that figures are drawn under, and without where its study file lies."""
+    names = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    lines = re.sub(names, "", path.read_text()).splitlines()
+    return [line for line in lines if "tiny.yaml" not in line and "study.yaml" not in line]
+
+
+def test_a_published_study_gives_its_fits_and_report_again_without_its_directory(studied, tmp_path, monkeypatch):
+    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+    folder, _ = studied
+    study, out, published = folder / "tiny.yaml", folder / "out", tmp_path / "lab" / "tiny"
+    assert invoke("report", study, "--out", out, "--force").exit_code == 0  # fits too: a variant came since
+    result = invoke("publish", study, published, "--out", out)
+    assert result.exit_code == 0 and result.stdout.startswith(f"published: {published}, ")
+    before = {path.name: path.read_bytes() for path in published.iterdir()}
+    assert {"bigram.json", "corpus.json", "evals.parquet", "costs.csv", "manifest.json"} <= before.keys()
+    assert before["fits.json"] == (out / "tiny" / "results" / "fits.json").read_bytes()
+    drawn = page(out / "tiny" / "report" / "index.html")
+    assert any("What the training cost" in line for line in drawn)
+    (published / "README.md").write_text("ours")
+    assert (
+        invoke("publish", study, published, "--out", out).exit_code == 0
+    )  # the same bytes, beside what is not its own
+    assert {path.name: path.read_bytes() for path in published.iterdir()} == before | {"README.md": b"ours"}
+    result = invoke("publish", study, published, "--check", "--out", out)
+    assert result.exit_code == 0 and result.stdout.count(": same\n") == len(before) - 1
+
+    (out / "tiny").rename(tmp_path / "away")
+    try:
+        result = invoke("publish", "--check", published)
+        assert result.exit_code == 0 and "fits.json: same\n" in result.stdout
+        assert invoke("report", published, "--out", tmp_path / "out").exit_code == 0
+        made = tmp_path / "out" / "tiny-published"
+        assert (made / "results" / "fits.json").read_bytes() == before["fits.json"]
+        assert page(made / "report" / "index.html") == drawn
+        assert not (out / "tiny").exists() and len(list(published.iterdir())) == len(before) + 1
+        told = json.loads(invoke("fit", published, "--out", tmp_path / "out", "--json").stdout)
+        assert told == json.loads(before["fits.json"])
+        smaller = ("--set", "grid.sizes=[14k]", "--json")
+        told = json.loads(invoke("fit", published, "--out", tmp_path / "out", *smaller).stdout)
+        assert {one["run_id"] for one in told["left_out"] if "grid" in one["why"]} == set(RUNS[1::2])
+    finally:
+        (tmp_path / "away").rename(out / "tiny")
+
+    fits = before["fits.json"].replace(b'"study": "tiny"', b'"study": "tony"')
+    (published / "fits.json").write_bytes(fits)
+    result = invoke("publish", "--check", published)
+    assert result.exit_code == 1 and "study is tony, made again tiny" in result.stdout
+    (published / "fits.json").write_bytes(before["fits.json"])
+    for name, content, why in (
+        ("curves.parquet", before["curves.parquet"][:-1], "curves.parquet differs from its checksum"),
+        ("runs.parquet", None, "runs.parquet is missing"),
+        (
+            "manifest.json",
+            before["manifest.json"].replace(b'"version": 1', b'"version": 9'),
+            "study of version 9, this",
+        ),
+        ("manifest.json", b"{", "manifest.json: cannot be read"),
+        ("manifest.json", None, "is no published study"),
+    ):
+        (published / name).unlink()
+        if content is not None:
+            (published / name).write_bytes(content)
+        for arguments in (("publish", "--check", published), ("fit", published, "--out", tmp_path / "out")):
+            result = invoke(*arguments)
+            assert isinstance(result.exception, InputError) and why in str(result.exception), arguments
+            assert "\n" not in str(result.exception)
+        (published / name).write_bytes(before[name])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("publish", "tiny.yaml"), "give the folder to write"),
+        (("publish", "tiny.yaml", "--check"), "is a study file: give the folder that it was published in"),
+        (("publish", "tiny.yaml", "other"), "other: is there already and is no published study"),
+        (("publish", "empty", "new"), "empty: is published already: give the study file"),
+        (("publish", "--check", "empty"), "empty: is no published study (manifest.json is missing)"),
+        (("train", "empty"), "a published study has no runs to work on"),
+    ],
+)
+def test_what_cannot_be_published_is_told(studied, tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(STUDY + f"out: {studied[0]}/out\n")
+    for name in ("other", "empty"):
+        (tmp_path / name).mkdir()
+        shutil.copy(tmp_path / "tiny.yaml", tmp_path / name / ("study.yaml" if name == "empty" else "notes.yaml"))
+    result = invoke(*arguments)
+    assert isinstance(result.exception, InputError) and told in str(result.exception)
+    assert not (tmp_path / "new").exists() and len(list((tmp_path / "other").iterdir())) == 1
 
 
 def test_a_failed_run_does_not_stop_the_study(tmp_path):

@@ -1,0 +1,112 @@
+"""Whether a published study says what its tables say: what follows from them is made again and held against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.publish.derived import derived
+from analysis.publish.write import made_with
+from analysis.source.parquet import unpacked
+from analysis.source.published import Published
+from arch.errors import InputError
+from data.files import MANIFEST, read_json
+
+if TYPE_CHECKING:
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
+
+SAME = "same"
+CHECKSUM = "same as published, by its checksum"
+
+
+def check_alone(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, str]:
+    """By file what it is found to be, of a study that was loaded from its folder: the tables by their checksums, what
+    follows from them made again. Raises InputError for a folder that is damaged."""
+    assert study.published is not None
+    source = Published(study.published)
+    found = dict.fromkeys(source.manifest["inputs"], CHECKSUM)
+    for name, content in derived(study, runs, source).items():
+        found[name] = compared(study.published / name, content)
+    return found
+
+
+def check_against(folder: Path, made: Path) -> dict[str, str]:
+    """By file how the publication in `folder` differs from the one just made of its study in `made`."""
+    wanted, there = read_json(made / MANIFEST)["files"], Published(folder).manifest["files"]
+    found = {name: compared(folder / name, (made / name).read_bytes(), made / name) for name in wanted}
+    return found | {name: "is of no file of the study now" for name in there if name not in wanted}
+
+
+def differ(found: Mapping[str, str]) -> list[str]:
+    return [name for name, told in found.items() if told not in (SAME, CHECKSUM)]
+
+
+def other_versions(folder: Path) -> str:
+    """ "numpy 2.1.0 (here 2.4.6)": what the folder was made with that is another here."""
+    before, here = Published(folder).manifest.get("made_with", {}), made_with()
+    return ", ".join(
+        f"{name} {before.get(name, 'none')} (here {here.get(name, 'none')})"
+        for name in {**before, **here}
+        if before.get(name) != here.get(name)
+    )
+
+
+def compared(path: Path, content: bytes, other: Path | None = None) -> str:
+    """SAME, or how the file at `path` differs from `content`, which is that of `other`."""
+    if not path.is_file():
+        return "is missing"
+    if (stored := path.read_bytes()) == content:
+        return SAME
+    if path.suffix == ".json":
+        try:
+            return f"differs: {_difference(json.loads(stored), json.loads(content))}"
+        except ValueError:
+            return "differs: it is no JSON"
+    if path.suffix == ".parquet" and other is not None:
+        return f"differs: {_rows(path, other)}"
+    one, two = stored.split(b"\n"), content.split(b"\n")
+    line = next(
+        (i for i, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), min(len(one), len(two))
+    )
+    return f"differs from line {line + 1} on"
+
+
+def _rows(path: Path, other: Path) -> str:
+    try:
+        (one, _), (two, _) = unpacked(path), unpacked(other)
+    except InputError as error:
+        return str(error)
+    if list(one) != list(two):
+        return f"columns {', '.join(sorted({*map(str, one)} ^ {*map(str, two)})) or 'in another order'}"
+    if len(one) != len(two):
+        return f"{len(one):,} rows, not {len(two):,}"
+    columns = [str(name) for name in one if not one[name].equals(two[name])]
+    return f"in {', '.join(columns)}" if columns else "by its encoding alone, its values are the same"
+
+
+def _difference(stored: Any, made: Any) -> str:
+    """In words how many values of one JSON are another in the other, by how much, and the first of them."""
+    one, two = dict(_leaves(stored)), dict(_leaves(made))
+    wrong = [name for name in {**one, **two} if name not in one or name not in two or one[name] != two[name]]
+    if not wrong:
+        return "in its form alone, its values are the same"
+    pairs = [(one.get(name), two.get(name)) for name in wrong]
+    ratios = [
+        abs(a - b) / max(abs(a), abs(b))
+        for a, b in pairs
+        if isinstance(a, (int, float)) and isinstance(b, (int, float))
+    ]
+    much = f", numbers by up to {max(ratios):.2g} of themselves" if ratios else ""
+    first = f"{wrong[0]} is {one.get(wrong[0], 'not there')}, made again {two.get(wrong[0], 'not there')}"
+    return f"{len(wrong):,} of {len({**one, **two}):,} values{much}; {first}"
+
+
+def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict | list) and value:
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(one, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, None if value in ([], {}) else value

@@ -1,0 +1,81 @@
+"""The files of a published study that follow from its others: the fits, the costs, and what both say, for reading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analysis.costs import Cost, costs_of, costs_table
+from analysis.report.costs import cost_notes
+from analysis.report.tables import short_laws_table
+from analysis.report.variants import is_of_variants
+from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
+from analysis.stage import fits_of
+
+if TYPE_CHECKING:
+    from analysis.runs import Tables
+    from analysis.source.base import Provenance, Source
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
+
+FITS, COSTS, RESULTS = "fits.json", "costs.csv", "RESULTS.md"
+DERIVED = (FITS, COSTS, RESULTS)
+
+
+def derived(study: StudySpec, runs: Sequence[RunSpec], source: Source) -> dict[str, bytes]:
+    """Their bytes, by name."""
+    fits, tables = fits_of(study, runs, source)
+    costs = costs_of(runs, tables.runs)
+    text = results_text(fits, tables, costs, source.provenance(), source.corpus())
+    return {
+        FITS: (json.dumps(fits, indent=1, allow_nan=False) + "\n").encode(),
+        COSTS: costs_table(costs).to_csv(index=False, lineterminator="\n").encode(),
+        RESULTS: text.encode(),
+    }
+
+
+def results_text(
+    fits: dict[str, Any],
+    tables: Tables,
+    costs: Sequence[Cost],
+    came: Provenance,
+    corpus: Mapping[str, Any] | None,
+) -> str:
+    """RESULTS.md."""
+    named, runs = fits["conventions"], tables.runs
+    states = ", ".join(f"{count} {state}" for state, count in runs["state"].value_counts().to_dict().items())
+    days = sorted(runs["started"].dropna().unique())
+    parts = [
+        f"# {fits['study']}: what the tables say",
+        "This page is made from the tables beside it: `scaling publish --check` of this folder makes it again. Do not "
+        "write into it.",
+        "\n".join(f"{line}  " for line in verdict_text(fits)),
+        *(table(rows) for rows in (comparison_table(fits), prediction_table(fits)) if rows),
+        listed([*verdict_notes(fits), f"C: FLOP of the convention {named['C']}; N: {named['N']}; L: {named['L']}."]),
+    ]
+    if not is_of_variants(fits):
+        parts += ["## Laws", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
+    parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
+    told = {
+        "runs": states,
+        "trained": " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "not recorded",
+        "on": "; ".join(runs["hardware"].dropna().unique()) or "not recorded",
+        "commit": ", ".join(came["git_commits"]) or "unknown",
+        "versions": ", ".join(f"{package} {'/'.join(found)}" for package, found in came["versions"].items()),
+        "corpus": (corpus or {}).get("fingerprint") or ", ".join(came["corpus_fingerprints"]) or "unknown",
+        "hash of the fit's inputs": fits["inputs_hash"],
+    }
+    parts += ["## Provenance", listed([f"{name}: {value}" for name, value in told.items()])]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a table of Markdown."""
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [heads, ["---"] * len(heads), *([str(row.get(name, "")) for name in heads] for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

@@ -1,0 +1,174 @@
+"""Writing a study's folder: whole or not at all, the same bytes for the same study."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from platform import python_version
+from typing import TYPE_CHECKING, Any
+
+from analysis.publish.derived import derived
+from analysis.source.base import BASELINE
+from analysis.source.parquet import packed, packed_curves
+from analysis.source.published import (
+    CONTAMINATION,
+    CORPUS,
+    CURVES,
+    EVALS,
+    KIND,
+    PROVENANCE,
+    RUNS,
+    SCORES,
+    VERSION,
+    Published,
+)
+from analysis.source.run_directories import RunDirectories
+from arch.errors import InputError
+from data.files import MANIFEST, fsync_dir, sha256, write_bytes, write_json
+from scaling.study.file import STUDY_FILE
+from scaling.study.own_law import LAW_NAME
+from scaling.study.spec import load_study
+
+if TYPE_CHECKING:
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
+
+MADE_WITH = ("linear-scaling", "numpy", "scipy", "pandas", "pyarrow")  # what decides the bits of tables and fits
+
+
+def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str, Any]:
+    """Write the folder of a study in its directory; one that an earlier publication left is replaced, but for files
+    that are not of it. Returns the manifest. Raises InputError where the folder is something else, or the study cannot
+    be read from a folder alone."""
+    _check_place(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        manifest = fill(temporary, study, runs)
+        _put(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return manifest
+
+
+def fill(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+    """Write all files of the publication below `folder`, which is made. Returns the manifest."""
+    folder.mkdir(parents=True)
+    inputs = _inputs(study, runs)
+    for name, content in inputs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(folder / name, content, kind="publication")
+    manifest: dict[str, Any] = {"kind": KIND, "version": VERSION, "study": study.name, "made_with": made_with()}
+    manifest |= {"inputs": sorted(inputs)}
+    _write_manifest(folder, manifest)
+    # fits are of what was written, read as whoever has the folder alone reads it
+    alone = load_study(folder, out=study.out, published=True)
+    again = alone.runs()
+    if [run.run_id for run in again] != [run.run_id for run in runs]:
+        raise InputError(
+            f"{study.path}: names other runs where it is read from its folder alone: it cannot be published"
+        )
+    for name, content in derived(alone, again, Published(folder)).items():
+        write_bytes(folder / name, content, kind="publication")
+    return _write_manifest(folder, manifest)
+
+
+def made_with() -> dict[str, str]:
+    """The versions of what decides the bits of tables and fits."""
+    found = {"python": python_version()}
+    for name in MADE_WITH:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _inputs(study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, bytes]:
+    """By name the files that fits and report are made from."""
+    from analysis.fits.settings import settings_of
+
+    source = RunDirectories(study, runs)
+    settings, held_out = settings_of(study.fit, study.grid), study.evaluation.validation_tokens
+    tables = source.tables(settings.control, held_out)
+    found = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
+    found |= {CURVES: packed_curves(tables.curves, tables.runs), RUNS: packed(tables.runs)}
+    found[EVALS] = packed(tables.evals)
+    if (scores := source.scores()) is not None:
+        found[SCORES] = packed(scores)
+    came = {"inputs": source.inputs(), "runs": source.provenance(), "validation_tokens": held_out}
+    corpus = source.corpus()
+    facts = None if corpus is None else {key: value for key, value in corpus.items() if key != "files"}
+    told = {PROVENANCE: came, CORPUS: facts, BASELINE: source.baseline(), CONTAMINATION: source.contamination()}
+    return found | {name: _json(value) for name, value in told.items() if value is not None}
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+def _law_files(study: StudySpec) -> dict[str, bytes]:
+    """The laws of learning rates that the study file names, and that of its own sweep."""
+    if study.corpus.tokenizer.endswith(".json"):
+        raise InputError(f"{study.path}: corpus.tokenizer: is a file, which a published study cannot name")
+    found, home = {}, Path(study.path).parent
+    for name in study.law_files:
+        inside = Path(name)
+        if inside.is_absolute() or ".." in inside.parts or name.startswith("~"):
+            raise InputError(f"{study.path}: training.lr_law: {name} does not lie beside the study file: put it there")
+        found[str(inside)] = (home / inside).read_bytes()
+    if (own := study.directory / LAW_NAME).is_file():
+        found[LAW_NAME] = own.read_bytes()
+    return found
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    files = {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+    }
+    whole = manifest | {"files": files}
+    write_json(folder / MANIFEST, whole, kind="publication-manifest")
+    return whole
+
+
+def _check_place(folder: Path) -> None:
+    """Raise InputError for a folder that holds something else than an earlier publication."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not _of_publication(folder):
+        raise InputError(f"{folder}: is there already and is no published study: name another folder")
+
+
+def _of_publication(folder: Path) -> list[str]:
+    """The files of the publication that is there; none where there is none."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return [*manifest["files"], MANIFEST] if manifest["kind"] == KIND else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _put(temporary: Path, folder: Path) -> None:
+    """Rename to `folder`, with the files that somebody else put into an earlier publication there."""
+    if not folder.exists():
+        os.replace(temporary, folder)
+        return fsync_dir(folder.parent)
+    own = {*_of_publication(folder)}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = path.relative_to(folder)
+        if name.as_posix() not in own and not (temporary / name).exists():
+            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, temporary / name)
+    before = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    os.replace(folder, before)
+    os.replace(temporary, folder)
+    fsync_dir(folder.parent)
+    shutil.rmtree(before, ignore_errors=True)

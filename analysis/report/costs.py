@@ -1,0 +1,61 @@
+"""The report's table of what the training was to take and what it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from arch.amounts import count, flop
+
+if TYPE_CHECKING:
+    from analysis.costs import Cost
+
+
+def cost_rows(costs: Sequence[Cost]) -> list[dict[str, str]]:
+    """A row a run that has begun."""
+    return [
+        {
+            "run": one.run_id,
+            "tokens": count(one.tokens),
+            "FLOP (exact)": flop(one.flops_exact),
+            "planned (min)": _number(one.planned_minutes, ",.2f"),
+            "spent (min)": _number(one.spent_minutes, ",.2f"),
+            "spent / planned": _number(_ratio(one.spent_minutes, one.planned_minutes), ".2f"),
+            "tokens/s": _number(one.tokens_per_s, ",.0f"),
+            "MFU (exact)": _number(one.mfu_exact, ".1%"),
+        }
+        for one in costs
+        if one.tokens
+    ]
+
+
+def cost_notes(costs: Sequence[Cost]) -> list[str]:
+    """The sums, and what the columns are."""
+    begun = [one for one in costs if one.tokens]
+    if not begun:
+        return []
+    notes = [f"All runs together: {flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact."]
+    timed = [one for one in begun if one.spent_minutes is not None and one.planned_minutes is not None]
+    if timed:
+        spent = sum(one.spent_minutes or 0.0 for one in timed)
+        planned = sum(one.planned_minutes or 0.0 for one in timed)
+        kinds = ", ".join(dict.fromkeys(one.device for one in timed))
+        notes.append(
+            f"Training took {spent:,.1f} minutes of its devices ({kinds}); {planned:,.1f} were planned. Planned are "
+            f"the steps as `scaling plan` times them on that device, with the start of each run; spent is the runs' "
+            f"own clock times their processes. Steps that a resumed run made again do not count, and runs that shared "
+            f"a device each count its time."
+        )
+    if any(one.mfu_exact is not None for one in begun):
+        notes.append("MFU: FLOP of the convention exact over spent time and the device's dense bf16 peak.")
+    if len(timed) < len(begun):
+        notes.append(f"{len(begun) - len(timed)} runs have no time or no known device.")
+    return notes
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return one / other if one is not None and other else None
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

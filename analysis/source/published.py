@@ -1,0 +1,147 @@
+"""A study in the folder that it was published in: its tables and what is told of it, without runs, text or weights."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from analysis.source.base import BASELINE, Inputs, Provenance
+from arch.errors import InputError
+from data.files import MANIFEST, read_json, sha256
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.runs import Tables
+
+KIND, VERSION = "published-study", 1
+CURVES, RUNS, EVALS, SCORES = "curves.parquet", "runs.parquet", "validation.parquet", "evals.parquet"
+CORPUS, CONTAMINATION, PROVENANCE = "corpus.json", "contamination.json", "provenance.json"
+AGAIN = "take the folder from where it was published"
+
+
+class Published:
+    """The folder at `folder`, of whose runs `ids` are taken (None: all). Raises InputError, one line, where it is no
+    published study of this version, or a file that fits are made from is missing or is not as it was published."""
+
+    def __init__(self, folder: Path, ids: list[str] | None = None) -> None:
+        self.folder = folder
+        self.manifest = read_published(folder)
+        self._asked = ids
+        self._stored = self._json(PROVENANCE)
+
+    def has(self, name: str) -> bool:
+        return name in self.manifest["inputs"]
+
+    def inputs(self) -> Inputs:
+        found, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
+        files = {name: digest for name, digest in found["files"].items() if not name.startswith(gone)}
+        return {"files": files, "others": sorted([*found["others"], *self._dropped])}
+
+    def provenance(self) -> Provenance:
+        found = self._stored["runs"]
+        kept = {
+            key: {run_id: digest for run_id, digest in found[key].items() if run_id not in self._dropped}
+            for key in ("spec_hashes", "metrics")
+        }
+        return cast(Provenance, found | kept)
+
+    def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
+        from analysis.runs import Tables
+        from analysis.source.parquet import unpacked, unpacked_curves
+
+        if validation_tokens != (stored := self._stored["validation_tokens"]):
+            raise InputError(
+                f"{self.folder}: was published with held-out losses over {stored:,} tokens, not {validation_tokens:,}"
+            )
+        curves = unpacked_curves(self.folder / CURVES, self._runs)
+        if control == "bigram" and "difficulty" not in curves and len(curves):
+            raise InputError(
+                f"{self.folder}: was published without each batch's bigram deviation: leave out fit.control"
+            )
+        if control is None and "difficulty" in curves:
+            curves = curves.drop(columns="difficulty")
+        evals, _ = unpacked(self.folder / EVALS)
+        kept = set(self._runs["run_id"]) - set(self._dropped)
+        if not variants:
+            kept -= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
+        if kept == set(self._runs["run_id"]):
+            return Tables(curves, self._runs, evals)
+        curves, runs, evals = (
+            one[one["run_id"].isin(kept)].reset_index(drop=True) for one in (curves, self._runs, evals)
+        )
+        return Tables(curves, runs, evals)
+
+    def scores(self) -> pd.DataFrame | None:
+        from analysis.source.parquet import unpacked
+
+        return unpacked(self.folder / SCORES)[0] if self.has(SCORES) else None
+
+    def corpus(self) -> dict[str, Any] | None:
+        return self._json(CORPUS) if self.has(CORPUS) else None
+
+    def baseline(self) -> dict[str, Any] | None:
+        return self._json(BASELINE) if self.has(BASELINE) else None
+
+    def contamination(self) -> dict[str, Any] | None:
+        return self._json(CONTAMINATION) if self.has(CONTAMINATION) else None
+
+    def evaluations_page(self) -> str | None:
+        return None
+
+    @cached_property
+    def _runs(self) -> pd.DataFrame:
+        from analysis.source.parquet import unpacked
+
+        runs, _ = unpacked(self.folder / RUNS)
+        known = set(runs["run_id"])
+        if missing := [run_id for run_id in self._asked or () if run_id not in known]:
+            raise InputError(f"{self.folder}: holds no run {missing[0]}, which the grid asks for now")
+        return runs
+
+    @cached_property
+    def _dropped(self) -> list[str]:
+        """The study's own runs that a grid changed with --set no longer has."""
+        if self._asked is None or set(self._asked) == set(self._stored["runs"]["spec_hashes"]):
+            return []
+        own = self._runs.loc[self._runs["variant"] == "", "run_id"].astype(str)
+        return [run_id for run_id in own if run_id not in set(self._asked)]
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            return dict(read_json(self.folder / name))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{self.folder / name}: cannot be read ({error}); {AGAIN}") from None
+
+
+def read_published(folder: Path) -> dict[str, Any]:
+    """The folder's manifest, once all files are there and those that fits are made from are as they were published.
+    Raises InputError."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder}: is no published study ({MANIFEST} is missing)") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / MANIFEST}: cannot be read ({error}); {AGAIN}") from None
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise InputError(f"{folder}: is no published study ({MANIFEST} is of something else)")
+    if manifest.get("version") != VERSION:
+        raise InputError(
+            f"{folder}: is a published study of version {manifest.get('version')}, this program reads {VERSION}: take "
+            f"the program that wrote it ({manifest.get('made_with', {}).get('linear-scaling', 'unknown')})"
+        )
+    try:
+        for name, expected in manifest["files"].items():
+            if not (path := folder / name).is_file():
+                raise InputError(f"{folder}: {name} is missing; {AGAIN}")
+            if name in manifest["inputs"] and sha256(path) != expected["sha256"]:
+                raise InputError(f"{folder}: {name} differs from its checksum; {AGAIN}")
+        if missing := {PROVENANCE, CURVES, RUNS, EVALS} - set(manifest["inputs"]):
+            raise InputError(f"{folder / MANIFEST}: names no {min(missing)}; {AGAIN}")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{folder / MANIFEST}: is damaged ({error!r}); {AGAIN}") from None
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror}); {AGAIN}") from None
+    return manifest

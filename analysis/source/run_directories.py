@@ -1,0 +1,124 @@
+"""A study as its runs left it: a directory for each of them, the corpus and the results beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.source.base import BASELINE, Inputs, Provenance
+from arch.errors import InputError
+from data.files import MANIFEST, read_json, read_manifest, sha256
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.runs import Tables
+    from scaling.study.run import RunSpec
+    from scaling.study.spec import StudySpec
+
+SCORES = "results/evals.parquet"  # of the study, whatever --set changed of the fit; `scaling eval` writes it
+
+
+class RunDirectories:
+    """The study in its directory below `out`."""
+
+    def __init__(self, study: StudySpec, runs: Sequence[RunSpec]) -> None:
+        self.study, self.runs = study, runs
+        self.directory = study.directory
+        self._variants, self._others = self._besides()
+
+    def _besides(self) -> tuple[list[str], list[str]]:
+        """Runs on disk that are none of the study's: those that --set made of them, in the tables and in no fit, and
+        others, as of an earlier grid, which are counted alone."""
+        own = {run.run_id for run in self.runs}
+        variants: list[str] = []
+        others: list[str] = []
+        for path in sorted((self.directory / "runs").glob("*/run.json")):
+            if path.parent.name not in own:
+                made = (_read(path).get("spec") or {}).get("sets")
+                (variants if made else others).append(path.parent.name)
+        return variants, others
+
+    @property
+    def _ids(self) -> list[str]:
+        return [run.run_id for run in self.runs]
+
+    def inputs(self) -> Inputs:
+        files: dict[str, str | None] = {}
+        for name in (f"corpus/{MANIFEST}", SCORES):
+            path = self.directory / name
+            files[name] = sha256(path) if path.exists() else None
+        for run_id in (*self._ids, *self._variants):
+            directory = self.directory / "runs" / run_id
+            paths = [directory / name for name in ("run.json", "metrics.jsonl", "status.json")]
+            for path in [*paths, *sorted(directory.glob("*evals/*/validation.json"))]:
+                files[str(path.relative_to(self.directory))] = sha256(path) if path.exists() else None
+        return {"files": files, "others": self._others}
+
+    def provenance(self) -> Provenance:
+        records = [_read(self.directory / "runs" / run_id / "run.json") for run_id in self._ids]
+        metrics = {run_id: self.directory / "runs" / run_id / "metrics.jsonl" for run_id in self._ids}
+        versions: dict[str, set[str]] = {}
+        for record in records:
+            for package, version in record.get("versions", {}).items():
+                versions.setdefault(package, set()).add(str(version))
+        return {
+            "versions": {package: sorted(found) for package, found in versions.items()},
+            "git_commits": _each(record.get("git_commit") for record in records),
+            "corpus_fingerprints": _each(record.get("corpus_fingerprint") for record in records),
+            "spec_hashes": {run.run_id: run.spec_hash for run in self.runs},
+            "metrics": {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()},
+        }
+
+    def tables(self, control: str | None, validation_tokens: int, variants: bool = True) -> Tables:
+        from analysis.runs import Tables, load_tables
+        from analysis.source.parquet import as_stored
+
+        ids = [*self._ids, *(self._variants if variants else ())]
+        found = load_tables(self.directory, ids, control, validation_tokens)
+        return Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
+
+    def scores(self) -> pd.DataFrame | None:
+        import pandas as pd
+
+        path = self.directory / SCORES
+        if not path.exists():
+            return None
+        try:
+            return pd.read_parquet(path)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read ({error}); `scaling eval` writes it again once removed") from None
+
+    def corpus(self) -> dict[str, Any] | None:
+        return read_manifest(self.directory / "corpus", verify=False, partial=True)
+
+    def baseline(self) -> dict[str, Any] | None:
+        """Computed where it is not stored."""
+        if self.corpus() is None:
+            return None
+        from analysis.bigram import ensure_baseline
+
+        context_length = max(run.context_length for run in self.runs)
+        path = self.study.results / BASELINE
+        return ensure_baseline(self.directory / "corpus", path, context_length, self.study.evaluation.validation_tokens)
+
+    def contamination(self) -> dict[str, Any] | None:
+        from analysis.contamination import FILE, stored
+
+        corpus = self.corpus()
+        return stored(self.study.results / FILE, corpus["fingerprint"]) if corpus else None
+
+    def evaluations_page(self) -> str | None:
+        return "../evals/index.html" if (self.directory / "evals" / "index.html").exists() else None
+
+
+def _each(values: Iterable[Any]) -> list[str]:
+    return sorted({str(value) for value in values if value})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(read_json(path))
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,58 @@
+"""`scaling publish`: a study as a small folder from which its fits are made again, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arch.errors import InputError
+
+from .options import AsJson, Fitted, Out, print_json, request_of, tell
+
+
+def publish(
+    study: Fitted,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The folder; of an earlier publication it is replaced.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Make again what follows from the folder's tables (with STUDY: all of it), and compare."
+        ),
+    ] = False,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a study as a small folder for a repository: its tables, study file, laws, fits and where they came from.
+
+    fit, report and design --pilot read that folder in the place of a study file, without runs, text or weights.
+    `scaling publish --check DIR` makes the fits from its tables again, says of each file whether it is the same, and
+    ends with 1 where one is not.
+    """
+    from ..stages.publishing import check_stage, publish_stage
+
+    if directory is None and not check:
+        raise InputError("publish: give the folder to write after the study, or --check and a published folder")
+    request = request_of(study, None, None, out, as_json, published=True)
+    if not check:
+        assert directory is not None
+        manifest = publish_stage(request, directory)
+        if as_json:
+            return print_json(manifest)
+        n_bytes = sum(one["bytes"] for one in manifest["files"].values())
+        print(f"published: {directory}, {len(manifest['files']) + 1} files, {n_bytes:,} bytes")
+        return
+    found = check_stage(request, directory)
+    if as_json:
+        print_json({"files": found.files, "differ": found.differ, "other_versions": found.versions})
+    else:
+        for name, told in found.files.items():
+            print(f"{name}: {told}")
+    if found.differ:
+        tell(f"error: {len(found.differ)} of {len(found.files)} files differ")
+        if found.versions:
+            tell(f"the folder was made with other versions: {found.versions}")
+        raise typer.Exit(1)

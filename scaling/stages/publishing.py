@@ -1,0 +1,57 @@
+"""A study's folder for others: written from the study, or held against what its tables say."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arch.errors import InputError
+
+from .pipeline import check_results, runs_at_stored_rates
+
+if TYPE_CHECKING:
+    from .pipeline import Request
+
+
+@dataclass(frozen=True)
+class Checked:
+    """By file what it was found to be; the names of those that differ; versions of packages that are others here."""
+
+    files: dict[str, str]
+    differ: list[str]
+    versions: str
+
+
+def publish_stage(request: Request, folder: Path) -> dict[str, Any]:
+    """Write the folder; returns its manifest. Raises InputError as fit_stage does, and for what cannot be published."""
+    from analysis.publish.write import publish
+
+    if request.study.published is not None:
+        raise InputError(f"{request.study.published}: is published already: give the study file to publish it again")
+    check_results(request)
+    with request.writing(rates=False):
+        return publish(request.study, runs_at_stored_rates(request), folder)
+
+
+def check_stage(request: Request, folder: Path | None) -> Checked:
+    """What a published study's files are found to be: the folder that the request is of by itself, or `folder` against
+    the study that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
+    from analysis.publish.check import check_against, check_alone, differ, other_versions
+    from analysis.publish.write import fill
+
+    study = request.study
+    if folder is None:
+        if study.published is None:
+            raise InputError(f"{study.path}: is a study file: give the folder that it was published in")
+        found, place = check_alone(study, request.runs), study.published
+    else:
+        if study.published is not None:
+            raise InputError(f"{study.published}: is a published folder: give it alone, or a study file and a folder")
+        check_results(request)
+        with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
+            made = Path(temporary) / "made"
+            fill(made, study, runs_at_stored_rates(request))
+            found, place = check_against(folder, made), folder
+    return Checked(found, differ(found), other_versions(place))

@@ -1,0 +1,77 @@
+"""What runs were to cost and what they cost."""
+
+import pandas as pd
+import pytest
+
+from analysis.costs import costs_of, costs_table
+from analysis.report.costs import cost_notes, cost_rows
+from flops.hardware import DEVICES
+from flops.pace import NEXT_S
+from scaling.study.cost import pace_of
+from scaling.study.run import RunSpec
+from scaling.study.spec import load_study
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunSpec]:
+    """A trunk with two branches, and a size without."""
+    folder = tmp_path_factory.mktemp("costs")
+    (folder / "s.yaml").write_text(
+        "name: demo\ncorpus: {source: 'stdlib:'}\ngrid: {archs: [tnl], sizes: [14k, 25k]}\n"
+        "training: {batch_tokens: 2048, threads: 2}\n"
+        "overrides: {by_size: {14k: {schedule: wsd, branches: [40960, 81920]}, 25k: {n_tokens: 40960}}}\n"
+    )
+    return load_study(folder / "s.yaml").runs()
+
+
+def table(runs: list[RunSpec], hardware: object, **changes: object) -> pd.DataFrame:
+    rows = [
+        {"run_id": run.run_id, "state": "done", "n_tokens": run.n_tokens, "flops_per_token_exact": 1e5, "time_s": 30.0}
+        | {"tokens_per_s": 1e4, "hardware": hardware}
+        | changes
+        for run in runs
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
+    costs = costs_of(runs, table(runs, "2 x NVIDIA H200"))
+    assert [one.run_id for one in costs] == [run.run_id for run in runs]
+    for one, run in zip(costs, runs, strict=True):
+        assert (one.units, one.spent_minutes, one.tokens) == (
+            2,
+            1.0,
+            run.trained_tokens,
+        )  # a branch's without its trunk's
+        seconds = run.trained_steps * pace_of(run, DEVICES["h200"], 2).step_seconds + NEXT_S
+        assert one.planned_minutes == pytest.approx(seconds * 2 / 60, rel=1e-12)
+        assert one.mfu_exact == pytest.approx(run.trained_tokens * 1e5 / (60 * 989.5e12), rel=1e-12)
+    assert sum(run.trained_tokens != run.n_tokens for run in runs) == 2
+    notes = " ".join(cost_notes(costs))
+    assert f"Training took {len(runs):.1f} minutes" in notes and "MFU: " in notes
+    assert [row["spent (min)"] for row in cost_rows(costs)] == ["1.00"] * len(runs)
+    assert list(costs_table(costs)["mfu_exact"]) == [one.mfu_exact for one in costs]
+
+
+@pytest.mark.parametrize(
+    ("hardware", "units", "planned"),
+    [
+        ("1 x AMD EPYC 9B14 96-Core Processor", 2, True),  # cores, as many as its threads; their peak is no MFU
+        ("1 x NVIDIA GeForce RTX 4090", None, False),
+        ("1 x NVIDIA H200, 2 x NVIDIA H100", None, False),
+        (None, None, False),
+    ],
+)
+def test_a_device_that_is_not_known_has_no_plan(
+    runs: list[RunSpec], hardware: object, units: int | None, planned: bool
+) -> None:
+    for one in costs_of(runs, table(runs, hardware)):
+        assert (one.units, one.planned_minutes is not None, one.mfu_exact) == (units, planned, None)
+        assert (one.spent_minutes is not None) == planned and one.flops_exact == one.tokens * 1e5
+
+
+def test_a_run_that_waits_costs_nothing(runs: list[RunSpec]) -> None:
+    nothing = {"state": "waiting", "n_tokens": 0, "time_s": None, "tokens_per_s": None, "flops_per_token_exact": None}
+    costs = costs_of(runs, table(runs, None, **nothing))
+    assert [one.flops_exact for one in costs] == [0.0] * len(runs)
+    assert cost_rows(costs) == [] and cost_notes(costs) == []
