@@ -9,7 +9,7 @@ from analysis.fits.groups import Fits
 from analysis.fits.tables import Reading
 from analysis.pages.html import render
 from analysis.report.optimum_figure import optimum_figure
-from analysis.report.summary import Cell, disagreement, fitted_on, legend, reason_lines, shown_at, summary_rows, title
+from analysis.report.summary import disagreement, fitted_on, legend, reason_lines, shown_at, summary_table, title
 
 TEMPLATE = Path(__file__).parent / "fits.html.j2"
 
@@ -23,13 +23,7 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
         failed = [one for one in fits.failed if one["group"] == name]
         tables, notes = [], reason_lines(results, failed)
         for c in shown_at(results, computes) if results else ():
-            rows = summary_rows(results, failed, c)
-            tables.append(
-                (
-                    title(points, "", c, bool(computes)),
-                    [{head: _text(head, cell) for head, cell in row.items()} for row in rows],
-                )
-            )
+            tables.append((title(points, "", c, bool(computes)), summary_table(results, c, failed)))
         if results:
             notes += [
                 disagreement(fits.compared.get(name, {"pairs": ()})),
@@ -40,10 +34,3 @@ def fits_page(reading: Reading, fits: Fits, computes: Sequence[float]) -> str:
         groups.append({"name": name, "figure": figure, "tables": tables, "notes": [one for one in notes if one]})
     lead = f"{reading.n_kept:,} of {reading.n_read:,} {reading.unit} of {reading.source}"
     return render(TEMPLATE, figures=bool(fits.results), name=reading.source, lead=lead, groups=groups)
-
-
-def _text(head: str, cell: Cell) -> str:
-    """The interval of a number in brackets, other words behind a comma."""
-    if not cell.under:
-        return cell.value
-    return f"{cell.value}, {cell.under}" if head in ("backtest", "verdict") else f"{cell.value} [{cell.under}]"

@@ -45,6 +45,20 @@ def summary_rows(results: Sequence[FitResult], failed: Sequence[Mapping[str, str
     return rows
 
 
+def summary_table(
+    results: Sequence[FitResult], c: float, failed: Sequence[Mapping[str, str]] = ()
+) -> list[dict[str, str]]:
+    """`summary_rows` as text."""
+    return [{head: cell_text(head, cell) for head, cell in row.items()} for row in summary_rows(results, failed, c)]
+
+
+def cell_text(head: str, cell: Cell) -> str:
+    """The interval of a number in brackets, other words behind a comma."""
+    if not cell.under:
+        return cell.value
+    return f"{cell.value}, {cell.under}" if head in ("backtest", "verdict") else f"{cell.value} [{cell.under}]"
+
+
 def _cell(value: float | None, ends: Sequence[float] | None, form: Any) -> Cell:
     if value is None:
         return Cell(NOT_KNOWN)

@@ -1,10 +1,8 @@
-"""The notebook, executed as it stands on the quickstart cut down to a few runs; it is committed without outputs."""
+"""study.ipynb, on the quickstart cut down to a few runs."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,9 +13,8 @@ from analysis.runs import load_tables
 from arch.errors import InputError
 from data.files import read_json
 from scaling.study.file import find_study
+from tests.analysis.notebooks.execute import ROOT, execute, plots_of, text_of
 
-ROOT = Path(__file__).resolve().parents[2]
-NOTEBOOK = ROOT / "analysis" / "notebooks" / "study.ipynb"
 TOKENS = 80_000
 
 
@@ -38,24 +35,12 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "quickstart"
 
 
-def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    jupyter_client, _ = pytest.importorskip("jupyter_client"), pytest.importorskip("ipykernel")
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells)
-
-    monkeypatch.setenv("STUDY_DIR", str(quickstart))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])))
-    manager = jupyter_client.AsyncKernelManager(kernel_name="python3", transport="ipc")  # no ports to be lost to others
-    client = nbclient.NotebookClient(notebook, km=manager, timeout=600, startup_timeout=600)
-    monkeypatch.chdir(tmp_path)  # where its sockets go
-    client.execute(cwd=str(tmp_path))
-
-    outputs: list[dict[str, Any]] = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    text = "".join(output.get("text", "") + str(output.get("data", {}).get("text/plain", "")) for output in outputs)
+def test_notebook_runs_on_the_quickstart(quickstart: Path, tmp_path: Path) -> None:
+    outputs = execute("study", tmp_path, STUDY_DIR=str(quickstart))
     exponent = read_json(quickstart / "results" / "fits.json")["archs"]["tnl"]["laws"]["loss"]["exponent"]
-    assert f"{exponent:.4f}" in text and "tnl-14k-c256-s0" in text and "TNL alone was fitted" in text
-    assert sum("application/vnd.plotly.v1+json" in output.get("data", {}) for output in outputs) == 2
+    for told in (f"{exponent:.4f}", "tnl-14k-c256-s0", "TNL alone was fitted"):
+        assert told in text_of(outputs), told
+    assert len(plots_of(outputs)) == 2
 
 
 def test_tables_come_with_what_the_stored_fit_needs(quickstart: Path) -> None:

@@ -1,0 +1,96 @@
+"""Architectures at one budget: the numbers, the reasons not to believe them, the table and the figure."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis.fits.comparison.at_budget import at_budget, compare_views, doubts
+from analysis.report.budget import budget_rows, budget_text, frontier_figure
+
+from ..fits.comparison.worlds import NEAR, ONE, OTHER_TEXT, study
+
+BUDGET = 1e18
+
+
+@pytest.fixture(scope="module")
+def views():
+    """b needs about a fifth less compute than a; what runs of a cell share is five times their own noise."""
+    return {"C 6nd": study([ONE, NEAR], 0.005, 0.001, seed=3), "C seconds": "no run tells its speed"}
+
+
+@pytest.fixture(scope="module")
+def compared(views):
+    found, reasons = compare_views(views, 199)
+    assert reasons == {"C seconds": "no run tells its speed"}
+    return found["C 6nd"]
+
+
+def test_the_truth_lies_in_the_intervals(compared):
+    first, second = at_budget(compared, BUDGET)
+    assert (first["arch"], second["arch"]) == ("b", "a") and first["p_best"] > 0.99
+    assert first["p_best"] + second["p_best"] == pytest.approx(1)
+    for row, surface in ((first, NEAR), (second, ONE)):
+        for key in ("loss", "n_opt", "d_opt"):
+            low, high = row[f"{key}_interval"]
+            value = {"loss": surface.l_opt, "n_opt": surface.n_opt, "d_opt": surface.d_opt}[key](BUDGET)
+            assert low < value < high, key
+    low, high = second["compute_interval"]
+    assert low < ONE.flops_to_reach(NEAR.l_opt(BUDGET)) / BUDGET < high and low > 1
+    assert first["compute"] == 1 and first["compute_interval"] is None
+
+
+def test_losses_overlap_where_their_difference_is_sure(compared):
+    """Noise that both share is in both intervals and not in the odds."""
+    first, second = at_budget(compared, BUDGET)
+    assert first["loss_interval"][1] > second["loss_interval"][0] and first["p_best"] > 0.99
+
+
+def test_rows_of_text(compared):
+    first, second = budget_rows(at_budget(compared, BUDGET))
+    assert first["lowest of all in"] == "> 99% of draws" and first["compute for b's loss"] == "1 times"
+    assert second["compute for b's loss"].startswith("1.") and " times [1." in second["compute for b's loss"]
+    high = compared.common[1]
+    assert budget_text(3 * high, compared).endswith("(FLOP, 6nd), 3 times what all architectures reached")
+    never = budget_rows([{**at_budget(compared, BUDGET)[0], "compute": None}])
+    assert never[0]["compute for b's loss"] == "never reaches it"
+
+
+def test_doubts(compared):
+    low, high = compared.common
+    middle = float(np.sqrt(low * high))
+    assert doubts(compared, middle) == []
+    far = [f"{name}: N_opt = " for name in "ab"]
+    for told, start in zip(doubts(compared, high), far, strict=True):  # the runs are of small models, trained long
+        assert told.startswith(start) and told.endswith("above the largest size that was trained, 32M")
+    beyond = doubts(compared, 3 * high)[0]
+    assert beyond.startswith("C lies 3 times above what all runs reached") and beyond.endswith("no run checks it")
+    assert "20 times above" in (one := doubts(compared, 20 * high)[0]) and "the form of the surface decides" in one
+    below = doubts(compared, low / 40)
+    assert "40 times below" in below[0] and below[-1].endswith("below the smallest size that was trained, 1M")
+
+
+def test_doubts_of_a_fit_that_is_not_sure(compared):
+    fine = compared.fine.copy()
+    fine[1:4] = False
+    middle = float(np.sqrt(np.prod(compared.common)))
+    lost = replace(compared, fine=fine)
+    assert doubts(lost, middle) == ["in 3 of 199 draws an exponent is not identified; they are left out"]
+    nothing = replace(compared, fine=np.zeros_like(fine))
+    assert any("nothing is identified" in one for one in doubts(nothing, middle))
+    few = replace(compared, fitted=replace(compared.fitted, df=4))
+    assert doubts(few, middle) == ["the noise is known from 4 degrees of freedom alone"]
+
+
+def test_an_e_of_its_own_is_a_doubt():
+    found, _ = compare_views({"": study([ONE, OTHER_TEXT], 0.001, 0.001, seed=1)}, 40)
+    assert any("do not share one E" in one for one in doubts(found[""], found[""].common[1]))
+
+
+def test_the_figure_draws_both_frontiers_and_their_difference(compared):
+    figure = frontier_figure(compared, BUDGET)
+    lines = [trace for trace in figure.data if trace.mode == "lines" and trace.fill is None]
+    assert [(trace.name, trace.xaxis) for trace in lines] == [("b", "x"), ("a", "x"), ("a", "x2")]
+    above = 100 * (compared.l_opt("a", np.array(lines[0].x))[0] / compared.l_opt("b", np.array(lines[0].x))[0] - 1)
+    assert lines[2].y == pytest.approx(above)
+    assert sum(trace.fill == "toself" for trace in figure.data) == 3
