@@ -29,8 +29,8 @@ def budget_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
         {
             "architecture": name_of(row["arch"]),
             "loss": _value(row["loss"], row["loss_interval"], "{:.3f}".format),
-            "lowest of all in": ("> 99%" if row["p_best"] > SURE else f"{row['p_best']:.0%}") + " of draws",
-            f"compute for {name_of(rows[0]['arch'])}'s loss": _times(row),
+            "lowest of all in": _share(row["p_best"]),
+            "compute for the lowest loss": _times(row),
             "N_opt": _value(row["n_opt"], row["n_opt_interval"], count),
             "D_opt": _value(row["d_opt"], row["d_opt_interval"], count),
         }
@@ -45,7 +45,8 @@ def frontier_figure(found: Compared, c: float) -> go.Figure:
     last = max(high, c) * MARGIN
     grid = np.geomspace(min(low, c), last, N_GRID)
     names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, c)[0]))
-    losses = {name: found.l_opt(name, grid) for name in names}
+    with np.errstate(all="ignore"):  # of draws that did not end well, which the bands leave out
+        losses = {name: found.l_opt(name, grid) for name in names}
     colors, dash = arch_colors(names), dashes(names)
     titles = ["<b>lowest loss at C</b>", f"<b>loss above {name_of(names[0])}'s, paired</b>"]
     figure = make_subplots(1, 2, subplot_titles=titles, horizontal_spacing=0.09)
@@ -92,6 +93,10 @@ def _band(
     hover = label + "<br>C %{x:.3g}<br>%{y:.4g}<extra></extra>"
     trace = go.Scatter(x=c, y=drawn[0], mode="lines", line=line, name=label, hovertemplate=hover)
     figure.add_trace(trace.update(showlegend=column == 1), 1, column)
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else ("> 99%" if value > SURE else f"{value:.0%}") + " of draws"
 
 
 def _times(row: Mapping[str, Any]) -> str:

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from analysis.fits.comparison.compare import Compared, compare_architectures, interval, log_gain, share_where
+from analysis.fits.comparison.compare import (
+    MIN_FINE,
+    Compared,
+    compare_architectures,
+    interval,
+    log_gain,
+    share_where,
+)
 from analysis.fits.comparison.pairs import e_at_bound
 from analysis.fits.cost import SECONDS
 from analysis.fits.points import Points
@@ -39,11 +46,17 @@ def compare_views(
 def at_budget(found: Compared, c: float) -> list[dict[str, Any]]:
     """A row an architecture at C = `c`, the one of the lowest loss first: `loss`, `n_opt` and `d_opt` at its own
     optimum, each with its interval; `p_best`, the share of the draws in which its loss is the lowest of all;
-    `compute`, how many times `c` it needs for the loss of the first, with its interval (null: never reached).
+    `compute`, how many times `c` it needs for the loss of the first, with its interval (null: never reached). No
+    interval and no share where too few draws ended well.
 
     Draws are paired: what runs of one cell share is in none of the differences, and so neither in `p_best` nor in
     `compute`, while the intervals of the losses hold all noise.
     """
+    with np.errstate(all="ignore"):  # of draws that did not end well, which are left out below
+        return _rows(found, c)
+
+
+def _rows(found: Compared, c: float) -> list[dict[str, Any]]:
     names = sorted(found.data.names, key=lambda name: float(found.l_opt(name, c)[0]))
     losses = {name: found.l_opt(name, c) for name in names}
     lowest = np.min([losses[name] for name in names], axis=0)
@@ -57,13 +70,16 @@ def at_budget(found: Compared, c: float) -> list[dict[str, Any]]:
             ("d_opt", np.asarray(surface.d_opt(c, cost))),
         ):
             row |= {key: float(drawn[0]), f"{key}_interval": interval(drawn, found)}
-        row["p_best"] = share_where(losses[name] <= lowest, found)
-        with np.errstate(over="ignore"):
-            times = np.exp(-log_gain(found, names[0], name, float(losses[names[0]][0])))
+        row["p_best"] = share_where(losses[name] <= lowest, found) if enough_draws(found) else None
+        times = np.exp(-log_gain(found, names[0], name, float(losses[names[0]][0])))
         row["compute"] = float(times[0]) if math.isfinite(times[0]) else None
         row["compute_interval"] = None if name == names[0] else interval(times, found)
         rows.append(row)
     return rows
+
+
+def enough_draws(found: Compared) -> bool:
+    return bool(found.fine[0]) and float(found.fine[1:].mean()) >= MIN_FINE
 
 
 def doubts(found: Compared, c: float) -> list[str]:
@@ -90,7 +106,8 @@ def doubts(found: Compared, c: float) -> list[str]:
     if not found.fine[0]:
         told.append("an exponent of a fitted surface ended at the end of its range: nothing is identified")
     elif lost := int((~found.fine[1:]).sum()):
-        told.append(f"in {lost} of {len(found.fine) - 1} draws an exponent is not identified; they are left out")
+        gone = "they are left out" if enough_draws(found) else "there are no intervals and no odds"
+        told.append(f"in {lost} of {len(found.fine) - 1} draws an exponent is not identified: {gone}")
     if found.fitted.df < FEW:
         told.append(f"the noise is known from {found.fitted.df} degrees of freedom alone")
     for g, name in enumerate(found.data.names):

@@ -36,7 +36,7 @@ def test_the_notebook(study, tmp_path):
         "C 6nd, N without embeddings",
         "hardware or speed is not recorded",
         "> 99% of draws",
-        "compute for HGRN2's loss",
+        "compute for the lowest loss",
         "3 times above what all runs reached",
     ):
         assert told in text, told

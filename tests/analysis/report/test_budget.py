@@ -48,12 +48,14 @@ def test_losses_overlap_where_their_difference_is_sure(compared):
 
 def test_rows_of_text(compared):
     first, second = budget_rows(at_budget(compared, BUDGET))
-    assert first["lowest of all in"] == "> 99% of draws" and first["compute for b's loss"] == "1 times"
-    assert second["compute for b's loss"].startswith("1.") and " times [1." in second["compute for b's loss"]
+    assert first["lowest of all in"] == "> 99% of draws" and first["compute for the lowest loss"] == "1 times"
+    assert (
+        second["compute for the lowest loss"].startswith("1.") and " times [1." in second["compute for the lowest loss"]
+    )
     high = compared.common[1]
     assert budget_text(3 * high, compared).endswith("(FLOP, 6nd), 3 times what all architectures reached")
     never = budget_rows([{**at_budget(compared, BUDGET)[0], "compute": None}])
-    assert never[0]["compute for b's loss"] == "never reaches it"
+    assert never[0]["compute for the lowest loss"] == "never reaches it"
 
 
 def test_doubts(compared):
@@ -75,7 +77,15 @@ def test_doubts_of_a_fit_that_is_not_sure(compared):
     fine[1:4] = False
     middle = float(np.sqrt(np.prod(compared.common)))
     lost = replace(compared, fine=fine)
-    assert doubts(lost, middle) == ["in 3 of 199 draws an exponent is not identified; they are left out"]
+    assert doubts(lost, middle) == ["in 3 of 199 draws an exponent is not identified: they are left out"]
+    fine[1:40] = False
+    few = replace(compared, fine=fine)
+    assert doubts(few, middle) == [
+        "in 39 of 199 draws an exponent is not identified: there are no intervals and no odds"
+    ]
+    rows = at_budget(few, middle)
+    assert [(row["p_best"], row["loss_interval"]) for row in rows] == [(None, None)] * 2
+    assert [row["lowest of all in"] for row in budget_rows(rows)] == ["not known"] * 2
     nothing = replace(compared, fine=np.zeros_like(fine))
     assert any("nothing is identified" in one for one in doubts(nothing, middle))
     few = replace(compared, fitted=replace(compared.fitted, df=4))
