@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 24  # of the method; a change makes every stored fit stale
-REPORT_VERSION = 18  # of the page
+FIT_VERSION = 25  # of the method; a change makes every stored fit stale
+REPORT_VERSION = 19  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 
 
@@ -112,7 +112,8 @@ def _downstream(fits: dict[str, Any], tables: Tables, scores: pd.DataFrame | Non
 
 
 def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Reported:
-    """report/index.html, and report/figures/*.png where Chrome is installed, from results/. Fits first if need be.
+    """report/index.html, its tables as files (report/tables/*), and report/figures/*.png where Chrome is installed,
+    from results/. Fits first if need be.
 
     What is drawn already is left alone, but with `force`, and where only the browser for the pictures was missing.
     """
@@ -142,6 +143,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import costs_of
+    from analysis.pages.export import write_tables
     from analysis.report.page import figures, page
 
     tables = read_tables(results)
@@ -151,8 +153,9 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         name = study.name + (f" ({', '.join(study.sets)})" if study.set_results else "")
         costs = costs_of(runs, tables.runs)
         came = _provenance(study, source.provenance(), fits, tables)
-        html = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts, costs)
-        (temporary / "index.html").write_text(html, encoding="utf-8")
+        made = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts, costs)
+        (temporary / "index.html").write_text(made.html, encoding="utf-8")
+        write_tables(temporary / "tables", made.tables)
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])
 

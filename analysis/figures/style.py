@@ -28,6 +28,8 @@ def dress(figure: go.Figure, width: int, height: int, **margin: int) -> None:
         font={"family": FONT, "size": 12, "color": INK},
         hoverlabel={"font_size": 12},
     )
+    for legend in [name for name in figure.layout if name.startswith("legend")]:
+        figure.layout[legend].title.font.size = 12  # plotly's own is larger than the margin has room for
     figure.update_xaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
     figure.update_yaxes(showline=True, linecolor=FRAME, gridcolor=GRID, ticks="outside", title_font_size=12)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jinja2
 from markupsafe import Markup, escape
 
+from analysis.pages.narrow import HEIGHT, narrow_layout
+
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
@@ -39,7 +41,7 @@ def render(template: Path, figures: bool, **values: Any) -> str:
         lstrip_blocks=True,
         autoescape=True,
     )
-    environment.globals |= {"shaped": shaped, "plot": _plot}
+    environment.globals |= {"shaped": shaped, "plot": _plot, "plot_height": HEIGHT, "exports": ()}
     plotly = None
     if figures:
         from plotly.offline import get_plotlyjs
@@ -49,18 +51,33 @@ def render(template: Path, figures: bool, **values: Any) -> str:
 
 
 def shaped(rows: Sequence[Mapping[str, str]], missing: str = "") -> Shaped:
-    """Columns in the order of their appearance, without those that are empty in every row. Columns of numbers, but for
-    the first, are aligned on the right. An interval [a, b] is not broken over two lines."""
+    """Columns of numbers, but for the first, are aligned on the right. An interval [a, b] is not broken over two
+    lines."""
+    heads, cells = shaped_texts(rows, missing)
+    numeric = [i > 0 and all(NUMBER.fullmatch(row.get(head, "")) for row in rows) for i, head in enumerate(heads)]
+    drawn: list[list[tuple[str, bool]]] = [
+        [
+            (Markup(INTERVAL.sub(UNBROKEN, str(escape(str(cell))).replace(" – ", "\u00a0– "))), is_numeric)
+            for cell, is_numeric in zip(row, numeric, strict=True)
+        ]
+        for row in cells
+    ]
+    return Shaped(list(zip(heads, numeric, strict=True)), drawn)
+
+
+def shaped_texts(rows: Sequence[Mapping[str, str]], missing: str = "") -> tuple[list[str], list[list[str]]]:
+    """Heads and cells: columns in the order of their appearance, without those that are empty in every row."""
     names = [name for name in dict.fromkeys(key for row in rows for key in row) if any(row.get(name) for row in rows)]
-    numeric = {name: all(NUMBER.fullmatch(row.get(name, "")) for row in rows) for name in names[1:]}
-    drawn: list[list[tuple[str, bool]]] = []
-    for row in rows:
-        cells = [row.get(name, missing) for name in names]
-        texts = [Markup(INTERVAL.sub(UNBROKEN, str(escape(cell)).replace(" – ", "\u00a0– "))) for cell in cells]
-        drawn.append([(text, numeric.get(name, False)) for name, text in zip(names, texts, strict=True)])
-    return Shaped([(name, numeric.get(name, False)) for name in names], drawn)
+    return names, [[row.get(name, missing) for name in names] for row in rows]
 
 
 def _plot(figure: go.Figure) -> Markup:
-    config = {"displaylogo": False, "responsive": figure.layout.width is None}
-    return Markup(figure.to_html(full_html=False, include_plotlyjs=False, config=config))
+    """A figure as wide as the page, at most as wide as it was made, and another layout for a phone; page.html.j2 has
+    what draws them."""
+    from plotly.io.json import to_json_plotly
+
+    told, width, height = figure.to_dict(), figure.layout.width, figure.layout.height or HEIGHT
+    told["layout"].pop("width", None)
+    drawn = to_json_plotly({**told, "narrow": narrow_layout(figure)})  # escapes what could end the script
+    style = f"min-height:{height:g}px" + (f";max-width:{width:g}px" if width else "")
+    return Markup(f'<div class="plot" style="{style}"></div><script type="application/json">{drawn}</script>')

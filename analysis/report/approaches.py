@@ -8,9 +8,11 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
+from analysis.pages.cells import number, shown
 from arch.amounts import count
 
 NAMES = {"envelope": "envelope", "isoflop": "isoFLOP", "parametric": "parametric"}
+NOT_IDENTIFIED = "not identified"
 WHAT = {"loss of a run": "loss of a run", "lowest loss": "lowest loss at a compute", "N_opt": "N_opt"}
 NOTES = (
     "Envelope: crossings of the curves of neighbouring sizes. IsoFLOP: parabolas in log N through the losses at one "
@@ -29,9 +31,9 @@ def approach_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
     rows = []
     for law in approaches["laws"]:
         row = {"architecture": name_of(law["group"]), "approach": NAMES[law["approach"]]}
-        row["a (N_opt exponent)"] = _value(law["params"].get("a"), law["intervals"].get("a"), ".3f")
+        row["a (N_opt exponent)"] = exponent(law)
         for at in law["diagnostics"].get("optimum") or ():
-            row[f"N_opt at {power_of_ten(at['C'])} FLOP"] = _size(at)
+            row[f"N_opt at {power_of_ten(at['C'])} FLOP"] = size_at(at, "N")
         rows.append(row | {"verdict": law["verdict"]["believe"] if law["verdict"] else ""})
     for one in approaches["not_fitted"]:
         rows.append(
@@ -41,6 +43,11 @@ def approach_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def approach_notes(approaches: dict[str, Any]) -> list[str]:
+    """What belongs under the table: whether the approaches contradict each other, and how they work."""
+    return [*disagreements(approaches), *NOTES]
+
+
+def approach_reasons(approaches: dict[str, Any]) -> list[str]:
     """The reasons of every verdict, a line a law."""
     lines = [
         f"{name_of(law['group'])}, {NAMES[law['approach']]}: {law['verdict']['believe']}. "
@@ -48,16 +55,15 @@ def approach_notes(approaches: dict[str, Any]) -> list[str]:
         for law in approaches["laws"]
         if law["verdict"]
     ]
-    lines += [
+    return lines + [
         f"{name_of(one['group'])}, {NAMES[one['approach']]}: not fitted. {_sentence([one['reason']])}"
         for one in approaches["not_fitted"]
     ]
-    return [*disagreements(approaches), *lines, *NOTES]
 
 
 def disagreements(approaches: dict[str, Any]) -> list[str]:
-    """A line an architecture that several approaches fitted: which of them contradict each other, and by how much."""
-    lines = []
+    """Of architectures that several approaches fitted: which of these contradict each other, and by how much."""
+    lines, agree = [], []
     for group, told in approaches["side_by_side"].items():
         apart = []
         for pair in told["pairs"]:
@@ -70,7 +76,9 @@ def disagreements(approaches: dict[str, Any]) -> list[str]:
         if apart:
             lines.append(f"{name_of(group)}: the approaches disagree. {'; '.join(apart)}.")
         elif told["pairs"]:
-            lines.append(f"{name_of(group)}: the approaches do not contradict each other.")
+            agree.append(name_of(group))
+    if agree:
+        lines.append(f"{', '.join(agree)}: the approaches do not contradict each other.")
     return lines
 
 
@@ -92,7 +100,7 @@ def _change(one: dict[str, Any] | None) -> str:
     if one is None:
         return ""
     if one["a"] is None:
-        return "not identified"
+        return NOT_IDENTIFIED
     return f"{one['a']:+.2f}" + (f", {math.exp(one['log_n_opt']):.2f} times" if one["log_n_opt"] is not None else "")
 
 
@@ -125,19 +133,18 @@ def backtest_rows(approaches: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
-def _size(at: dict[str, Any]) -> str:
-    ends = (at.get("intervals") or {}).get("N")
-    if at["N"] is None:
-        return "not identified"
-    tail = "" if ends is None or None in ends else f" [{count(ends[0])}, {count(ends[1])}]"
-    return count(at["N"]) + tail
-
-
-def _value(value: float | None, ends: Sequence[float | None] | None, form: str) -> str:
+def size_at(at: dict[str, Any], letter: str) -> str:
+    """N or D of an optimum, with its interval."""
+    value, ends = at[letter], (at.get("intervals") or {}).get(letter)
     if value is None:
-        return "not identified"
-    tail = "" if ends is None or ends[0] is None or ends[1] is None else f" [{ends[0]:{form}}, {ends[1]:{form}}]"
-    return f"{value:{form}}{tail}"
+        return NOT_IDENTIFIED
+    tail = "" if ends is None or None in ends else f" [{count(ends[0])}, {count(ends[1])}]"
+    return number(f"{count(value)}{tail}", value, ends)
+
+
+def exponent(law: dict[str, Any]) -> str:
+    """a of N_opt ~ C^a, with its interval."""
+    return shown(law["params"].get("a"), ".3f", law["intervals"].get("a")) or NOT_IDENTIFIED
 
 
 def _sentence(reasons: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import GREY, SHADE, dress, fade
+from analysis.pages.cells import number, shown
 from analysis.report.figures import WIDTH
 
 SHORT_COLUMNS = ("pair", "compute for the same loss", "under every count")  # of `comparison_rows`, for a terminal
@@ -135,9 +136,9 @@ def choice_table(choices: dict[str, Any]) -> list[dict[str, str]]:
     """A row an architecture: the share of its largest compute that a wrong size or a higher loss wastes."""
     rows = []
     for arch, one in choices.items():
-        row = {"architecture": name_of(arch), "at C (FLOP)": power_of_ten(one["c"])}
-        row |= {f"{size['factor']:g} N_opt": f"{size['share']:.1%}" for size in one["sizes"]}
-        row |= {f"loss {loss['lost']:.1%} higher": f"{loss['share']:.1%}" for loss in one["losses"]}
+        row = {"architecture": name_of(arch), "at C (FLOP)": number(power_of_ten(one["c"]), one["c"])}
+        row |= {f"{size['factor']:g} N_opt": shown(size["share"], ".1%") for size in one["sizes"]}
+        row |= {f"loss {loss['lost']:.1%} higher": shown(loss["share"], ".1%") for loss in one["losses"]}
         rows.append(row)
     return rows
 
@@ -148,10 +149,10 @@ def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "run": row["run_id"],
-            "C (FLOP)": power_of_ten(row["c"]),
-            "wasted": f"{row['share']:.1%}{_between(row['interval'], '.1%')}",
-            "wasted FLOP": f"{row['flops']:.2g}",
-            "hours": "" if row["hours"] is None else f"{row['hours']:.2g}",
+            "C (FLOP)": number(power_of_ten(row["c"]), row["c"]),
+            "wasted": shown(row["share"], ".1%", row["interval"]),
+            "wasted FLOP": shown(row["flops"], ".2g"),
+            "hours": shown(row["hours"], ".2g"),
         }
         for row in rows[:MOST_WASTED]
         if row["share"] >= WORTH
@@ -161,7 +162,7 @@ def waste_table(waste: dict[str, Any]) -> list[dict[str, str]]:
 def _times(row: dict[str, Any]) -> str:
     if row["gain"] is None:
         return "never reached"
-    return f"{1 / row['gain']:.3g} times{_between(_inverse(row['joint']), '.3g')}"
+    return _of_times(1 / row["gain"], _inverse(row["joint"]))
 
 
 def _disagree(verdict: dict[str, Any]) -> str:
@@ -182,14 +183,19 @@ def _crossing(one: dict[str, Any]) -> str:
         return "nowhere near"
     ends = one["interval"]
     if ends is None or None in ends:
-        return f"{power_of_ten(one['c'])} (in {one['share']:.0%} of draws)"
-    return f"{power_of_ten(one['c'])} [{power_of_ten(ends[0])}, {power_of_ten(ends[1])}]"
+        note = f"in {one['share']:.0%} of draws"
+        return number(f"{power_of_ten(one['c'])} ({note})", one["c"], note=note)
+    return number(f"{power_of_ten(one['c'])} [{power_of_ten(ends[0])}, {power_of_ten(ends[1])}]", one["c"], ends)
 
 
 def _savings(one: dict[str, Any]) -> str:
     if isinstance(one["value"], str):
         return one["value"]
-    return f"{1 / one['value']:.3g} times{_between(_inverse(one['interval']), '.3g')}"
+    return _of_times(1 / one["value"], _inverse(one["interval"]))
+
+
+def _of_times(value: float, ends: list[float] | None) -> str:
+    return number(f"{value:.3g} times{_between(ends, '.3g')}", value, ends)
 
 
 def _inverse(ends: list[float | None] | None) -> list[float] | None:

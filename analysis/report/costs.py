@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analysis.pages.cells import number, shown
 from arch.amounts import count, flop
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ def cost_rows(costs: Sequence[Cost]) -> list[dict[str, str]]:
     return [
         {
             "run": one.run_id,
-            "tokens": count(one.tokens),
-            "FLOP (exact)": flop(one.flops_exact),
-            "planned (min)": _number(one.planned_minutes, ",.2f"),
-            "spent (min)": _number(one.spent_minutes, ",.2f"),
-            "spent / planned": _number(_ratio(one.spent_minutes, one.planned_minutes), ".2f"),
-            "tokens/s": _number(one.tokens_per_s, ",.0f"),
-            "MFU (exact)": _number(one.mfu_exact, ".1%"),
+            "tokens": number(count(one.tokens), one.tokens),
+            "FLOP (exact)": number(flop(one.flops_exact), one.flops_exact),
+            "planned (min)": shown(one.planned_minutes, ",.2f"),
+            "spent (min)": shown(one.spent_minutes, ",.2f"),
+            "spent / planned": shown(_ratio(one.spent_minutes, one.planned_minutes), ".2f"),
+            "tokens/s": shown(one.tokens_per_s, ",.0f"),
+            "MFU (exact)": shown(one.mfu_exact, ".1%"),
         }
         for one in costs
         if one.tokens
@@ -55,7 +56,3 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
 
 def _ratio(one: float | None, other: float | None) -> float | None:
     return one / other if one is not None and other else None
-
-
-def _number(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)

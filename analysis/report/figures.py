@@ -40,28 +40,43 @@ ROW_HEIGHT, WIDTH = 330, 1320
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
     """The paper's figure 1 for this study."""
+    return _drawn(fits, tables, baseline, [None, *fits["archs"]])
+
+
+def rows_of_figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> list[go.Figure]:
+    """The same in a figure a row, between which a page can be broken."""
+    return [_drawn(fits, tables, baseline, [row]) for row in (None, *fits["archs"])]
+
+
+def _drawn(
+    fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None, shown: Sequence[str | None]
+) -> go.Figure:
+    """shown: what each row is of, an architecture, or all of them (None)."""
     tables = grouped(tables, FitSettings(**fits["settings"]))
-    archs = list(fits["archs"])
-    colors, sizes = arch_colors(archs), size_colors(tables)
-    rows = 1 + len(archs)
+    colors, sizes = arch_colors(list(fits["archs"])), size_colors(tables)
+    rows = len(shown)
     gap = 84 / (ROW_HEIGHT * rows)
-    titles = [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
-    titles += [_title(fits["archs"][arch], arch, law, symbol) for arch in archs for law, _, symbol in COLUMNS]
+    titles: list[str] = []
+    for arch in shown:
+        if arch is None:
+            titles += [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
+        else:
+            titles += [_title(fits["archs"][arch], arch, law, symbol) for law, _, symbol in COLUMNS]
     figure = make_subplots(rows, 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
     axes = _axes(fits, tables, baseline)
-    for row in range(1, rows + 1):
+    for row, arch in enumerate(shown, start=1):
         for column in (1, 2, 3):
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
             figure.update_xaxes(axes["c"], row=row, col=column)
             figure.update_yaxes(axes[COLUMNS[column - 1][0]], row=row, col=column)
-    _master_row(figure, fits, colors)
-    for row, arch in enumerate(archs, start=2):
-        _arch_row(figure, row, arch, fits, tables, colors[arch], sizes)
-    if baseline is not None:
-        for row in range(1, rows + 1):
+        if arch is None:
+            _master_row(figure, row, fits, colors)
+        else:
+            _arch_row(figure, row, arch, fits, tables, colors[arch], sizes)
+        if baseline is not None:
             reference_line(figure, row, 1, baseline["loss"])
-    _legends(figure, rows, gap, sizes, fits, baseline)
+    _legends(figure, shown, gap, sizes, fits, baseline)
     dress(figure, WIDTH, ROW_HEIGHT * rows + 40)
     return figure
 
@@ -122,7 +137,7 @@ def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
     return f"{head}{symbol} = {law['coef']:.3g} C<sup> {minus(law['exponent'])}</sup>{tail}"
 
 
-def _master_row(figure: go.Figure, fits: dict[str, Any], colors: dict[str, str]) -> None:
+def _master_row(figure: go.Figure, row: int, fits: dict[str, Any], colors: dict[str, str]) -> None:
     dash = dashes(list(fits["archs"]))
     for column, (law_name, _, _) in enumerate(COLUMNS, start=1):
         missing = []
@@ -130,9 +145,9 @@ def _master_row(figure: go.Figure, fits: dict[str, Any], colors: dict[str, str])
             if not one["fitted"] or not one["laws"][law_name]["identified"]:
                 missing.append(name_of(arch))
                 continue
-            _add_law(figure, 1, column, one["laws"][law_name], colors[arch], name_of(arch), dash[arch])
+            _add_law(figure, row, column, one["laws"][law_name], colors[arch], name_of(arch), dash[arch], column == 1)
         if missing:
-            _note(figure, 1, column, f"not identified: {', '.join(missing)}")
+            _note(figure, row, column, f"not identified: {', '.join(missing)}")
 
 
 def _arch_row(
@@ -195,7 +210,14 @@ def _add_curves(
 
 
 def _add_law(
-    figure: go.Figure, row: int, column: int, law: dict[str, Any], color: str, name: str, dash: str = "solid"
+    figure: go.Figure,
+    row: int,
+    column: int,
+    law: dict[str, Any],
+    color: str,
+    name: str,
+    dash: str = "solid",
+    named: bool = False,
 ) -> None:
     if law["band"]:
         band = law["band"]
@@ -205,9 +227,7 @@ def _add_law(
     x = np.geomspace(law["range"][0], law["range"][1], 50)
     y = law["centre"][1] * (x / law["centre"][0]) ** law["exponent"]
     line = {"color": color, "width": 2.6, "dash": dash}
-    trace = go.Scatter(
-        x=x, y=y, mode="lines", line=line, name=name, showlegend=row == 1 and column == 1, legend="legend"
-    )
+    trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, showlegend=named, legend="legend")
     trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
     figure.add_trace(trace, row=row, col=column)
 
@@ -266,17 +286,25 @@ def _note(figure: go.Figure, row: int, column: int, text: str) -> None:
 
 def _legends(
     figure: go.Figure,
-    rows: int,
+    shown: Sequence[str | None],
     gap: float,
     sizes: dict[str, str],
     fits: dict[str, Any],
     baseline: dict[str, Any] | None,
 ) -> None:
-    """Architectures beside the master row; sizes and marks, once, beside the first row below it."""
+    """Architectures beside the master row; sizes and marks, once, beside the first row of an architecture."""
+    place = {"x": 1.01, "yanchor": "top"}
+    if None in shown:
+        figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
+    if baseline is not None and shown == [None]:
+        figure.add_trace(legend_reference(baseline["loss"], "legend"), row=1, col=1)
+    first = next((i for i, arch in enumerate(shown) if arch is not None), None)
+    if first is None:
+        return
     for size, color in sizes.items():
-        figure.add_trace(legend_line(size, color, "legend2"), row=2 if rows > 1 else 1, col=1)
+        figure.add_trace(legend_line(size, color, "legend2"), row=first + 1, col=1)
     level = fits["interval"]["level"]
-    law = f"law and {level:.0%} interval" if level else "law (no interval)"
+    law = f"law, {level:.0%} interval" if level else "law (no interval)"
     for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
         marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
         trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
@@ -288,8 +316,5 @@ def _legends(
     figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:
         figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)
-    second = 1 - (1 - gap * (rows - 1)) / rows - gap
-    figure.update_layout(
-        legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1, "yanchor": "top"},
-        legend2={"title": {"text": "size (smoothed curves)"}, "x": 1.01, "y": second, "yanchor": "top"},
-    )
+    top = 1 - first * ((1 - gap * (len(shown) - 1)) / len(shown) + gap)
+    figure.update_layout(legend2={"title": {"text": "curves by size"}, "y": top} | place)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
+from analysis.pages.export import KINDS
 from analysis.pages.html import render
-from analysis.report.approaches import approach_notes, approach_rows, backtest_rows, reading_rows
+from analysis.report.approach_figure import approach_figure
+from analysis.report.approaches import (
+    approach_notes,
+    approach_reasons,
+    approach_rows,
+    backtest_rows,
+    reading_rows,
+)
+from analysis.report.believed import believed_rows
 from analysis.report.comparison import (
     choice_table,
     comparison_figure,
@@ -20,13 +29,13 @@ from analysis.report.comparison import (
 )
 from analysis.report.contamination import contamination_notes, contamination_rows
 from analysis.report.costs import cost_notes, cost_rows
-from analysis.report.figures import figure_one
+from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.floors import floor_notes
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
-from analysis.report.rows import checkpoint_rows, corpus_rows, run_rows, training_rows
+from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
     HEADINGS,
     conventions_table,
@@ -35,8 +44,8 @@ from analysis.report.tables import (
     laws_table,
     optimum_table,
 )
-from analysis.report.task_tables import downstream_part
-from analysis.report.tasks import tasks_figure
+from analysis.report.task_tables import TASK_TABLES, downstream_notes, task_tables
+from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
 from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_parts
@@ -78,9 +87,18 @@ def figures(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | Non
     found["merged"] = merged_figure(fits)
     for name, one in _compared(fits):
         found[name] = comparison_figure(one, fits["conventions"])
+    found["approaches"] = approach_figure(fits["approaches"])
     if fits.get("downstream"):
+        found["benchmarks"] = benchmarks_figure(fits["downstream"])
         found["tasks"] = tasks_figure(fits["downstream"])
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+class Page(NamedTuple):
+    """The page, and its tables by the names of their files (analysis.pages.export)."""
+
+    html: str
+    tables: dict[str, list[dict[str, str]]]
 
 
 def page(
@@ -95,69 +113,89 @@ def page(
     contamination: dict[str, Any] | None = None,
     tasks: Sequence[str] = (),
     costs: Sequence[Cost] = (),
-) -> str:
-    """The page: `drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the
-    address of the page of the other evaluations, None where there is none, `contamination` what the training text
-    holds of evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
+) -> Page:
+    """`drawn` from `figures`, `corpus` the corpus manifest, `provenance` name -> value, `evaluations` the address of
+    the page of the other evaluations, None where there is none, `contamination` what the training text holds of
+    evaluation sets (analysis.contamination), `tasks` those of the study that have texts of their own, `costs`
     of its runs."""
-    compared = any(told["archs"] for told in fits["verdicts"])
-    return render(
+    approaches, downstream = fits["approaches"], fits.get("downstream")
+    laws_of_size = not is_of_variants(fits)
+    pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
+    pairs["provenance"] = dict(provenance or {})
+    shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
+    comparisons = []
+    for figure, one in _compared(fits):
+        shown[figure] = comparison_rows(one)
+        at = family_name(one["at"]) if one["at"] else ""
+        notes = comparison_notes(one, fits["settings"]["level"])
+        comparisons.append({"at": at, "figure": drawn.get(figure), "name": figure, "notes": notes})
+    files = {key: rows for key, rows in shown.items() if rows}
+    files |= {key: [{"what": what, "value": told} for what, told in of.items() if told] for key, of in pairs.items()}
+    files["checkpoints"] = checkpoint_values(tables)
+    files = {key: rows for key, rows in files.items() if rows}
+    html = render(
         TEMPLATE,
         figures=True,
+        exports=dict.fromkeys(files, KINDS),
+        tables=shown,
+        pairs_of=pairs,
         name=name,
         lead=_lead(fits, tables),
         evaluations=evaluations,
         drawn=drawn,
+        figure1=rows_of_figure_one(fits, tables, baseline) if laws_of_size else [],
         verdict=verdict_parts(fits),
-        comparison=comparison_table(fits) if compared else [],
-        predictions=prediction_table(fits) if compared else [],
         verdict_notes=[*verdict_notes(fits), f"C: {convention_text(fits)}. Loss: {fits['conventions']['L']}."],
-        laws=[{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
         law_notes=[*law_notes(fits), extrapolation_text(fits)],
-        curvature=curvature_table(fits),
         curvature_notes=[*common_lean(fits), *CURVATURE],
-        optimum=optimum_table(fits),
         optimum_notes=[*crossing_notes(fits), *OPTIMUM],
-        conventions=conventions_table(fits),
-        diagnostics=diagnostics_table(fits),
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
-        approaches=approach_rows(fits["approaches"]),
-        approach_notes=[*floor_notes(fits), *approach_notes(fits["approaches"])],
-        readings=reading_rows(fits["approaches"]),
-        backtest=backtest_rows(fits["approaches"]),
-        comparisons=[
-            {
-                "at": family_name(one["at"]) if one["at"] else "",
-                "figure": drawn.get(name),
-                "rows": comparison_rows(one),
-                "notes": comparison_notes(one, fits["settings"]["level"]),
-            }
-            for name, one in _compared(fits)
-        ],
-        laws_of_size=not is_of_variants(fits),
-        variants=variant_rows(fits),
+        approach_notes=[*floor_notes(fits), *approach_notes(approaches)],
+        approach_reasons=approach_reasons(approaches),
+        comparisons=comparisons,
+        laws_of_size=laws_of_size,
         variant_notes=variant_notes(fits),
-        merged=merged_rows(fits),
         merged_notes=merged_notes(fits),
-        nuisance=nuisance_rows(fits),
         nuisance_notes=nuisance_notes(fits),
-        waste_notes=waste_notes(fits["approaches"]),
-        choices=choice_table(fits["approaches"]["wrong_choices"]),
-        waste=waste_table(fits["approaches"]["waste"]),
-        downstream=downstream_part(fits["downstream"]) if fits.get("downstream") else None,
-        checkpoints=checkpoint_rows(tables),
-        training=training_rows(tables),
-        runs=run_rows(fits, tables),
+        waste_notes=waste_notes(approaches),
+        downstream=downstream_notes(downstream) if downstream else None,
+        shown_checkpoints=checkpoint_rows(tables),
         unfinished=lambda row: row["state"] != "done",
-        costs=cost_rows(costs),
         cost_notes=cost_notes(costs),
-        corpus=corpus_rows(corpus) if corpus else None,
-        contamination=contamination_rows(contamination),
         contamination_notes=contamination_notes(contamination, list(tasks), name),
         methods=methods(fits),
-        provenance=provenance or {},
     )
+    return Page(html, files)
+
+
+def _tables(
+    fits: dict[str, Any], tables: Tables, contamination: dict[str, Any] | None
+) -> dict[str, list[dict[str, str]]]:
+    """The page's tables by name, in their order."""
+    approaches, downstream = fits["approaches"], fits.get("downstream")
+    compared = any(told["archs"] for told in fits["verdicts"])
+    return {
+        "losses": comparison_table(fits) if compared else [],
+        "optimum": believed_rows(fits),
+        "nuisance": nuisance_rows(fits),
+        "variants": variant_rows(fits),
+        "merged": merged_rows(fits),
+        "laws": [{HEADINGS[key]: value for key, value in row.items()} for row in laws_table(fits)],
+        "predictions": prediction_table(fits) if compared else [],
+        "approaches": approach_rows(approaches),
+        "readings": reading_rows(approaches),
+        "backtests": backtest_rows(approaches),
+        "choices": choice_table(approaches["wrong_choices"]),
+        "waste": waste_table(approaches["waste"]),
+        **({name: [] for name in TASK_TABLES} if downstream is None else task_tables(downstream)),
+        "power_law": curvature_table(fits),
+        "crossings": optimum_table(fits),
+        "conventions": conventions_table(fits),
+        "diagnostics": diagnostics_table(fits),
+        "runs": run_rows(fits, tables),
+        "contamination": contamination_rows(contamination),
+    }
 
 
 def _compared(fits: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
+from analysis.pages.cells import shown
 from analysis.runs import Tables
 from arch.amounts import count
 from data.clean.told import examples, headline
@@ -27,16 +28,16 @@ def run_rows(fits: dict[str, Any], tables: Tables) -> list[dict[str, str]]:
             {
                 "run": str(run["run_id"]),
                 "state": str(run["state"]),
-                "parameters (non-embedding)": _value(run["n_params_non_embedding"], ",.0f"),
-                "all parameters": _value(run["n_params"], ",.0f"),
-                "tokens": _value(run["n_tokens"], ",.0f"),
-                "epochs": _value(run["epochs"], ".2f"),
-                "learning rate": _value(run["lr"], "g"),
-                "last loss (smoothed)": f"{curve[-1]:.4f}" if len(curve) else "",
-                "best held-out loss": _value(held_out.get("loss"), ".4f"),
-                "bits/byte": _value(held_out.get("bits_per_byte"), ".4f"),
-                "time (s)": _value(run["time_s"], ".1f"),
-                "tokens/s": _value(run["tokens_per_s"], ",.0f"),
+                "parameters (non-embedding)": shown(run["n_params_non_embedding"], ",.0f"),
+                "all parameters": shown(run["n_params"], ",.0f"),
+                "tokens": shown(run["n_tokens"], ",.0f"),
+                "epochs": shown(run["epochs"], ".2f"),
+                "learning rate": shown(run["lr"], "g"),
+                "last loss (smoothed)": shown(float(curve[-1]), ".4f") if len(curve) else "",
+                "best held-out loss": shown(held_out.get("loss"), ".4f"),
+                "bits/byte": shown(held_out.get("bits_per_byte"), ".4f"),
+                "time (s)": shown(run["time_s"], ".1f"),
+                "tokens/s": shown(run["tokens_per_s"], ",.0f"),
                 "why": "" if pd.isna(run["reason"]) else str(run["reason"]),
                 **({"not in the fits": unused.get(str(run["run_id"]), "")} if unused else {}),
                 "rows left out": run["skipped_why"] if run["skipped_rows"] else "",
@@ -57,6 +58,23 @@ def checkpoint_rows(tables: Tables) -> list[dict[str, str]]:
         cells = [f"{loss:.4f} @ {count(n, 4)}" for n, loss in zip(rising["n_tokens"], rising["loss"], strict=True)]
         rows.append({"run": str(run_id)} | {f"checkpoint {i}": cell for i, cell in enumerate(cells, start=1)})
     return rows
+
+
+def checkpoint_values(tables: Tables) -> list[dict[str, str]]:
+    """The same with a row a checkpoint, for files."""
+    merged = tables.evals["phase"] == "merged" if "phase" in tables.evals else pd.Series(False, tables.evals.index)
+    return [
+        {
+            "run": str(row["run_id"]),
+            "weights": "merged" if is_merged else "",
+            "step": str(row["step"]),
+            "tokens": str(row["n_tokens"]),
+            "C (FLOP, exact)": shown(row["flops_exact"], ".6g"),
+            "loss (nats/token)": shown(row["loss"], ".4f"),
+            "bits/byte": shown(row["bits_per_byte"], ".4f"),
+        }
+        for row, is_merged in zip(tables.evals.to_dict("records"), merged, strict=True)
+    ]
 
 
 def training_rows(tables: Tables) -> dict[str, str]:
@@ -108,7 +126,3 @@ def _shared(found: dict[str, int] | None) -> str:
 
 def _each(values: pd.Series[Any], form: str = "") -> str:
     return "; ".join(format(value, form) for value in values.dropna().unique())
-
-
-def _value(value: Any, form: str) -> str:
-    return "" if value is None or pd.isna(value) else format(value, form)

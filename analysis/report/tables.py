@@ -8,9 +8,10 @@ from typing import Any
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
+from analysis.pages.cells import NONE, number, shown
 from analysis.report.notes import chance, lean
 
-NO_POWER_LAW = " (no power law)"
+NO_POWER_LAW = "no power law"
 MANY = 0.1  # of the replicates: from this share on the cell says how many failed
 
 HEADINGS = {
@@ -36,12 +37,12 @@ def laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         rows.append(
             {
                 "arch": name_of(arch),
-                "alpha": estimate(laws["loss"], "exponent") + (NO_POWER_LAW if laws["loss"]["curved"] else ""),
-                "beta": estimate(laws["loss"], "coef") + (NO_POWER_LAW if laws["loss"]["curved"] else ""),
+                "alpha": of_loss(laws["loss"], "exponent"),
+                "beta": of_loss(laws["loss"], "coef"),
                 "a": estimate(laws["n_opt"], "exponent"),
                 "b": estimate(laws["d_opt"], "exponent"),
-                "r2": "" if r2 is None else f"{r2:.4f}",
-                "decades": f"{one['diagnostics']['decades']:.2f}",
+                "r2": shown(r2, ".4f"),
+                "decades": shown(one["diagnostics"]["decades"], ".2f"),
             }
         )
     return rows
@@ -56,7 +57,7 @@ def short_laws_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             rows.append(row | {"alpha": "not fitted"})
             continue
         loss, n_opt, d_opt = (one["laws"][law] for law in ("loss", "n_opt", "d_opt"))
-        row["alpha"] = estimate(loss, "exponent", ".3f") + (NO_POWER_LAW if loss["curved"] else "")
+        row["alpha"] = of_loss(loss, "exponent", ".3f")
         row |= {"a (N_opt)": estimate(n_opt, "exponent", ".2f"), "b (D_opt)": estimate(d_opt, "exponent", ".2f")}
         row |= {"R^2": "" if loss["r2"] is None else f"{loss['r2']:.3f}"}
         rows.append(row | {"decades": f"{one['diagnostics']['decades']:.2f}"})
@@ -83,7 +84,7 @@ def optimum_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         row["extrapolated"] = str(found["n_crossings_extrapolated"])
         row["out of order"] = str(found["n_crossings_disordered"])
         misfit = by_method[True]["n_opt"]["misfit"]
-        row["p of their scatter"] = "" if not misfit or misfit["chance"] is None else f"{misfit['chance']:.2f}"
+        row["p of their scatter"] = shown(misfit["chance"], ".2f") if misfit else ""
         rows.append(row)
     return rows
 
@@ -108,11 +109,13 @@ def curvature_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             | {
                 "power law?": verdict,
                 "shape in log-log": lean(told) if told["shape"] != "ragged" else "ragged",
-                "p of this bend": f"{chance(one['laws']['loss']):.3f}",
-                "quadratic term of log L": f"{told['quadratic']:+.2e}",
-                "quadratic term of the steps (subtracted)": f"{told['steps']:+.2e}",
-                "power against an irreducible loss of half the lowest": f"{told['power_half']:.2f}",
-                "irreducible loss found with power 0.8 (nats/token)": "none" if visible is None else f"{visible:.2f}",
+                "p of this bend": shown(chance(one["laws"]["loss"]), ".3f"),
+                "quadratic term of log L": shown(told["quadratic"], "+.2e"),
+                "quadratic term of the steps (subtracted)": shown(told["steps"], "+.2e"),
+                "power against an irreducible loss of half the lowest": shown(told["power_half"], ".2f"),
+                "irreducible loss found with power 0.8 (nats/token)": "none"
+                if visible is None
+                else shown(visible, ".2f"),
             }
         )
     return rows
@@ -126,8 +129,8 @@ def conventions_table(fits: dict[str, Any]) -> list[dict[str, str]]:
             "architecture": name_of(arch),
             "C": convention,
             "range of L (FLOP)": _range(one["loss"]),
-            "alpha": estimate(one["loss"], "exponent") + (NO_POWER_LAW if one["loss"]["curved"] else ""),
-            "beta": estimate(one["loss"], "coef") + (NO_POWER_LAW if one["loss"]["curved"] else ""),
+            "alpha": of_loss(one["loss"], "exponent"),
+            "beta": of_loss(one["loss"], "coef"),
             "a": estimate(one["n_opt"], "exponent"),
             "N_opt at C = 1": estimate(one["n_opt"], "coef"),
             "b": estimate(one["d_opt"], "exponent"),
@@ -155,44 +158,47 @@ def diagnostics_table(fits: dict[str, Any]) -> list[dict[str, str]]:
                 "architecture": name_of(arch),
                 "runs": str(one["n_runs"]),
                 "range of L (FLOP)": _range(one["laws"]["loss"]),
-                "loss falls over (decades)": f"{found.get('falling_decades', 0):.2f}",
+                "loss falls over (decades)": shown(found.get("falling_decades", 0.0), ".2f"),
                 "points of the envelope": str(found["n_points"]),
                 "without a curve": str(found["n_uncovered"]),
                 "points left out of L(C)": str(one["laws"]["loss"]["n_outside"]),
-                "censored": "" if censored is None else f"{censored:.0%}",
+                "censored": shown(censored, ".0%"),
                 "uncensored/all points by size": ", ".join(owners),
                 "range of N_opt, D_opt (FLOP)": _range(one["laws"]["n_opt"]),
-                "a + b": _number(found["a_plus_b"]),
-                "a p + b - 1": _number(found["cost_identity"], "+.1e"),
+                "a + b": shown(found["a_plus_b"], ".4f"),
+                "a p + b - 1": shown(found["cost_identity"], "+.1e"),
                 "6 N D / C at the ends": "" if ends is None else f"{ends[0]:.2f}, {ends[1]:.2f}",
-                "sizes within 0.5% of the lowest loss": "" if flat is None else f"x {flat:.2f}",
+                "sizes within 0.5% of the lowest loss": "" if flat is None else number(f"x {flat:.2f}", flat),
             }
         )
     return rows
 
 
-def estimate(law: dict[str, Any], what: str, form: str | None = None) -> str:
-    """`exponent` or `coef` of a law with its interval, and how many replicates gave none, or `not identified`."""
+def of_loss(law: dict[str, Any], what: str, form: str | None = None) -> str:
+    """`estimate` of L(C), marked where it is no power law."""
+    return estimate(law, what, form, NO_POWER_LAW if law["curved"] else "")
+
+
+def estimate(law: dict[str, Any], what: str, form: str | None = None, note: str = "") -> str:
+    """`exponent` or `coef` of a law with its interval and notes (on failed replicates), or `not identified`."""
     if not law["identified"]:
         return "not identified"
     form = form or (".4g" if what == "coef" else ".4f")
     interval = law["interval"]
-    tail = f" [{interval[what][0]:{form}}, {interval[what][1]:{form}}]" if interval else ""
-    return f"{law[what]:{form}}{tail}{failed(law)}"
+    notes = ", ".join(filter(None, (failed(law), note)))
+    return shown(law[what], form, interval[what] if interval else None, notes)
 
 
 def failed(law: dict[str, Any]) -> str:
-    """What stands behind an interval of which many replicates could not be fitted; "" where few failed."""
+    """Of an interval of which many replicates could not be fitted, how many; "" where few failed."""
     lost, total = law.get("replicates_not_identified"), law.get("replicates")
     share = lost / total if lost and total else 0.0
     if share < MANY:
         return ""
-    return f" ({'' if law['interval'] else 'no interval: '}{share:.0%} of replicates failed)"
+    return f"{'' if law['interval'] else 'no interval: '}{share:.0%} of replicates failed"
 
 
 def _range(law: dict[str, Any]) -> str:
-    return " – ".join(power_of_ten(value) for value in law["range"]) if law["identified"] else "not identified"
-
-
-def _number(value: float | None, form: str = ".4f") -> str:
-    return "" if value is None else format(value, form)
+    if not law["identified"]:
+        return "not identified"
+    return number(" – ".join(power_of_ten(value) for value in law["range"]), NONE, law["range"])

@@ -8,9 +8,16 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
-from analysis.report.tasks import title
+from analysis.pages.cells import number, shown
+from analysis.report.tasks import last_checkpoints, title
+from arch.amounts import count
 
 BELIEVE = "believe"
+Z95 = 1.959964  # standard errors to either side of a score
+BENCHMARKS = (
+    "Of each run's last checkpoint that a fit reads. Intervals are 95%, over the questions of a task (1.96 standard "
+    "errors); runs of other seeds differ by more. `scaling eval table` has the averages of the papers."
+)
 ABOUT = (
     "A law links the score of a task to the loss that the other laws are fitted to: for accuracies the logistic from "
     "chance to a full score, for perplexities a power law between their logarithm and the loss, for others a monotone "
@@ -22,25 +29,45 @@ RANKED = (
 )
 
 
-def downstream_part(downstream: dict[str, Any]) -> dict[str, Any]:
-    """predictions and rankings as rows, notes as lines."""
+TASK_TABLES = ("benchmarks", "scores", "rankings")
+
+
+def task_tables(downstream: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
+    """Rows by TASK_TABLES: of each run's last checkpoint, at the compute of the comparison, and of rankings."""
     tasks = downstream["tasks"]
+    return dict(zip(TASK_TABLES, (_benchmarks(tasks), _predictions(tasks), _rankings(tasks)), strict=True))
+
+
+def downstream_notes(downstream: dict[str, Any]) -> dict[str, list[str]]:
+    """Lines of notes below each table, and of `reasons` why laws are doubted or withheld, and what is left out."""
+    tasks = downstream["tasks"]
+    unknown = [f"Of unknown scale, so not fitted: {', '.join(found)}."] if (found := downstream["unknown"]) else []
     return {
-        "predictions": _predictions(tasks),
-        "rankings": _rankings(tasks),
-        "notes": [
-            *([ABOUT] if any(_laws(one) for one in tasks) else []),
-            *_not_believed(tasks),
-            *_withheld(tasks),
-            *_left_out(tasks),
-            *([RANKED] if any(one["rankings"] for one in tasks) else []),
-            *(
-                [f"Of unknown scale, so not fitted: {', '.join(unknown)}."]
-                if (unknown := downstream["unknown"])
-                else []
-            ),
-        ],
+        "benchmarks": [BENCHMARKS] if tasks else [],
+        "scores": ([ABOUT] if any(_laws(one) for one in tasks) else []) + unknown,
+        "rankings": [RANKED] if any(one["rankings"] for one in tasks) else [],
+        "reasons": [*_not_believed(tasks), *_withheld(tasks), *_left_out(tasks)],
     }
+
+
+def _benchmarks(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
+    """A row a run, a column a task: the scores of its last checkpoint, as table 4 of the scaling-law paper has them."""
+    rows: dict[str, dict[str, str]] = {}
+    for one in tasks:
+        percent = one["scale"]["kind"] == "accuracy" and one["scale"]["full"] == 1
+        scale, head = (100.0, f"{title(one)}, %") if percent else (1.0, title(one))
+        for arch, found in one["archs"].items():
+            points = found.get("points") or {"name": [], "flops": []}
+            for i in last_checkpoints(points):
+                run, _, tokens = points["name"][i].partition(" after ")
+                read = float(tokens.removesuffix(" tokens").replace(",", ""))
+                row = rows.setdefault(
+                    run, {"architecture": name_of(arch), "run": run, "tokens": number(count(read, 4), read)}
+                )
+                value, error = scale * points["value"][i], points["error"][i]
+                ends = None if error is None else (value - Z95 * scale * error, value + Z95 * scale * error)
+                row[head] = shown(value, ".4g" if value >= 1 else ".3g", ends)
+    return list(rows.values())
 
 
 def _laws(one: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +86,7 @@ def _predictions(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         rows.append(
             {
                 "task": title(one),
-                "C (FLOP)": power_of_ten(first[0]["c"]) if first else "",
+                "C (FLOP)": number(power_of_ten(first[0]["c"]), first[0]["c"]) if first else "",
                 **{name_of(arch): _told(found["predictions"]) for arch, found in laws.items()},
                 "one link for all": ""
                 if p is None
@@ -73,7 +100,7 @@ def _told(predictions: Sequence[dict[str, Any]]) -> str:
     if not predictions or predictions[0]["value"] is None:
         return "-"
     at = predictions[0]
-    return f"{at['value']:.3g}" + (f" [{at['interval'][0]:.3g}, {at['interval'][1]:.3g}]" if at["interval"] else "")
+    return shown(at["value"], ".3g", at["interval"])
 
 
 def _rankings(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
@@ -90,8 +117,8 @@ def _rankings(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
                 "task": title(one),
                 "size": large["size"],
                 "best first": ", ".join(f"{name_of(arch)} {_level(value, one):.3g}" for arch, value in order),
-                "signal to noise": f"{large['ratio']:.3g}",
-                "needed": f"{large['needed']:.3g}",
+                "signal to noise": shown(large["ratio"], ".3g"),
+                "needed": shown(large["needed"], ".3g"),
                 "pairs ranked alike at smaller sizes": ", ".join(
                     f"{small['size']} {small['share']:.0%} of {small['n_pairs']}" for small in one["decision_accuracy"]
                 ),

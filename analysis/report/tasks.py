@@ -1,4 +1,4 @@
-"""Scores of tasks beside the loss: a panel for each task that any architecture has a law of, from fits.json only."""
+"""Scores of tasks beside the loss and beside compute: a panel for each task, from fits.json only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,60 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from analysis.figures.axes import log_axis
 from analysis.figures.palette import arch_colors, name_of
-from analysis.figures.style import dress, fade, legend_line
+from analysis.figures.style import GREY, dress, fade, legend_line
 from analysis.report.figures import ROW_HEIGHT, WIDTH
 
 COLUMNS = 3
+LOSS, FLOPS = "loss", "flops"
+CURVES = {LOSS: "curve", FLOPS: "compute_curve"}
 
 
 def tasks_figure(downstream: dict[str, Any]) -> go.Figure | None:
-    """Points by architecture, link with its band; None where every law is withheld. Better models are on the right."""
+    """Every checkpoint's score beside its loss, with its link and band; better models are on the right. None where
+    every law is withheld."""
     drawn = [one for one in downstream["tasks"] if any(arch["curve"] for arch in _fitted(one).values())]
     if not drawn:
         return None
+    figure = _panels(downstream, drawn, LOSS)
+    figure.update_xaxes(autorange="reversed", title_text="loss (nats/token), falling", title_standoff=6)
+    return figure
+
+
+def benchmarks_figure(downstream: dict[str, Any]) -> go.Figure | None:
+    """The scores of each run's last checkpoint beside its compute, with their fit where there is one (figure 2 of the
+    scaling-law paper); None without scores."""
+    drawn = [one for one in downstream["tasks"] if any("points" in found for found in one["archs"].values())]
+    if not drawn:
+        return None
+    last = [{**one, "archs": {arch: _last(found) for arch, found in one["archs"].items()}} for one in drawn]
+    figure = _panels(downstream, last, FLOPS)
+    points = [found["points"] for one in last for found in one["archs"].values() if "points" in found]
+    c = [value for one in points for value in one["flops"]]
+    what = f"training compute C (FLOP, {downstream['conventions']['C']})"
+    figure.update_xaxes(log_axis(min(c) / 1.3, max(c) * 1.3, what, "flop"))
+    return figure
+
+
+def last_checkpoints(points: dict[str, list[Any]]) -> list[int]:
+    """Which of an architecture's points are the last of their runs."""
+    last: dict[str, int] = {}
+    for i, name in enumerate(points["name"]):
+        run = name.partition(" after ")[0]
+        if run not in last or points["flops"][i] > points["flops"][last[run]]:
+            last[run] = i
+    return sorted(last.values())
+
+
+def _last(found: dict[str, Any]) -> dict[str, Any]:
+    if "points" not in found:
+        return found
+    kept = last_checkpoints(found["points"])
+    return found | {"points": {key: [values[i] for i in kept] for key, values in found["points"].items()}}
+
+
+def _panels(downstream: dict[str, Any], drawn: list[dict[str, Any]], against: str) -> go.Figure:
     archs = list(dict.fromkeys(arch for one in drawn for arch in one["archs"]))
     colors = arch_colors(archs)
     rows = -(-len(drawn) // COLUMNS)
@@ -30,15 +72,14 @@ def tasks_figure(downstream: dict[str, Any]) -> go.Figure | None:
         place = {"row": 1 + index // COLUMNS, "col": 1 + index % COLUMNS}
         for arch, found in one["archs"].items():
             if "points" in found:
-                _add(figure, place, arch, found, colors[arch])
+                _add(figure, place, found, colors[arch], against)
         chance = one["scale"]["chance"] * one["scale"]["full"]
         if chance:
-            figure.add_hline(chance, line={"color": "#8a8a8a", "dash": "dash", "width": 1.2}, **place)
+            figure.add_hline(chance, line={"color": GREY, "dash": "dash", "width": 1.2}, **place)
         kind = {"type": "log"} if one["scale"]["kind"] == "perplexity" else {}
         figure.update_yaxes(title_text=one["metric"], title_standoff=4, **kind, **place)
     for arch in archs:
         figure.add_trace(legend_line(name_of(arch), colors[arch], "legend"), row=1, col=1)
-    figure.update_xaxes(autorange="reversed", title_text="loss (nats/token), falling", title_standoff=6)
     figure.update_layout(legend={"title": {"text": "architecture"}, "x": 1.01, "y": 1})
     dress(figure, WIDTH, ROW_HEIGHT * rows + 70)
     return figure
@@ -53,12 +94,12 @@ def _fitted(one: dict[str, Any]) -> dict[str, Any]:
     return {arch: found for arch, found in one["archs"].items() if found.get("withheld") is None}
 
 
-def _add(figure: go.Figure, place: dict[str, int], arch: str, found: dict[str, Any], color: str) -> None:
-    points, curve = found["points"], found["curve"]
+def _add(figure: go.Figure, place: dict[str, int], found: dict[str, Any], color: str, against: str) -> None:
+    points, curve = found["points"], found.get(CURVES[against])
     if curve and curve["low"]:
         known = [
             (x, low, high)
-            for x, low, high in zip(curve["loss"], curve["low"], curve["high"], strict=True)
+            for x, low, high in zip(curve[against], curve["low"], curve["high"], strict=True)
             if low is not None and high is not None
         ]
         x = [one[0] for one in known]
@@ -68,16 +109,16 @@ def _add(figure: go.Figure, place: dict[str, int], arch: str, found: dict[str, A
     if curve:
         line = {"color": color, "width": 2.2}
         figure.add_trace(
-            go.Scatter(x=curve["loss"], y=curve["value"], mode="lines", line=line, hoverinfo="skip", showlegend=False),
+            go.Scatter(x=curve[against], y=curve["value"], mode="lines", line=line, hoverinfo="skip", showlegend=False),
             **place,
         )
     trace = go.Scatter(
-        x=points["loss"],
+        x=points[against],
         y=points["value"],
         mode="markers",
         marker={"size": 5, "color": color if curve else "white", "line": {"color": color, "width": 1.2}},
         text=points["name"],
         showlegend=False,
-        hovertemplate="%{text}<br>loss %{x:.4f}<br>score %{y:.4g}<extra></extra>",
+        hovertemplate=f"%{{text}}<br>{against} %{{x:.4g}}<br>score %{{y:.4g}}<extra></extra>",
     )
     figure.add_trace(trace, **place)

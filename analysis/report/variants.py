@@ -10,6 +10,7 @@ from plotly.subplots import make_subplots
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import arch_colors, name_of
 from analysis.figures.style import GREY, dress
+from analysis.pages.cells import number, shown
 from analysis.report.figures import WIDTH
 from arch.amounts import count
 
@@ -50,9 +51,9 @@ def variant_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
                 {
                     "family": "" if index else f"{_title(family)}, {count(family['n_tokens'])} tokens",
                     "variant": one["variant"],
-                    "parameters": count(one["n_params"]),
-                    "C (FLOP, exact)": power_of_ten(one["flops"]),
-                    "held-out loss": f"{one['loss']:.4f}",
+                    "parameters": number(count(one["n_params"]), one["n_params"]),
+                    "C (FLOP, exact)": number(power_of_ten(one["flops"]), one["flops"]),
+                    "held-out loss": shown(one["loss"], ".4f"),
                     "above the first": _difference(one) if index else "",
                     "told apart": _told_apart(one, noise is not None) if index else "",
                 }
@@ -62,7 +63,8 @@ def variant_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
 
 def _difference(row: dict[str, Any]) -> str:
     interval = "" if row["low"] is None else f" [{row['low']:+.2%}, {row['high']:+.2%}]"
-    return f"{row['more']:+.2%}{interval}".replace("-", "\N{MINUS SIGN}")
+    text = f"{row['more']:+.2%}{interval}".replace("-", "\N{MINUS SIGN}")
+    return number(text, row["more"], (row["low"], row["high"]))
 
 
 def _told_apart(row: dict[str, Any], seeds: bool) -> str:

@@ -9,9 +9,10 @@ from typing import Any
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.noise import degrees_text
-from analysis.fits.result import BELIEVE
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
+from analysis.pages.cells import Number, number
+from analysis.report.believed import optimum_sentences
 from analysis.report.variants import is_of_variants, variant_lines
 
 ANOTHER_SIZE = {
@@ -65,16 +66,16 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
             lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with more than one seed, so every difference may be chance.")
-    at = told["archs"][best]["predictions"][0]
-    if at["n_opt"]["value"] is None:
-        lines.append(f"The optimal size of {name_of(best)} is not identified: {at['n_opt']['reason']}.")
-    else:
-        n, d = (_predicted(at[part], _count) for part in ("n_opt", "d_opt"))
-        lines.append(
-            f"At this compute the optimal {name_of(best)} has N = {n} parameters and trains on D = {d} tokens."
-        )
-        lines += _doubted(fits, best)
+    lines += optimum_sentences(fits, best) or _by_envelope(best, told["archs"][best]["predictions"][0])
     return [head + lines[0], *lines[1:]]
+
+
+def _by_envelope(arch: str, at: dict[str, Any]) -> list[str]:
+    """What the envelope's laws say of the optimal size, where no other approach was tried."""
+    if at["n_opt"]["value"] is None:
+        return [f"The optimal size of {name_of(arch)} is not identified: {at['n_opt']['reason']}."]
+    n, d = (_predicted(at[part], _count) for part in ("n_opt", "d_opt"))
+    return [f"At this compute the optimal {name_of(arch)} has N = {n} parameters and trains on D = {d} tokens."]
 
 
 def family_name(at: str) -> str:
@@ -85,15 +86,6 @@ def family_name(at: str) -> str:
 def _compared_at(fits: dict[str, Any], told: dict[str, Any]) -> dict[str, str]:
     """The first cell of a row, where there are several comparisons."""
     return {"compared": family_name(told["at"])} if len(fits["verdicts"]) > 1 or told["at"] else {}
-
-
-def _doubted(fits: dict[str, Any], arch: str) -> list[str]:
-    """A sentence where the checks of the law that was just read speak against it."""
-    laws = fits.get("approaches", {}).get("laws", ())
-    found = next((one for one in laws if (one["group"], one["approach"]) == (arch, "envelope")), None)
-    if found is None or found["verdict"] is None or found["verdict"]["believe"] == BELIEVE:
-        return []
-    return [f"Its checks say of this law: {found['verdict']['believe']}; {found['verdict']['reasons'][0]}."]
 
 
 def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
@@ -120,7 +112,7 @@ def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
         _compared_at(fits, told)
         | {
             "architecture": name_of(arch),
-            "C (FLOP)": power_of_ten(at["c"]),
+            "C (FLOP)": number(power_of_ten(at["c"]), at["c"]),
             "N_opt": _predicted(at["n_opt"], _count),
             "D_opt (tokens)": _predicted(at["d_opt"], _count),
             "loss by the law": _predicted(at["loss"], _loss),
@@ -186,15 +178,17 @@ def _another_size(one: dict[str, Any]) -> str | None:
     return ANOTHER_SIZE[one["censored"]]
 
 
-def _with_interval(one: dict[str, Any], key: str, show: Any) -> str:
+def _with_interval(one: dict[str, Any], key: str, show: Any) -> Number:
     tail = f" [{show(one['interval'][0])}, {show(one['interval'][1])}]" if one["interval"] else ""
-    return f"{show(one[key])}{tail}"
+    return number(f"{show(one[key])}{tail}", one[key], one["interval"])
 
 
 def _predicted(one: dict[str, Any], show: Any) -> str:
     if one["value"] is None:
         return str(one["reason"]) if str(one["reason"]).startswith(MISSED) else "not identified"
-    return ("~" if one["beyond"] > 1 else "") + _with_interval(one, "value", show)
+    if one["beyond"] <= 1:
+        return _with_interval(one, "value", show)
+    return number(f"~{_with_interval(one, 'value', show)}", one["value"], one["interval"], "extrapolated")
 
 
 def _difference(one: dict[str, Any]) -> str:
@@ -203,7 +197,8 @@ def _difference(one: dict[str, Any]) -> str:
 
     interval = one["difference_interval"]
     tail = f" [{percent(interval[0])}, {percent(interval[1])}]" if interval else ""
-    return f"{percent(one['difference'])}{tail}"
+    ends = [math.expm1(end) for end in interval] if interval else None
+    return number(f"{percent(one['difference'])}{tail}", math.expm1(one["difference"]), ends)
 
 
 def _loss(value: float) -> str:

@@ -26,6 +26,7 @@ def law_of(fits: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
         "trend": {"t": told.t if told.t is None or np.isfinite(told.t) else None, "needed": told.needed},
         "link": None,
         "against_compute": None,
+        "compute_curve": None,
         "curve": None,
         "predictions": [],
     }
@@ -41,12 +42,9 @@ def law_of(fits: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
             "predictions": [_prediction(trend, at) for at in _asked(fits, scores.group)],
         }
     link = fit_link(scores)
-    last = _last(scores)
     return result | {
         "link": to_result(link, name).to_dict(),
-        "against_compute": None
-        if len(last) < 3 or gate(last, COMPUTE).reason
-        else to_result(fit_link(last, against=COMPUTE), name).to_dict(),
+        **_against_compute(_last(scores), name),
         "curve": _curve(link, losses),
         "predictions": [_prediction(link, at) for at in _asked(fits, scores.group)],
     }
@@ -61,10 +59,19 @@ def _last(scores: Scores) -> Scores:
     return scores.take(np.array(sorted(last.values())))
 
 
-def _curve(law: Link | Trend, losses: np.ndarray) -> dict[str, Any]:
-    band = law.interval(losses)
+def _against_compute(last: Scores, name: str) -> dict[str, Any]:
+    """The link of the last checkpoints' scores to their compute; nothing where noise may have made it."""
+    if len(last) < 3 or gate(last, COMPUTE).reason:
+        return {}
+    link = fit_link(last, against=COMPUTE)
+    computes = np.geomspace(last.flops.min(), last.flops.max(), CURVE_POINTS)
+    return {"against_compute": to_result(link, name).to_dict(), "compute_curve": _curve(link, computes, "flops")}
+
+
+def _curve(law: Link | Trend, at: np.ndarray, what: str = "loss") -> dict[str, Any]:
+    band = law.interval(at)
     low, high = (None, None) if band is None else ([float(v) if np.isfinite(v) else None for v in end] for end in band)
-    return {"loss": losses.tolist(), "value": law.predict(losses).tolist(), "low": low, "high": high}
+    return {what: at.tolist(), "value": law.predict(at).tolist(), "low": low, "high": high}
 
 
 def _asked(fits: Mapping[str, Any], arch: str) -> list[Mapping[str, Any]]:

@@ -13,8 +13,9 @@ from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
 from analysis.fits.tasks import fit_tasks
 from analysis.fits.tasks.places import places_of
-from analysis.report.task_tables import downstream_part
-from analysis.report.tasks import tasks_figure
+from analysis.pages.cells import Number
+from analysis.report.task_tables import downstream_notes, task_tables
+from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.runs import Tables, load_tables
 
 from ..synthetic import BATCH, SIZES, power_world, write_run
@@ -159,11 +160,9 @@ def test_rankings_and_decisions(found: dict[str, Any]) -> None:
 
 
 def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(found: dict[str, Any]) -> None:
-    part = downstream_part(found)
-    assert [row["task"] for row in part["predictions"]][:2] == ["piqa (acc)", "arc-easy (acc_norm)"] or part[
-        "predictions"
-    ]
-    told = " ".join(part["notes"])
+    shown = task_tables(found)
+    assert [row["task"] for row in shown["scores"]][:2] == ["piqa (acc)", "arc-easy (acc)"]
+    told = " ".join(line for lines in downstream_notes(found).values() for line in lines)
     assert "boolq (acc)" in told and "withheld: no trend with loss" in told
     assert "Too few runs with scores for a law: copa (acc)." in told
     assert "Of unknown scale, so not fitted: mine." in told
@@ -171,4 +170,25 @@ def test_the_report_shows_what_is_fitted_and_why_the_rest_is_not(found: dict[str
     figure = tasks_figure(found)
     assert figure is not None and "boolq" not in str(figure.layout.annotations)
     nothing = {"tasks": [of(found, "boolq"), of(found, "copa")], "unknown": []}
-    assert tasks_figure(nothing) is None and downstream_part(nothing)["predictions"] == []
+    assert tasks_figure(nothing) is None and task_tables(nothing)["scores"] == []
+
+
+def test_last_checkpoints_stand_in_a_table_and_beside_their_compute(found: dict[str, Any]) -> None:
+    """The table has the runs whose checkpoints have a place in the fits, in percent with intervals over questions."""
+    rows = {row["run"]: row for row in task_tables(found)["benchmarks"]}
+    assert len(rows) == 20 and "hgrn2-14k-c256-s0" not in rows
+    one, points = rows["tnl-98k-c256-s0"], of(found, "piqa")["archs"]["tnl"]["points"]
+    last = points["name"].index("tnl-98k-c256-s0 after 1,024,000 tokens")
+    cell = one["piqa (acc), %"]
+    assert isinstance(cell, Number) and cell.value == 100 * points["value"][last] and one["tokens"] == "1.024M"
+    assert cell.ends == pytest.approx((cell.value - 0.784, cell.value + 0.784), abs=1e-3)
+    assert cell == f"{cell.value:.4g} [{cell.ends[0]:.4g}, {cell.ends[1]:.4g}]"
+    assert "[" not in one["wikitext (word_perplexity)"]
+    figure = benchmarks_figure(found)
+    assert figure is not None and "boolq (acc)" in str(figure.layout.annotations)
+    curve = of(found, "piqa")["archs"]["llama"]["compute_curve"]
+    drawn = [trace for trace in figure.data if trace.mode == "lines" and trace.fill is None and len(trace.x) == 40]
+    assert any(list(trace.x) == curve["flops"] and list(trace.y) == curve["value"] for trace in drawn)
+    assert curve["low"][20] < curve["value"][20] < curve["high"][20]
+    marks = [trace for trace in figure.data if trace.mode == "markers" and trace.xaxis == "x"]
+    assert sorted(len(trace.x) for trace in marks) == [6, 7, 7]

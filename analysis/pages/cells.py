@@ -1,0 +1,36 @@
+"""Cells of tables that carry their numbers: rounded in the text that is shown, in full in what is exported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NONE = math.nan  # the value of a cell that holds a range alone
+
+
+class Number(str):
+    """The text of a cell, and what it was rounded from: its value, the ends of its interval where it has one, and the
+    words beside them."""
+
+    value: float
+    ends: tuple[float, float] | None
+    note: str
+
+
+def number(text: str, value: float, ends: Sequence[float | None] | None = None, note: str = "") -> Number:
+    """`text` as a cell of `value`; an end that is None or NaN makes no interval."""
+    cell = Number(text)
+    cell.value, cell.note, cell.ends = float(value), note, None
+    known = [float(end) for end in ends or () if end is not None and not math.isnan(end)]
+    if len(known) == 2:
+        cell.ends = (known[0], known[1])
+    return cell
+
+
+def shown(value: float | None, form: str, ends: Sequence[float | None] | None = None, note: str = "") -> str:
+    """A number in `form` with its interval [low, high] and a note behind them; "" for None and NaN."""
+    if value is None or math.isnan(value):
+        return ""
+    found = number("", value, ends).ends
+    interval = f" [{found[0]:{form}}, {found[1]:{form}}]" if found else ""
+    return number(f"{value:{form}}{interval}{f' ({note})' if note else ''}", value, ends, note)

@@ -1,0 +1,126 @@
+"""Tables of a page as files beside it: CSV and Parquet at full precision, and LaTeX (booktabs) as they are shown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from analysis.pages.cells import Number
+from analysis.pages.html import shaped_texts
+
+KINDS = {"csv": "CSV", "tex": "LaTeX", "parquet": "Parquet"}
+Rows = Sequence[Mapping[str, str]]
+Value = str | int | float | None
+PLAIN = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
+POWER = re.compile(r"(?:([\d.]+)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)")
+RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+SYMBOLS = {  # of LaTeX
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    **{"−": "$-$", "–": "--", "±": r"$\pm$", "·": r"$\cdot$", "∞": r"$\infty$", "\u00a0": "~"},
+}
+
+
+def write_tables(directory: Path, tables: Mapping[str, Rows]) -> None:
+    """<directory>/<name>.csv, .tex and .parquet of each."""
+    import pandas as pd
+
+    directory.mkdir(parents=True)
+    for name, rows in tables.items():
+        found = columns(rows)
+        (directory / f"{name}.csv").write_text(to_csv(found), encoding="utf-8")
+        (directory / f"{name}.tex").write_text(to_latex(rows), encoding="utf-8")
+        pd.DataFrame(found).to_parquet(directory / f"{name}.parquet", index=False)
+
+
+def columns(rows: Rows) -> dict[str, list[Value]]:
+    """By name: of numbers their values at full precision, `NAME low` and `NAME high` where they have intervals, and
+    `NAME note` for words; of other columns their texts. None where a cell is empty."""
+    heads, cells = shaped_texts(rows)
+    found: dict[str, list[Value]] = {}
+    for head, column in zip(heads, zip(*cells, strict=True), strict=True):
+        found |= _column(POWER.sub(_plain_power, head), column)
+    return found
+
+
+def _column(head: str, cells: Sequence[str]) -> dict[str, list[Value]]:
+    if not any(isinstance(cell, Number) for cell in cells):
+        texts = [cell for cell in cells if cell]
+        as_numbers = all(PLAIN.fullmatch(text) for text in texts)
+        return {head: [_parsed(cell) if as_numbers else str(cell) if cell else None for cell in cells]}
+    numbers = [cell if isinstance(cell, Number) else None for cell in cells]
+    parts: dict[str, list[Value]] = {
+        head: [None if one is None or math.isnan(one.value) else one.value for one in numbers],
+        f"{head} low": [one.ends[0] if one is not None and one.ends else None for one in numbers],
+        f"{head} high": [one.ends[1] if one is not None and one.ends else None for one in numbers],
+        f"{head} note": [(cell.note if isinstance(cell, Number) else str(cell).strip("-")) or None for cell in cells],
+    }
+    return {name: values for name, values in parts.items() if any(value is not None for value in values)}
+
+
+def _parsed(text: str) -> Value:
+    plain = text.replace(",", "").replace("−", "-")
+    if not plain:
+        return None
+    return int(plain) if re.fullmatch(r"[-+]?\d+", plain) else float(plain)
+
+
+def _plain_power(found: re.Match[str]) -> str:
+    """8.95·10¹² as 8.95e12."""
+    return f"{found[1] or 1}e{found[2].translate(RAISED)}"
+
+
+def to_csv(found: Mapping[str, Sequence[Value]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(found)
+    writer.writerows(zip(*found.values(), strict=True))
+    return buffer.getvalue()
+
+
+def to_latex(rows: Rows) -> str:
+    """A tabular; it needs the package booktabs alone."""
+    heads, cells = shaped_texts(rows)
+    right = [
+        all(isinstance(cell, Number) or PLAIN.fullmatch(cell) or cell in ("", "-") for cell in one)
+        for one in zip(*cells, strict=True)
+    ]
+    places = "".join("r" if is_right else "l" for is_right in right)
+    lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (heads, *cells)]
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            f"\\begin{{tabular}}{{{places}}}",
+            r"\toprule",
+            lines[0],
+            r"\midrule",
+            *lines[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def latex(text: str) -> str:
+    """Text with what LaTeX would read as its own escaped, and powers of ten as it writes them."""
+    parts, last = [], 0
+    for found in POWER.finditer(text):
+        factor = f"{found[1]} \\cdot " if found[1] else ""
+        parts += [_escaped(text[last : found.start()]), f"${factor}10^{{{found[2].translate(RAISED)}}}$"]
+        last = found.end()
+    return "".join([*parts, _escaped(text[last:])])
+
+
+def _escaped(text: str) -> str:
+    return "".join(SYMBOLS.get(sign, sign) for sign in text)

@@ -1,0 +1,82 @@
+"""Which approach's law of the optimal size leads the report: the one that its checks believe most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.figures.axes import power_of_ten
+from analysis.figures.palette import name_of
+from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
+from analysis.report.approaches import NAMES, exponent, size_at
+from analysis.report.summary import shortened
+
+ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
+TRUST = (BELIEVE, INSIDE)
+
+
+def leading_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
+    """The law of the optimal size that is believed most, of those alike the first of ORDER; None where none is."""
+    laws = [law for law in _laws(fits, group) if _trust(law) in TRUST]
+    return min(laws, key=lambda law: (TRUST.index(_trust(law)), ORDER.index(law["approach"])), default=None)
+
+
+def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
+    """What the leading law says at the largest compute that all reached, and in a sentence why the others say less;
+    none where no approach was tried."""
+    laws, name = _laws(fits, group), name_of(group)
+    if not laws:
+        return []
+    law = leading_law(fits, group)
+    if law is None:
+        return [f"No approach is believed for the optimal size of {name}: {_reasons(fits, group, laws)}."]
+    at = law["diagnostics"]["optimum"][0]
+    inside = " inside the range" if _trust(law) == INSIDE else ""
+    lines = [
+        f"The {NAMES[law['approach']]} law is believed{inside}: at C = {power_of_ten(at['C'])} FLOP the optimal {name} "
+        f"has N = {size_at(at, 'N')} parameters and trains on D = {size_at(at, 'D')} tokens; N_opt ~ C^{exponent(law)}."
+    ]
+    less = [one for one in laws if one is not law and _rank(one) > _rank(law)]
+    missing = _missing(fits, group)
+    if less or missing:
+        lines.append(f"Less is believed of the other approaches: {_reasons(fits, group, less)}.")
+    return lines
+
+
+def believed_rows(fits: dict[str, Any]) -> list[dict[str, str]]:
+    """A row an architecture with any law of the optimal size: the leading one."""
+    rows = []
+    for group in dict.fromkeys(law["group"] for law in fits.get("approaches", {}).get("laws", ())):
+        law = leading_law(fits, group)
+        if law is None:
+            rows.append({"architecture": name_of(group), "approach": "none is believed"})
+            continue
+        row = {"architecture": name_of(group), "approach": NAMES[law["approach"]], "a (N_opt exponent)": exponent(law)}
+        for at in law["diagnostics"]["optimum"]:
+            c = power_of_ten(at["C"])
+            row |= {f"N_opt at {c} FLOP": size_at(at, "N"), f"D_opt at {c} FLOP": size_at(at, "D")}
+        rows.append(row | {"verdict": _trust(law)})
+    return rows
+
+
+def _laws(fits: dict[str, Any], group: str) -> list[dict[str, Any]]:
+    found = fits.get("approaches", {}).get("laws", ())
+    return [law for law in found if law["group"] == group and law["verdict"]]
+
+
+def _trust(law: dict[str, Any]) -> str:
+    return str(law["verdict"]["believe"])
+
+
+def _rank(law: dict[str, Any]) -> int:
+    return (*TRUST, DO_NOT).index(_trust(law))
+
+
+def _missing(fits: dict[str, Any], group: str) -> list[dict[str, str]]:
+    return [one for one in fits["approaches"]["not_fitted"] if one["group"] == group]
+
+
+def _reasons(fits: dict[str, Any], group: str, laws: list[dict[str, Any]]) -> str:
+    """Of each of these laws the first reason, and why the others could not be fitted."""
+    told = [f"{NAMES[one['approach']]} ({_trust(one)}): {shortened(one['verdict']['reasons'][0])}" for one in laws]
+    told += [f"{NAMES[one['approach']]}: not fitted, {shortened(one['reason'])}" for one in _missing(fits, group)]
+    return "; ".join(told)

@@ -1,0 +1,56 @@
+"""The headline of the optimal size: the law that is believed most, and why the others are not."""
+
+from typing import Any
+
+from analysis.pages.cells import Number
+from analysis.report.believed import believed_rows, leading_law, optimum_sentences
+
+
+def law(approach: str, believe: str, why: str = "a reason", a: float | None = 0.5) -> dict[str, Any]:
+    at = {"C": 1e12, "N": 3.2e5, "D": 4e6, "intervals": {"N": [3e5, 3.5e5], "D": None}}
+    return {
+        "group": "tnl",
+        "approach": approach,
+        "params": {"a": a},
+        "intervals": {"a": [0.45, 0.55]},
+        "diagnostics": {"optimum": [at if a else at | {"N": None, "D": None}]},
+        "verdict": {"believe": believe, "reasons": [why]},
+    }
+
+
+def fits(*laws: dict[str, Any], missing: str = "") -> dict[str, Any]:
+    failed = [{"group": "tnl", "approach": "isoflop", "reason": missing}] if missing else []
+    return {"approaches": {"laws": list(laws), "not_fitted": failed}}
+
+
+def test_the_approach_that_is_believed_leads_though_the_envelope_knows_nothing() -> None:
+    found = fits(law("envelope", "do not believe", "3 crossings are needed", None), law("parametric", "believe"))
+    first, others = optimum_sentences(found, "tnl")
+    assert first == (
+        "The parametric law is believed: at C = 10¹² FLOP the optimal TNL has N = 320k [300k, 350k] parameters and "
+        "trains on D = 4M tokens; N_opt ~ C^0.500 [0.450, 0.550]."
+    )
+    assert others == "Less is believed of the other approaches: envelope (do not believe): 3 crossings are needed."
+    (row,) = believed_rows(found)
+    assert (row["approach"], row["verdict"], row["D_opt at 10¹² FLOP"]) == ("parametric", "believe", "4M")
+    size = row["N_opt at 10¹² FLOP"]
+    assert isinstance(size, Number) and size.value == 3.2e5 and size.ends == (3e5, 3.5e5)
+
+
+def test_of_laws_that_are_believed_alike_the_envelope_leads() -> None:
+    alike = [law(name, "believe inside the range") for name in ("isoflop", "parametric", "envelope")]
+    assert leading_law(fits(*alike), "tnl") is alike[2] and leading_law(fits(*alike[:2]), "tnl") is alike[1]
+    assert leading_law(fits(*alike, law("isoflop", "believe")), "tnl")["verdict"]["believe"] == "believe"
+    (line,) = optimum_sentences(fits(*alike), "tnl")
+    assert line.startswith("The envelope law is believed inside the range: ")
+
+
+def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
+    found = fits(law("envelope", "do not believe", "one"), law("parametric", "do not believe", "two"), missing="three")
+    (line,) = optimum_sentences(found, "tnl")
+    assert line == (
+        "No approach is believed for the optimal size of TNL: envelope (do not believe): one; parametric (do not "
+        "believe): two; isoFLOP: not fitted, three."
+    )
+    assert believed_rows(found) == [{"architecture": "TNL", "approach": "none is believed"}]
+    assert optimum_sentences({}, "tnl") == [] and believed_rows({}) == [] and leading_law({}, "tnl") is None

@@ -1,0 +1,85 @@
+"""The report of a study of two architectures with benchmarks: its files, and what a browser makes of its page."""
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import analysis.figures.png
+from analysis import stage
+from data.files import read_json
+from scaling.study.spec import StudySpec
+
+from ..pages.browser import Browser, find_browser
+from .drawn_study import write_study
+
+ARCHS = {"tnl": "TNL", "hgrn2": "HGRN2"}
+REPLICATES = 60  # of intervals, which nothing here rests on
+FIGURES = len(ARCHS) + 1 + 5  # rows of figure 1; approaches, comparison, held-out loss, benchmarks, tasks
+PARTS = {"losses", "optimum", "laws", "predictions", "approaches", "readings", "backtests", "comparison", "choices"}
+PARTS |= {"waste", "benchmarks", "scores", "rankings", "power_law", "crossings", "conventions", "diagnostics", "runs"}
+PARTS |= {"training", "corpus", "provenance", "checkpoints", "costs"}
+PHONE, WINDOW = 390, 1300
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudySpec, Path]:
+    study = write_study(tmp_path_factory.mktemp("drawn"), tuple(ARCHS))
+    settings = stage._fit_settings(study).model_copy(update={"n_replicates": REPLICATES})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "_fit_settings", lambda study: settings)
+        patch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
+        return study, stage.report(study, study.runs()).path
+
+
+def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[StudySpec, Path]) -> None:
+    study, path = drawn
+    html, folder = path.read_text(), path.parent / "tables"
+    assert {file.name for file in folder.iterdir()} == {
+        f"{name}.{kind}" for name in PARTS for kind in ("csv", "tex", "parquet")
+    }
+    assert set(re.findall(r'href="tables/([^"]+)"', html)) == {file.name for file in folder.iterdir()}
+    fits = read_json(study.results / "fits.json")
+    laws = pd.read_parquet(folder / "laws.parquet").set_index("architecture")
+    assert pd.read_csv(folder / "laws.csv").set_index("architecture").equals(laws)
+    text, tex = re.sub(r"<[^>]+>", "", html), (folder / "laws.tex").read_text()
+    for arch, one in fits["archs"].items():
+        row, law = laws.loc[ARCHS[arch]], one["laws"]["n_opt"]
+        told = [row[f"a (N_opt exponent){end}"] for end in ("", " low", " high")]
+        assert told == [law["exponent"], *law["interval"]["exponent"]]
+        cell = "{:.4f} [{:.4f}, {:.4f}]".format(*told)
+        assert cell in text and cell in tex
+    runs = pd.read_csv(folder / "runs.csv")
+    assert len(runs) == len(study.runs()) and runs["tokens"].max() == 5_998_592
+    checkpoints = pd.read_parquet(folder / "checkpoints.parquet")
+    assert len(checkpoints) == 6 * len(runs) and checkpoints["loss (nats/token)"].notna().all()
+
+
+def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path]) -> None:
+    """In a window, on a phone and printed: every figure has its traces, every table its rows, nothing sticks out, and
+    the console has no error."""
+    if (found := find_browser()) is None:
+        pytest.skip("no Chrome or Chromium found")
+    _, path = drawn
+    with Browser(found) as browser:
+        for width in (WINDOW, PHONE):
+            browser.open(path, width)
+            figures = browser.value(
+                "[...document.querySelectorAll('.plot')].map((div) => [div.querySelectorAll('.main-svg').length > 0,"
+                " div.querySelectorAll('.trace').length, div.getBoundingClientRect().width,"
+                " div.closest('.wide').getBoundingClientRect().width])"
+            )
+            assert len(figures) == FIGURES
+            for is_drawn, traces, wide, room in figures:
+                assert is_drawn and traces > 0 and wide <= room <= width
+            legends = browser.value(
+                "[...document.querySelectorAll('.plot')].map((div) => [...div.querySelectorAll('.legend .bg')]"
+                ".every((bg) => bg.getBoundingClientRect().right <= div.getBoundingClientRect().right + 1))"
+            )
+            assert all(legends)
+            assert browser.value("document.documentElement.scrollWidth") <= width
+        rows = browser.value("[...document.querySelectorAll('table')].map((table) => table.rows.length)")
+        assert len(rows) == len(PARTS) and min(rows) >= 2
+        assert browser.printed().startswith(b"%PDF")
+        assert browser.errors == []
