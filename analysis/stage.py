@@ -143,7 +143,6 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
             return Reported(directory / "index.html", False, missing)
 
     from analysis.costs import costs_of
-    from analysis.pages.export import write_tables
     from analysis.report.page import figures, page
 
     tables = read_tables(results)
@@ -154,8 +153,7 @@ def report(study: StudySpec, runs: Sequence[RunSpec], force: bool = False) -> Re
         costs = costs_of(runs, tables.runs)
         came = _provenance(study, source.provenance(), fits, tables)
         made = page(name, fits, tables, drawn, baseline, corpus, came, evaluations, held_against, with_texts, costs)
-        (temporary / "index.html").write_text(made.html, encoding="utf-8")
-        write_tables(temporary / "tables", made.tables)
+        made.write(temporary)
         content["no_pictures"] = write_pictures(drawn, temporary / "figures")
     return Reported(directory / "index.html", True, content["no_pictures"])
 

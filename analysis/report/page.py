@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from analysis.costs import Cost
 from analysis.figures.palette import name_of
-from analysis.pages.export import KINDS
+from analysis.pages.export import KINDS, write_tables
 from analysis.pages.html import render
 from analysis.report.approach_figure import approach_figure
 from analysis.report.approaches import (
@@ -99,6 +99,11 @@ class Page(NamedTuple):
 
     html: str
     tables: dict[str, list[dict[str, str]]]
+
+    def write(self, directory: Path) -> None:
+        """index.html, and tables/ beside it."""
+        (directory / "index.html").write_text(self.html, encoding="utf-8")
+        write_tables(directory / "tables", self.tables)
 
 
 def page(
