@@ -104,6 +104,7 @@ def plan(
     from ..stages import sweep
     from ..stages.corpus import check_corpus
     from ..stages.plan_notes import notes_of
+    from ..stages.trunks import short_trunks
     from ..study.plan_view import show_plan
 
     chosen = None if device is None else device_of(device)
@@ -115,6 +116,7 @@ def plan(
         table["notes"].append(table["on_device"]["text"])
     table["warnings"] += later + check_corpus(request, data_later=True)
     table["notes"] += [sweep.sweep_line(request)] if sweep.pending(request) else []
+    table["notes"] += short_trunks(request)
     if as_json:
         print_json(table)
     else:

@@ -3,9 +3,12 @@ weights."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from arch.amounts import count, flop
 from arch.errors import InputError
+from flops import train_flops_per_token
 
 from ..rundir.worklist import is_trained
 from ..study.only import without_branch
@@ -45,6 +48,30 @@ def check_trunks(request: Request) -> None:
                 f"{at.path} has {', '.join(map(str, kept)) or 'none'}; remove that directory to train the trunk again, "
                 f"or take the branch out of training.branches"
             )
+
+
+def short_trunks(request: Request) -> list[str]:
+    """One line on the trunks on disk that end before the study's longest branch begins, and what training them anew
+    costs: a longer trunk is another run, which `scaling train` refuses while the old one is there. No line where there
+    is none."""
+    named = {run.trunk for run in request.runs}
+    told, tokens, cost = [], 0.0, 0.0
+    for run in (one for one in request.runs if one.run_id in named):
+        rundir, there = request.rundir(run), run.n_tokens
+        with suppress(InputError):  # a damaged record: `scaling train` tells
+            there = rundir.spec().n_tokens if rundir.run_json.exists() else there
+        if there < run.n_tokens:
+            told.append(f"{run.run_id} ({count(there)} of {count(run.n_tokens)} tokens)")
+            tokens += run.n_tokens
+            cost += run.n_tokens * float(train_flops_per_token(run.config, "exact"))
+    if not told:
+        return []
+    more = f" and {len(told) - 1} more" if len(told) > 1 else ""
+    return [
+        f"branches: the longest begins after the end of its trunk as it is on disk: {told[0]}{more}; a longer trunk is "
+        f"another run, trained anew from its first step ({count(tokens)} tokens, {flop(cost)} FLOP exact), once the "
+        f"old directory is removed: `scaling train` refuses it until then"
+    ]
 
 
 def not_merged(request: Request) -> list[str]:

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from arch.amounts import count, flop
 from arch.errors import InputError
 from data.corpus import open_corpus
+from flops import train_flops_per_token
+from scaling.cli.main import app
 from scaling.rundir.held_states import release_states
 from scaling.stages.pipeline import Request, outstanding
+from scaling.stages.trunks import short_trunks
 from scaling.study.spec import load_study
 from scaling.trainer.branch import hand_over
 
@@ -103,6 +108,24 @@ def test_a_branch_of_a_trained_trunk_needs_its_state(trained, tmp_path):
     assert [one.step for one in trunk.states()] == [3, 7, 14]
     release_states(trunk.path.parent, [trunk.spec()])
     assert [one.step for one in trunk.states()] == [7, 14]
+
+
+def test_a_plan_says_what_a_longer_branch_costs(tmp_path):
+    """Its trunk is another run, which training refuses where the shorter one lies."""
+    trunk = study(tmp_path, ["llama"])["trunk"]
+    file, text = tmp_path / "s.yaml", (tmp_path / "s.yaml").read_text()
+    assert short_trunks(Request(load_study(file))) == []
+    file.write_text(text.replace(f"- {20 * BATCH}\n", f"- {30 * BATCH}\n"))
+    longer = Request(load_study(file))
+    (line,) = short_trunks(longer)
+    run = next(one for one in longer.runs if one.trunk is None)
+    cost = flop(run.n_tokens * train_flops_per_token(run.config, "exact"))
+    assert f"{run.run_id} (3.58k of {count(run.n_tokens)} tokens); a longer trunk" in line and f", {cost} FLOP" in line
+    assert CliRunner().invoke(app, ["plan", str(file)]).stdout.count(line[:60]) == 1
+    with pytest.raises(InputError, match=f"{trunk.path}: was written with training.n_tokens=3584"):
+        longer.check_runs()
+    trunk.run_json.unlink()
+    assert short_trunks(longer) == []
 
 
 def killed(trained, tmp_path, name: str, write: str) -> None:
