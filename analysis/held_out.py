@@ -106,7 +106,7 @@ def documents_of(study_dir: Path | str, held_out: HeldOut) -> np.ndarray:
     return np.searchsorted(documents, ends, side="right").astype(np.int64) - 1
 
 
-def compare(study_dir: Path | str, first: HeldOut, second: HeldOut) -> Difference:
+def compare_held_out(study_dir: Path | str, first: HeldOut, second: HeldOut) -> Difference:
     """`paired_difference` with the documents of the study's corpus."""
     return paired_difference(first, second, documents_of(study_dir, first))
 

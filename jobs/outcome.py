@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     attempt = Attempt(options.run_dir, token(os.environ, options.submission))
     try:
-        verdict, line = judge(RunDir(options.run_dir), attempt, options.code, options.max_restarts)
+        verdict, line = judge_attempt(RunDir(options.run_dir), attempt, options.code, options.max_restarts)
     except InputError as error:
         verdict, line = EXIT_INPUT, f"error: {error}"
     except Superseded as error:
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     return verdict
 
 
-def judge(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int) -> tuple[int, str]:
+def judge_attempt(rundir: RunDir, attempt: Attempt, code: int, max_restarts: int) -> tuple[int, str]:
     """(exit code, line). Counts the attempts since the newest saved state: a run that is preempted often goes on, one
     that dies before it saves anything does not. Raises InputError without a run, Superseded without a right to it."""
     run = rundir.spec()

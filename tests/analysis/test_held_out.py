@@ -12,7 +12,7 @@ from analysis.evals.task import TaskContext
 from analysis.held_out import (
     HeldOut,
     clustered_sum,
-    compare,
+    compare_held_out,
     documents_of,
     load_held_out,
     paired_difference,
@@ -118,7 +118,7 @@ def test_stored_windows(study: StudySpec) -> None:
     a, b = load_held_out(study.directory, first), load_held_out(study.directory, second)
     assert a.name == f"{first}/00000002" and a.loss == pytest.approx(nats[0].mean() / CONTEXT)
     assert load_held_out(study.directory, first, 1).loss > a.loss
-    found = compare(study.directory, a, b)
+    found = compare_held_out(study.directory, a, b)
     starts = open_corpus(study.directory / "corpus").document_starts("validation")
     documents = documents_of(study.directory, a)
     assert found.n_documents == len({d for low, high in documents for d in range(low, high + 1)}) <= len(starts) - 1
@@ -134,4 +134,4 @@ def test_stored_windows(study: StudySpec) -> None:
     with pytest.raises(InputError, match=r"validation\.json: cannot be read \(its windows are not those"):
         load_held_out(study.directory, second)
     with pytest.raises(InputError, match="was scored on corpus elsewhere"):
-        compare(study.directory, replace(a, corpus="elsewhere"), replace(b, corpus="elsewhere"))
+        compare_held_out(study.directory, replace(a, corpus="elsewhere"), replace(b, corpus="elsewhere"))

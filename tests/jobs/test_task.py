@@ -11,7 +11,7 @@ import pytest
 
 from arch.errors import InputError
 from jobs import outcome
-from jobs.outcome import judge
+from jobs.outcome import judge_attempt
 from jobs.task import srun_task, token
 from scaling.rundir.owner import Attempt, Superseded, Token
 from tests.scaling.small_runs import BATCH, make_run, train
@@ -75,8 +75,8 @@ def test_attempts_that_save_a_state_are_not_counted(tmp_path: Path) -> None:
         attempt.register()
         record = attempt.read() | {"step": newest - 6 + restart}
         (rundir.path / "attempts" / f"{attempt.token}.json").write_text(json.dumps(record))
-        assert judge(rundir, attempt, 75, max_restarts=0)[0] == 75
+        assert judge_attempt(rundir, attempt, 75, max_restarts=0)[0] == 75
     attempt = Attempt(rundir.path, Token(1, 7, 6))
-    assert judge(rundir, attempt, 143, max_restarts=0)[0] == 143
+    assert judge_attempt(rundir, attempt, 143, max_restarts=0)[0] == 143
     with pytest.raises(Superseded):
-        judge(rundir, Attempt(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)
+        judge_attempt(rundir, Attempt(rundir.path, Token(1, 7, 5)), 143, max_restarts=0)
