@@ -97,13 +97,13 @@ def test_minutes_of_a_gpu_for_four_architectures_buy_a_study(tmp_path):
     """Its curves are of held-out losses; with a law that has no term in the batch all sizes have the law's batch."""
     archs = ("llama", "tnl", "hgrn2", "cosformer2")
     words = [word for arch in archs for word in ("--arch", arch)]
-    words += ["--gpu-minutes", "8", "--corpus-tokens", "2.5e8", "--studies", "8"]
-    result = CliRunner().invoke(app, ["design", *words, "--no-sweep"])
+    words += ["--corpus-tokens", "2.5e8", "--studies", "8"]
+    result = CliRunner().invoke(app, ["design", *words, "--gpu-minutes", "8", "--no-sweep"])
     assert result.exit_code == 0, result.exception
     assert "sweeps are not in the budget" in result.stdout and "holds" in result.stdout and "/tmp" not in result.stdout
     assert "held-out losses at checkpoints" in result.stdout
     law, path = PACKAGED / "h200-pilot-rates.json", tmp_path / "law.yaml"
-    words += ["--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
+    words += ["--gpu-minutes", "4", "--corpus", "books.jsonl", "--lr-law", str(law), "--write", str(path)]
     result = CliRunner().invoke(app, ["design", *words])
     assert result.exit_code == 0, result.exception
     study = load_study(path)
