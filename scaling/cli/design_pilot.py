@@ -42,7 +42,7 @@ def read_pilot(study: str, archs: list[str]) -> Pilot:
     if (tokenizer := request.study.corpus.tokenizer) != "bytes":
         raise InputError(f"--pilot {study}: its tokens are of {tokenizer}, and designs are of bytes: leave it out")
     try:
-        source = of_studies([request], None, None, True)
+        source = of_studies([request], None, None)
     except InputError as error:
         raise InputError(f"--pilot {study}: {error}") from None
     assert source.study is not None

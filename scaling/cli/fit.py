@@ -156,16 +156,15 @@ def fit(
     )
     if PARAMETRIC not in wanted and (more := [name for name in told if name in OF_PARAMETRIC]):
         raise InputError(f"{more[0]}: is of the approach {PARAMETRIC}")
-    needs_curves = any(name in NEEDS_CURVES for name in wanted)
     if points is None and all(name in NEEDS_CURVES for name in wanted):
         points = "curves"
     if table is not None:
         how: dict[str, Any] = {"columns": parse_columns(columns) if columns is not None else {}, "where": where or ()}
         how |= {"group": group, "drop_highest_loss": drop_highest_loss or 0, "convention": convention}
-        source = of_table(table, how | {"loss_unit": loss_unit}, points, needs_curves)
+        source = of_table(table, how | {"loss_unit": loss_unit}, points)
     else:
         requests = [request_of(one, None, sets, out, as_json, published=True) for one in sources]
-        source = of_studies(requests, points, convention, needs_curves)
+        source = of_studies(requests, points, convention)
     fit_points(source, wanted, options, output)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,21 +51,22 @@ def table_among(sources: Sequence[str]) -> str | None:
     return tables[0]
 
 
-def of_table(path: str, options: Mapping[str, Any], points: str | None, needs_curves: bool) -> Source:
+def of_table(path: str, options: Mapping[str, Any], points: str | None) -> Source:
     """The points of a table, read by `options` of read_points. points: what was asked for, by default ends: under a
     schedule that decays over the whole run no point before its end is one that a shorter run would have reached."""
     from analysis.fits.tables import read_points
 
     reading = read_points(path, points=points or "ends", **options)
     curves = None
-    if needs_curves and reading.several_rows:
+    if reading.several_rows:
         curves = reading if reading.points == "curves" else read_points(path, points="curves", **options)
     return Source(reading, curves)
 
 
-def of_studies(requests: Sequence[Request], points: str | None, convention: str | None, needs_curves: bool) -> Source:
+def of_studies(requests: Sequence[Request], points: str | None, convention: str | None) -> Source:
     """The points of one study, or of several that agree. points: what was asked for, by default curves: under a
-    constant learning rate each of their points is as good as an end."""
+    constant learning rate each of their points is as good as an end. Curves are read for every approach: the noise
+    between seeds is told by them."""
     from analysis.fits.settings import settings_of
     from analysis.fits.study_points import StudyRuns, pool, study_points, under
     from analysis.source.choose import source_of
@@ -80,7 +82,8 @@ def of_studies(requests: Sequence[Request], points: str | None, convention: str 
         studies.append(under(StudyRuns(study.name, tables, settings), convention))
     study_runs, twice = pool(studies)
     reading = study_points(study_runs, points or "curves", twice)
-    curves = None
-    if needs_curves:
-        curves = reading if reading.points == "curves" else study_points(study_runs, "curves", twice)
+    curves = reading if reading.points == "curves" else None
+    if curves is None:
+        with suppress(InputError):  # ends of runs that have no curves
+            curves = study_points(study_runs, "curves", twice)
     return Source(reading, curves, study_runs)

@@ -50,6 +50,11 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study):
         assert one == other  # to the last digit, with intervals, checks and verdict
     assert stage["side_by_side"] == command["side_by_side"] and stage["comparisons"] == command["comparisons"]
     parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
+    # one approach by itself: the seeds of other architectures tell its noise all the same
+    alone = told(study, "--approach", "parametric")["results"]
+    assert [(one["params"], one["intervals"]) for one in alone] == [
+        (one["params"], one["intervals"]) for one in parametric
+    ]
     assert all(("log" not in law["objective"]["name"]) == (OBJECTIVE == "least_squares") for law in parametric)
     # what a wrong choice costs is read off the same surfaces
     assert set(stage["wrong_choices"]) == {law["group"] for law in parametric} == {"llama", "tnl"}
