@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
-FIT_VERSION = 25  # of the method; a change makes every stored fit stale
+FIT_VERSION = 26  # of the method; a change makes every stored fit stale
 REPORT_VERSION = 19  # of the page
 TABLES = {"curves": "curves", "evals": "validation", "runs": "runs"}  # of Tables: its file; evals.parquet has all tasks
 

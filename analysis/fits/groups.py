@@ -21,7 +21,7 @@ from analysis.fits.approaches import (
 )
 from analysis.fits.diagnose.checks import check_laws
 from analysis.fits.diagnose.influence import Reread
-from analysis.fits.envelope.of_points import seed_noise_of
+from analysis.fits.envelope.of_points import seed_noises_of
 from analysis.fits.isoflop.budgets import has_budgets
 from analysis.fits.noise import SeedNoise
 from analysis.fits.parametric.fit import ParametricFit
@@ -63,15 +63,14 @@ def fit_groups(
     """
     if not options.at and (ends or curves):
         options = replace(options, at=default_at({**ends, **curves}))
-    of_all = seed_noise_of(list(curves.values()))
+    seeds = seed_noises_of(list(curves.values()))
     results: list[FitResult] = []
     failed: list[Mapping[str, str]] = []
     compared: dict[str, Any] = {}
     surfaces: dict[str, ParametricFit] = {}
     for group in {**ends, **curves}:
         # what a group's own seeds tell is in the residuals of its surface already
-        of_others = seed_noise_of([points for other, points in curves.items() if other != group])
-        noises = {name: of_others if name == PARAMETRIC else of_all for name in APPROACHES}
+        noises = {name: seeds.of_others(group) if name == PARAMETRIC else seeds.of(group) for name in APPROACHES}
         found = {one.approach: one for one in given if one.group == group}
         fitted = {name: (curves if name in NEEDS_CURVES else ends).get(group) for name in (*found, *wanted)}
         if group in curves and (points := fitted.get(ISOFLOP)) is not None and not has_budgets(points):

@@ -17,12 +17,13 @@ from analysis.fits.envelope.intervals import ESTIMAND, METHOD, NO_SEEDS
 from analysis.fits.envelope.laws import LawSettings, fit_arch, owner_at_ends
 from analysis.fits.grouping import grouped
 from analysis.fits.merged import calibrations, told_of
-from analysis.fits.noise import SeedNoise
+from analysis.fits.noise import degrees_text
 from analysis.fits.phases import NO_CURVE, resolved, told
+from analysis.fits.pooling import SeedNoises
 from analysis.fits.settings import FitSettings
-from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noise, size_curves
+from analysis.fits.study_curves import Sizes, not_paired, run_curves, seed_noises, size_curves
 from analysis.fits.variants import ALIKE
-from analysis.fits.verdict import judge
+from analysis.fits.verdict import judge_architectures
 from analysis.labels import arch_of, families, point_of
 from analysis.runs import CONVENTIONS, Tables
 from arch.amounts import count
@@ -50,7 +51,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
     archs = list(dict.fromkeys([*runs.loc[runs["left_out"] == "", "group"], *gone]))
     fitted: dict[str, dict[str, Any]] = {}
     by_convention: dict[str, dict[str, Any]] = {name: {} for name in CONVENTIONS}
-    noise = seed_noise(groups, settings)
+    noises = seed_noises(groups, settings)
     made = LawSettings(settings.grid_points, settings.n_replicates, settings.level, settings.optimum, settings.censor)
     usable: dict[str, list[SizeCurve]] = {}
     for arch in archs:
@@ -64,7 +65,7 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
             stretches = _stretches(curves, arch, settings)
             for name, stretch in stretches.items():
                 seed = (settings.seed, *arch.encode())  # an architecture's interval does not depend on its neighbours
-                one = fit_arch(curves[name], stretch, noise, made, seed)
+                one = fit_arch(curves[name], stretch, noises.of(arch), made, seed)
                 by_convention[name][arch] = {
                     "range": one["range"],
                     **{law: _short(one["laws"][law]) for law in LAWS},
@@ -85,8 +86,8 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
         "settings": settings.to_dict(),
         "points": told(tables, settings),
         "merged": told_of(tables, settings.level),
-        "interval": _interval(noise, settings) | {"not_paired": not_paired(groups)},
-        "verdicts": _verdicts(usable, fitted, noise, settings.level, runs),
+        "interval": _interval(noises, settings) | {"not_paired": not_paired(groups)},
+        "verdicts": _verdicts(usable, fitted, noises, settings.level, runs),
         "archs": fitted,
         "by_convention": by_convention,
         "nuisance": {"axes": settings.nuisance, **(tables.told or {})},
@@ -99,14 +100,15 @@ def fit_study(tables: Tables, settings: FitSettings, inputs: Mapping[str, str] |
 def _verdicts(
     usable: Mapping[str, list[SizeCurve]],
     fitted: Mapping[str, Any],
-    noise: SeedNoise | None,
+    noises: SeedNoises,
     level: float,
     runs: pd.DataFrame,
 ) -> list[dict[str, Any]]:
-    """What `judge` says of each family that is compared, with its name in `at` ("" without axes)."""
+    """What `judge_architectures` says of each family that is compared, with its name in `at` ("" without axes)."""
     alike = contexts(runs)
+    noise = {group: noises.of(group) for group in usable}
     return [
-        {"at": name} | judge({group: usable[group] for group in mine}, fitted, noise, level)
+        {"at": name} | judge_architectures({group: usable[group] for group in mine}, fitted, noise, level)
         for name, mine in families(list(usable), alike) or [("", [])]
     ]
 
@@ -219,11 +221,24 @@ def _short(law: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
+def _apart(noises: SeedNoises) -> str:
+    """Of architectures that are told apart in their noise, whose is how large."""
+    parts = noises.parts()
+    if len(parts) < 2:
+        return ""
+    told = (f"{', '.join(part['archs'])} {part['s']:.2%} ({degrees_text(part['df'])})" for part in parts)
+    return (
+        ", each architecture with the noise of those that it is not told from (share of the loss, degrees of freedom: "
+        f"{'; '.join(told)})"
+    )
+
+
+def _interval(noises: SeedNoises, settings: FitSettings) -> dict[str, Any]:
+    noise = noises.every
     if noise is None:
         return {"method": NO_SEEDS, "estimand": None, "level": None, "replicates": 0, "seed_noise": None}
     return {
-        "method": METHOD,
+        "method": METHOD + _apart(noises),
         "estimand": ESTIMAND,
         "level": settings.level,
         "replicates": settings.n_replicates,
@@ -235,5 +250,6 @@ def _interval(noise: SeedNoise | None, settings: FitSettings) -> dict[str, Any]:
             "correlation": noise.correlation,
             "shared_batches": noise.shared,
             "groups": list(noise.groups),
+            "parts": noises.parts(),
         },
     }

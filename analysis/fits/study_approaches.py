@@ -100,12 +100,13 @@ def architectures_of_study(study: StudyRuns, options: Options, fits: Mapping[str
 def envelope_results(found: Mapping[str, Any], curves: Mapping[str, Points], options: Options) -> Fits:
     """What a study's fit stage found (`fit_study`), as results."""
     optimum, spread = found["settings"]["optimum"], found["interval"]["seed_noise"]
-    noise = None if spread is None else SeedNoise(spread["s"], spread["df"])
-    interval = interval_of(noise, options.level, options.n_replicates, optimum)
     options = replace(options, at=tuple(options.at) or default_at(curves))
     results, failed = [], []
     for arch, one in found["archs"].items():
         if one["fitted"] and arch in curves:
+            part = spread and next((part for part in spread["parts"] if arch in part["archs"]), spread)
+            noise = SeedNoise(part["s"], part["df"]) if part else None
+            interval = interval_of(noise, options.level, options.n_replicates, optimum)
             at = computes(curves[arch], options)
             results.append(without_curve(envelope_result(one, curves[arch], optimum, interval, at), options.curve))
         else:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from analysis.fits.envelope.extract import SizeCurve, average_seeds
-from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
+from analysis.fits.noise import Group
 from analysis.fits.points import COPIED
+from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import SAME_D, alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.smooth import read_at, smooth
@@ -171,7 +172,7 @@ def size_curves(sizes: Sizes, convention: str, settings: FitSettings) -> list[Si
     return sorted(curves, key=lambda curve: curve.n_params)
 
 
-def seed_noise(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoise | None:
+def seed_noises(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoises:
     """Noise between seeds of each other, after warm-up and inside the architecture's range."""
     found: list[Group] = []
     for arch, sizes in groups.items():
@@ -190,7 +191,7 @@ def seed_noise(groups: dict[str, Sizes], settings: FitSettings) -> SeedNoise | N
                     table = np.stack([read_at(*curve, at) for curve in curves])
                     read = tuple(_batches(trunk[0].row) for trunk in trunks)
                     found.append(Group(arch, name, table, names, read, at))
-    return pool_seed_noise(found, NOISE_STEP)
+    return SeedNoises(tuple(found), NOISE_STEP)
 
 
 def _batches(row: Any) -> str:

@@ -2,8 +2,9 @@
 that is more than seed noise, and what the laws tell there and at the end of their own ranges.
 
 Losses are read off the envelopes, not off the laws: they hold where a curve is no power law. The noise of a point is
-that between seeds, s / sqrt(seeds) in log loss. The best is picked after looking, so differences to it have the
-intervals of Tukey and Kramer, which hold for all pairs of architectures at once (Hochberg and Tamhane 1987, chapter 3).
+that between seeds, s / sqrt(seeds) in log loss, of architectures that are not told apart in it (module pooling). The
+best is picked after looking, so differences to it have the intervals of Tukey and Kramer, which hold for all pairs of
+architectures at once (Hochberg and Tamhane 1987, chapter 3); of two noises, those of Games and Howell (1976).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ WARMUP = "inside warm-up"
 MISSED = "the law misses its points"
 
 
-def judge(
+def judge_architectures(
     curves: Mapping[str, Sequence[SizeCurve]],
     fitted: Mapping[str, Mapping[str, Any]],
-    noise: SeedNoise | None,
+    noise: Mapping[str, SeedNoise | None],
     level: float,
 ) -> dict[str, Any]:
     """The verdict on the architectures that were fitted, as plain data: `c`, the largest compute [FLOP] that all of
@@ -38,7 +39,8 @@ def judge(
     difference (of log loss, to the best) and their intervals, `significant` (the interval excludes 0; None
     without replicate seeds), and `predictions`.
 
-    curves: of each architecture that was fitted, smallest size first; fitted: its laws (fit_arch).
+    curves: of each architecture that was fitted, smallest size first; fitted: its laws (fit_arch); noise: between its
+    seeds.
     """
     result: dict[str, Any] = {"c": None, "reason": None, "best": None, "level": level, "archs": {}}
     if not curves:
@@ -51,10 +53,10 @@ def judge(
         return result | {
             "reason": f"no compute was reached by all: some end at {flop(high)} FLOP, some begin at {flop(low)}"
         }
-    found = {arch: _loss_at(sizes, high, noise, level) for arch, sizes in curves.items()}
+    found = {arch: _loss_at(sizes, high, noise[arch], level) for arch, sizes in curves.items()}
     order = sorted(found, key=lambda arch: found[arch]["loss"])
     for arch in order:
-        found[arch] |= _against(found[arch], found[order[0]], noise, level, len(order))
+        found[arch] |= _against(found[arch], found[order[0]], noise[arch], noise[order[0]], level, len(order))
         found[arch]["predictions"] = _predictions(fitted[arch], high)
     return result | {"c": high, "best": order[0], "archs": {arch: found[arch] for arch in order}}
 
@@ -90,13 +92,22 @@ def _loss_at(curves: Sequence[SizeCurve], c: float, noise: SeedNoise | None, lev
 
 
 def _against(
-    one: Mapping[str, Any], best: Mapping[str, Any], noise: SeedNoise | None, level: float, n_archs: int
+    one: Mapping[str, Any],
+    best: Mapping[str, Any],
+    noise: SeedNoise | None,
+    of_best: SeedNoise | None,
+    level: float,
+    n_archs: int,
 ) -> dict[str, Any]:
     """`difference` of log loss, its interval over all pairs of `n_archs`, and whether the two are told apart."""
     difference = math.log(one["loss"] / best["loss"])
-    if noise is None or one is best:
+    if noise is None or of_best is None or one is best:
         return {"difference": difference, "difference_interval": None, "significant": None}
-    half = _times(level, n_archs, noise.df) * noise.s * math.sqrt(1 / one["n_seeds"] + 1 / best["n_seeds"])
+    own, other = noise.s**2 / one["n_seeds"], of_best.s**2 / best["n_seeds"]
+    df = noise.df
+    if noise != of_best:  # two noises, each known by itself: Welch's degrees of freedom
+        df = (own + other) ** 2 / (own**2 / noise.df + other**2 / of_best.df) if own + other else noise.df
+    half = _times(level, n_archs, df) * math.sqrt(own + other)
     interval = [difference - half, difference + half]
     return {"difference": difference, "difference_interval": interval, "significant": interval[0] > 0}
 

@@ -18,6 +18,7 @@ from analysis.fits.envelope.optimum import ESTIMAND as OF_OPTIMUM
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.noise import Group, SeedNoise, pool_seed_noise
 from analysis.fits.points import COPIED, Points
+from analysis.fits.pooling import SeedNoises
 from analysis.fits.replicates import alike
 from analysis.fits.result import FitResult
 from analysis.fits.smooth import read_at
@@ -75,8 +76,18 @@ def not_in_curves(points: Points) -> list[str]:
 
 
 def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
-    """Noise between seeds, pooled over all groups; None without such. Seeds are trunks of one size that reach the same
-    tokens by one recipe: branches of one trunk share its noise, and runs of other lengths have other schedules."""
+    """Noise between seeds, pooled over all groups; None without such."""
+    return pool_seed_noise(_seeds_of(groups), NOISE_STEP)
+
+
+def seed_noises_of(groups: Sequence[Points]) -> SeedNoises:
+    """Noise between seeds of groups, of which those count as one that are not told apart."""
+    return SeedNoises(tuple(_seeds_of(groups)), NOISE_STEP)
+
+
+def _seeds_of(groups: Sequence[Points]) -> list[Group]:
+    """Seeds are trunks of one size that reach the same tokens by one recipe: branches of one trunk share its noise, and
+    runs of other lengths have other schedules."""
     found = []
     for given in groups:
         points = given.take(~given.copied)
@@ -93,7 +104,7 @@ def seed_noise_of(groups: Sequence[Points]) -> SeedNoise | None:
                     log_tokens = at - np.log(points.flops[first] / points.n_tokens[first])
                     table = np.stack([read_at(*curve, at) for curve in logs])
                     found.append(Group(points.group, str(points.size[first]), table, (), tuple(cells), log_tokens))
-    return pool_seed_noise(found, NOISE_STEP)
+    return found
 
 
 def fit_envelope(

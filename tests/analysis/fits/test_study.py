@@ -51,6 +51,24 @@ def test_recovers_the_exponents_of_a_known_world(tmp_path: Path) -> None:
     json.dumps(fits, allow_nan=False)
 
 
+def test_a_noisy_architecture_does_not_widen_the_intervals_of_a_quiet_one(tmp_path: Path) -> None:
+    for arch, noise in (("llama", 0.0005), ("tnl", 0.02)):
+        write_study(tmp_path, (arch,), BUDGETS, noise)
+    fits = fit_study(load_tables(tmp_path), settings())
+    noise = fits["interval"]["seed_noise"]
+    assert [part["archs"] for part in noise["parts"]] == [["llama"], ["tnl"]]
+    quiet, noisy = (part["s"] for part in noise["parts"])
+    assert 20 * quiet < noise["s"] < noisy and "each architecture with the noise of those" in notes(fits)[0]
+    at = fits["verdicts"][0]["archs"]
+    low, high = at["llama"]["interval"]
+    assert np.log(high / low) < 0.1 * np.log(at["tnl"]["interval"][1] / at["tnl"]["interval"][0])
+    worse = next(one for one in at.values() if one["difference_interval"])
+    half = (worse["difference_interval"][1] - worse["difference_interval"][0]) / 2
+    assert half == pytest.approx(4.303 * noisy, rel=0.01)  # Student's t of the noisy one's 2 degrees of freedom
+    width = [np.diff(fits["archs"][arch]["laws"]["loss"]["interval"]["exponent"])[0] for arch in ("llama", "tnl")]
+    assert width[0] < 0.2 * width[1]
+
+
 def test_envelope_points_are_the_minima_of_the_curves(tmp_path: Path) -> None:
     runs = write_study(tmp_path, archs=("tnl",), tokens=BUDGETS, extra_seeds=())
     points = fit_study(load_tables(tmp_path, runs), settings())["archs"]["tnl"]["envelope"]

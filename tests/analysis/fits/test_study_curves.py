@@ -13,7 +13,7 @@ from analysis.fits.grouping import grouped
 from analysis.fits.replicates import alike
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.study_curves import run_curves, seed_noise, size_curves
+from analysis.fits.study_curves import run_curves, seed_noises, size_curves
 from analysis.fits.study_points import StudyRuns, pool, study_points
 from analysis.report.notes import interval_text, notes
 from analysis.runs import load_tables
@@ -54,7 +54,7 @@ def test_runs_of_two_lengths_are_no_seeds(tmp_path):
     whole, twice = pooled(tmp_path, "short", "long")
     assert twice == {}
     groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
-    noise = seed_noise(groups, SETTINGS)
+    noise = seed_noises(groups, SETTINGS).every
     assert noise.df == 2 and noise.s == pytest.approx(np.sqrt(2) * S, rel=1e-6)
     assert [one["runs"] for one in noise.groups] == [
         [f"{name}/tnl-55k-c256-s{seed}" for seed in (0, 1)] for name in ("short", "long")
@@ -89,7 +89,7 @@ def test_another_learning_rate_is_another_recipe(tmp_path):
     write(tmp_path / "better", (S, -S), first=1)
     whole, _ = pooled(tmp_path, "worse", "better")
     groups = run_curves(grouped(whole.tables, SETTINGS), SETTINGS)
-    assert seed_noise(groups, SETTINGS).df == 1
+    assert seed_noises(groups, SETTINGS).every.df == 1
     size = groups["tnl"]["55k"]
     assert [run.name for run in size.runs] == ["better/tnl-55k-c256-s1", "better/tnl-55k-c256-s2"]
     assert size.left_out == {"worse/tnl-55k-c256-s0": "runs of its size by another recipe end lower"}
@@ -149,13 +149,13 @@ def test_branches_of_a_trunk_are_no_seeds(tmp_path):
     of = dict(zip(ids, ("a", "a", "b", "b"), strict=True))
     tables = replace(tables, runs=tables.runs.assign(trunk=tables.runs["run_id"].map(of)))
     groups = run_curves(grouped(tables, SETTINGS), SETTINGS)
-    noise = seed_noise(groups, SETTINGS)
+    noise = seed_noises(groups, SETTINGS).every
     assert noise.df == 1 and noise.s == pytest.approx(2 * S * np.sqrt(2), rel=1e-6)
     assert size_curves(groups["tnl"], "6nd", SETTINGS)[0].n_seeds == 2
     points = study_points(StudyRuns("s", tables, SETTINGS), "curves").groups["tnl"]
     assert seed_noise_of([points]).df == 1 and sorted(set(points.trunk)) == ["a", "b"]
     one = replace(tables, runs=tables.runs.assign(trunk="a"))
-    assert seed_noise(run_curves(grouped(one, SETTINGS), SETTINGS), SETTINGS) is None
+    assert seed_noises(run_curves(grouped(one, SETTINGS), SETTINGS), SETTINGS).every is None
 
 
 def test_a_copy_and_the_same_seed_twice_are_no_seeds(tmp_path):

@@ -12,7 +12,7 @@ from analysis.fits.envelope.extract import SizeCurve
 from analysis.fits.noise import SeedNoise
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
-from analysis.fits.verdict import judge
+from analysis.fits.verdict import judge_architectures
 from analysis.report.notes import law_notes
 from analysis.report.tables import estimate, laws_table, short_laws_table
 from analysis.report.verdict import comparison_table, prediction_table, verdict_notes, verdict_text
@@ -112,9 +112,9 @@ def test_what_is_said_of_the_best_size_depends_on_who_was_trained_as_far() -> No
     one = {"envelope": {"c": [1e9, 1e11], "censored": [None, None]}, "laws": dict.fromkeys(LAWS, NOTHING)}
     told = {}
     for name, curves in {"both": [small, large], "one": [large]}.items():
-        told[name] = said_of(judge({"tnl": curves}, {"tnl": one}, None, 0.95))
+        told[name] = said_of(judge_architectures({"tnl": curves}, {"tnl": one}, {"tnl": None}, 0.95))
     early = replace(small, log_c=small.log_c[:1], log_loss=small.log_loss[:1])
-    told["alone"] = said_of(judge({"tnl": [early, large]}, {"tnl": one}, None, 0.95))
+    told["alone"] = said_of(judge_architectures({"tnl": [early, large]}, {"tnl": one}, {"tnl": None}, 0.95))
     assert "TNL: the best size there is the largest one trained; a larger one may be better." in told["both"]
     assert "TNL: only one size was trained, so the best size is not known." in told["one"]
     assert "TNL: only the size 55k was trained that far, so the best size there is not known." in told["alone"]
@@ -162,10 +162,12 @@ def test_no_compute_that_all_reached(tmp_path: Path) -> None:
     one = {"envelope": {"c": [1e9, 1e10], "censored": [None, None]}}
     other = {"envelope": {"c": [1e11, 1e12], "censored": ["inside warm-up", None]}}
     curve = flat(0.0)
-    told = judge({"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, None, 0.95)
+    told = judge_architectures(
+        {"tnl": [curve], "llama": [curve]}, {"tnl": one, "llama": other}, dict.fromkeys(NAMES), 0.95
+    )
     assert told["c"] is None and told["reason"].startswith("no compute was reached by all: some end at 1e10 FLOP")
     assert verdict_text({"verdicts": [{"at": ""} | told]}) == [f"No comparison: {told['reason']}."]
-    assert judge({}, {}, None, 0.95)["reason"] == "no architecture was fitted"
+    assert judge_architectures({}, {}, {}, 0.95)["reason"] == "no architecture was fitted"
 
 
 def flat(log_loss: float) -> SizeCurve:
@@ -182,7 +184,7 @@ def test_equal_architectures_are_told_apart_in_five_of_a_hundred_studies_at_most
     for _ in range(2000):
         noise = SeedNoise(0.01 * math.sqrt(rng.chisquare(8) / 8), 8)
         curves = {arch: [flat(0.01 * rng.standard_normal())] for arch in NAMES}
-        told = judge(curves, dict.fromkeys(NAMES, one), noise, 0.95)
+        told = judge_architectures(curves, dict.fromkeys(NAMES, one), dict.fromkeys(NAMES, noise), 0.95)
         alarms += any(found["significant"] for found in told["archs"].values())
     assert 0.035 < alarms / 2000 < 0.065
 
