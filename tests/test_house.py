@@ -34,7 +34,9 @@ LIGHT = (
     "arch.sizes",
 )  # no torch
 FITTED = ("analysis.fits.points", "analysis.fits.result", "analysis.fits.cost", "arch.amounts", "arch.errors")
-SHARED = tuple(f"analysis.fits.{name}" for name in ("irreducible", "noise", "powerlaw", "replicates", "smooth"))
+SHARED = tuple(
+    f"analysis.fits.{name}" for name in ("irreducible", "noise", "pooling", "powerlaw", "replicates", "smooth")
+)
 ROOMS = tuple(f"analysis.fits.{room}" for room in ("comparison", "envelope", "isoflop", "parametric"))
 ALLOWED = {
     "arch": (),
@@ -71,6 +73,7 @@ ALLOWED = {
     "analysis.fits.parametric": FITTED,
     "analysis.fits.irreducible": (),
     "analysis.fits.noise": (),
+    "analysis.fits.pooling": ("analysis.fits.noise",),
     "analysis.fits.powerlaw": (),
     "analysis.fits.replicates": (),
     "analysis.fits.recipes": ("analysis.fits.points", "analysis.fits.replicates"),

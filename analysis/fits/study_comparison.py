@@ -18,7 +18,7 @@ from analysis.fits.parametric.curves import FIRST_SHARE
 from analysis.fits.phases import resolved
 from analysis.fits.points import Points
 from analysis.fits.study import contexts
-from analysis.fits.study_curves import run_curves, seed_noise
+from analysis.fits.study_curves import run_curves, seed_noises
 from analysis.fits.study_points import StudyRuns, study_points, under
 from analysis.fits.tables.points import CURVES
 from analysis.labels import families
@@ -56,7 +56,7 @@ def seed_noise_of_study(study: StudyRuns) -> float:
     """The standard deviation of log loss between the study's seeds, of a run's mean where that is known, as its fit
     stage measures it; 0 where it is not measured."""
     settings = resolved(study.tables, study.settings)
-    noise = seed_noise(run_curves(study.grouped, settings), settings)
+    noise = seed_noises(run_curves(study.grouped, settings), settings).every
     return 0.0 if noise is None else float(noise.of_means or noise.s)
 
 
