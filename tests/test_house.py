@@ -93,6 +93,7 @@ ALLOWED = {
         *("flops.quantity", "data"),
     ),
     "analysis.fits.approaches": (*FITTED, *SHARED, *ROOMS, "analysis.fits.diagnose", "analysis.fits"),
+    "analysis.fits.open_study": ("analysis.fits", "analysis.runs", "analysis.source", "arch.errors", "data.files"),
     "analysis.fits.groups": (
         *FITTED,
         *SHARED,

@@ -10,6 +10,7 @@ from scaling.study.axes import short
 from scaling.study.grid import Grid
 from scaling.study.schema import Fit
 
+FITS = "fits.json"  # of a study's results, and of its published folder
 MIN_CROSSINGS = 3  # of neighbouring sizes' curves: two fix a line, a third can tell whether it is one
 
 
@@ -69,5 +70,5 @@ def settings_of(fit: Fit, grid: Grid) -> FitSettings:
 
 def stored_settings(study_dir: Path) -> FitSettings:
     """The settings of the study's stored fit, the defaults where it has none."""
-    path = study_dir / "results" / "fits.json"
+    path = study_dir / "results" / FITS
     return FitSettings(**read_json(path)["settings"]) if path.exists() else FitSettings()

@@ -102,6 +102,8 @@ def _share(value: float | None) -> str:
 def _times(row: Mapping[str, Any]) -> str:
     if row["compute"] is None:
         return "never reaches it"
+    if row["compute"] == 1:
+        return "has it"
     return _value(row["compute"], row["compute_interval"], "{:.3g}".format, " times")
 
 

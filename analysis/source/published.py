@@ -35,6 +35,11 @@ class Published:
     def has(self, name: str) -> bool:
         return name in self.manifest["inputs"]
 
+    @property
+    def validation_tokens(self) -> int:
+        """Over how many tokens its held-out losses are."""
+        return int(self._stored["validation_tokens"])
+
     def inputs(self) -> Inputs:
         found, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
         files = {name: digest for name, digest in found["files"].items() if not name.startswith(gone)}
@@ -52,7 +57,7 @@ class Published:
         from analysis.runs import Tables
         from analysis.source.parquet import unpacked, unpacked_curves
 
-        if validation_tokens != (stored := self._stored["validation_tokens"]):
+        if validation_tokens != (stored := self.validation_tokens):
             raise InputError(
                 f"{self.folder}: was published with held-out losses over {stored:,} tokens, not {validation_tokens:,}"
             )

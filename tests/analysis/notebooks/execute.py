@@ -23,7 +23,7 @@ def execute(name: str, folder: Path, **environment: str) -> list[dict[str, Any]]
         patch.chdir(folder)  # where its sockets go
         for variable, value in ({"PYTHONPATH": path} | environment).items():
             patch.setenv(variable, value)
-        client.execute(cwd=str(folder))
+        client.execute(cwd=str(folder), cleanup_kc=True)  # a manager of our own is left running otherwise
     return [output for cell in notebook.cells for output in cell.get("outputs", [])]
 
 
