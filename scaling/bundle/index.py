@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from functools import cached_property
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from arch.errors import InputError
 
@@ -27,17 +28,25 @@ _NAMES = [  # no training state among them: it is a pickle
     r"corpus/(?:manifest\.json|tokenizer[\w.]*|validation[\w.-]*\.idx)",
     r"results/(?:bigram\.json|contamination\.json|evals\.parquet|difficulty/[\w.-]+\.json)",
     r"rates\.json",
-    rf"{STUDY}/.+",
+    rf"{STUDY}/.+\.(?:yaml|yml|json)",  # no code
 ]
 _ALLOWED = re.compile("|".join(f"(?:{name})" for name in _NAMES))
 _RUN_OF = re.compile(rf"({_RUN})/")
 
 
-@dataclass
-class Index:
+class File(BaseModel):
+    """Size and SHA-256 of a file."""
+
+    bytes: NonNegativeInt
+    sha256: str
+
+
+class Index(BaseModel):
     """study: its name; planned: {run id: spec hash, None before it has a rate} of the whole study without --set;
     corpus_fingerprint: None without a corpus; runs: {folder: spec hash} of those that are here; left_out: {folder: why}
-    of those that are not; files: {name: {"bytes", "sha256"}}; the rest is told."""
+    of those that are not; files: by name; the rest is told."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     study: str
     study_file: str
@@ -45,21 +54,28 @@ class Index:
     corpus_fingerprint: str | None
     runs: dict[str, str]
     left_out: dict[str, str]
-    files: dict[str, dict[str, Any]]
+    files: dict[str, File]
     only: str | None = None
-    sets: list[str] = field(default_factory=list)
-    laws: dict[str, str] = field(default_factory=dict)  # as the study file names them: their name here
-    versions: dict[str, list[str]] = field(default_factory=dict)  # of packages that the runs were trained with
-    git_commits: list[str] = field(default_factory=list)
-    devices: dict[str, int] = field(default_factory=dict)  # what the runs were trained on: how many
-    trained: list[str] = field(default_factory=list)  # the first and the last day (UTC) on which a run began
+    sets: list[str] = []
+    laws: dict[str, str] = {}  # as the study file names them: their name here
+    versions: dict[str, list[str]] = {}  # of packages that the runs were trained with
+    git_commits: list[str] = []
+    devices: dict[str, int] = {}  # what the runs were trained on: how many
+    trained: list[str] = []  # the first and the last day (UTC) on which a run began
 
     def to_bytes(self) -> bytes:
-        return (json.dumps({"schema": SCHEMA, "kind": KIND} | asdict(self), indent=1) + "\n").encode()
+        return (json.dumps({"schema": SCHEMA, "kind": KIND} | self.model_dump(), indent=1) + "\n").encode()
 
-    @property
+    @cached_property
     def n_bytes(self) -> int:
-        return sum(int(one["bytes"]) for one in self.files.values())
+        return sum(one.bytes for one in self.files.values())
+
+    def files_of(self) -> dict[str | None, list[str]]:
+        """The names of the files of each run, by its folder; None: of no run."""
+        found: dict[str | None, list[str]] = {}
+        for name in self.files:
+            found.setdefault(folder_of(name), []).append(name)
+        return found
 
 
 def read_index(content: bytes, where: str) -> Index:
@@ -73,18 +89,17 @@ def read_index(content: bytes, where: str) -> Index:
     if raw.get("schema") != SCHEMA:
         raise InputError(f"{where}: is a bundle of version {raw.get('schema')!r}, this program reads {SCHEMA}")
     try:
-        index = Index(**{one.name: raw[one.name] for one in fields(Index)})
-        sizes = [(name, int(one["bytes"]), str(one["sha256"])) for name, one in index.files.items()]
-        plain = isinstance(index.study, str) and all(map(isinstance, index.planned, [str] * len(index.planned)))
-        if not plain or any(size < 0 for _, size, _ in sizes) or not isinstance(index.runs, dict):
-            raise ValueError
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise InputError(f"{where}: its index is damaged; fetch the bundle again") from None
+        index = Index.model_validate({key: value for key, value in raw.items() if key not in ("schema", "kind")})
+    except ValidationError as error:
+        key = ".".join(map(str, error.errors()[0]["loc"]))
+        raise InputError(f"{where}: its index is damaged ({key}); fetch the bundle again") from None
     check_name(index.study, where)
     if "/" in index.study:
         raise InputError(f"{where}: the study's name {index.study!r} leaves the folder: it is refused")
-    for name in (*index.files, *index.runs, index.study_file):
+    for name in (*index.files, *index.runs):
         check_name(name, where)
+    if index.study_file not in index.files:
+        raise InputError(f"{where}: its index is damaged (study_file); fetch the bundle again")
     for name in index.files:
         if not _ALLOWED.fullmatch(name):
             raise InputError(f"{where}: holds {name!r}, which no bundle has: it is refused")

@@ -33,7 +33,7 @@ class Merge:
     kept: list[str] = field(default_factory=list)
 
     def checksum(self, name: str) -> str:
-        return str(self.take[name].index.files[name]["sha256"])
+        return self.take[name].index.files[name].sha256
 
 
 def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
@@ -43,10 +43,11 @@ def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
     _check_study(directory, bundles)
     _check_corpus(directory, bundles)
     for bundle in bundles:
+        files = bundle.index.files_of()
         for folder in bundle.index.runs:
-            _decide_run(merge, bundle, folder)
-        for name in bundle.index.files:
-            if folder_of(name) is None and not name.startswith(f"{STUDY}/"):
+            _decide_run(merge, bundle, folder, files[folder])
+        for name in files[None]:
+            if not name.startswith(f"{STUDY}/"):
                 _decide_file(merge, bundle, name)
     return merge
 
@@ -106,8 +107,7 @@ def _check_corpus(directory: Path, bundles: Sequence[Bundle]) -> None:
         known.append((str(bundle.path), mine))
 
 
-def _decide_run(merge: Merge, bundle: Bundle, folder: str) -> None:
-    names = [name for name in bundle.index.files if folder_of(name) == folder]
+def _decide_run(merge: Merge, bundle: Bundle, folder: str, names: Sequence[str]) -> None:
     if folder in merge.new:  # another bundle brings it too
         _add_files(merge, bundle, names)
         return
@@ -149,7 +149,7 @@ def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
         there, where = _checksum_here(merge, name)
         if there is None:
             merge.take[name] = bundle
-        elif there != bundle.index.files[name]["sha256"] and not _is_same_run(merge, bundle, name):
+        elif there != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
             folder = folder_of(name) or ""
             raise InputError(
                 f"{bundle.path}: {folder} differs from {where}: {name.removeprefix(folder + '/')}; remove one of the "
@@ -189,7 +189,7 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
     there, where = _checksum_here(merge, name)
     if there is None:
         merge.take[name] = bundle
-    elif there != bundle.index.files[name]["sha256"]:
+    elif there != bundle.index.files[name].sha256:
         if name == "rates.json":
             raise InputError(f"{bundle.path}: rates.json, the law of the study's sweep, differs from {where}; {OTHER}")
         if not name.endswith(".parquet"):  # made anew afterwards

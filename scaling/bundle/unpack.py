@@ -18,7 +18,7 @@ from .merge import BUNDLES, Merge
 from .verify import Bundle, Told, members_of
 
 
-def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done: None) -> None:
+def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda done, total: None) -> None:
     """Write what `merge` takes. The caller holds the study's lock.
 
     Everything is written beside its place first; then each run appears whole. A kill leaves runs that are whole, and
@@ -38,7 +38,8 @@ def write_merge(merge: Merge, bundles: Sequence[Bundle], told: Told = lambda don
 
 
 def _extract(merge: Merge, bundle: Bundle, staging: Path, told: Told) -> None:
-    for name, content in members_of(bundle.path):
+    sizes = {INDEX: len(bundle.index_bytes)} | {name: one.bytes for name, one in bundle.index.files.items()}
+    for name, content in members_of(bundle.path, sizes):
         if name == INDEX:
             place = staging / BUNDLES / bundle.id / INDEX
         elif name.startswith(f"{STUDY}/"):
@@ -47,13 +48,12 @@ def _extract(merge: Merge, bundle: Bundle, staging: Path, told: Told) -> None:
             place = staging / name
         else:
             continue
-        wanted = bundle.index_bytes if name == INDEX else None
-        digest = hashlib.sha256(content).hexdigest()
-        if wanted != content if name == INDEX else digest != bundle.index.files[name]["sha256"]:
+        whole = bundle.index_bytes if name == INDEX else None
+        if content != whole and (whole or hashlib.sha256(content).hexdigest() != bundle.index.files[name].sha256):
             raise InputError(f"{bundle.path}: changed while it was unpacked; unpack again")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
-        told(len(content))
+        told(len(content), bundle.index.n_bytes)
 
 
 def _record_left_out(merge: Merge, bundles: Sequence[Bundle], staging: Path) -> None:
@@ -90,7 +90,7 @@ def _move(merge: Merge, staging: Path, bundles: Sequence[Bundle]) -> None:
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(path, home / name)
             fsync_dir((home / name).parent)
-    if (home / "sweep").is_dir() and not (link := home / "sweep" / "corpus").exists():
+    if (home / "sweep").is_dir() and not os.path.lexists(link := home / "sweep" / "corpus"):
         link.symlink_to(Path("..") / "corpus")
     (home / BUNDLES).mkdir(exist_ok=True)
     for bundle in bundles:

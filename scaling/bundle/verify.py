@@ -6,7 +6,7 @@ import hashlib
 import json
 import lzma
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 MOST_INDEX = 1 << 28  # bytes
 AGAIN = "fetch it again from the machine that made it"
 
-Told = Callable[[int], None]  # bytes read
+Told = Callable[[int, int], None]  # bytes of a file of a bundle, bytes in all of that bundle
 
 
 @dataclass
@@ -41,25 +41,26 @@ class Bundle:
         return hashlib.sha256(self.index_bytes).hexdigest()[:12]
 
 
-def verified(path: Path, told: Told = lambda done: None) -> Bundle:
+def verified(path: Path, told: Told = lambda done, total: None) -> Bundle:
     """The bundle at `path`. Raises InputError, one line, where it is damaged or truncated, holds a member that its
     index does not list, lists one that it does not hold, or holds links or paths that leave the folder."""
-    members = members_of(path)
-    name, content = next(members, (INDEX, b""))
+    sizes = {INDEX: MOST_INDEX}
+    members = members_of(path, sizes)
+    name, content = next(members, ("", b""))
     if name != INDEX:
         raise InputError(f"{path}: is no bundle of `scaling bundle pack`")
     bundle = Bundle(path, read_index(content, str(path)), content)
+    sizes |= {name: one.bytes for name, one in bundle.index.files.items()}
     missing = dict(bundle.index.files)
     for name, content in members:
         if name not in bundle.index.files:
             raise InputError(f"{path}: holds {name!r}, which its index does not list: it is refused")
         if name not in missing:
             raise InputError(f"{path}: holds {name!r} twice: it is refused")
-        wanted = missing.pop(name)
-        if (len(content), hashlib.sha256(content).hexdigest()) != (wanted["bytes"], wanted["sha256"]):
+        if hashlib.sha256(content).hexdigest() != missing.pop(name).sha256:
             raise InputError(f"{path}: is damaged: {name} differs from its checksum; {AGAIN}")
         _note(bundle, name, content)
-        told(len(content))
+        told(len(content), bundle.index.n_bytes)
     if missing:
         raise InputError(f"{path}: is damaged: {next(iter(missing))} is missing; {AGAIN}")
     for folder, spec_hash in bundle.index.runs.items():
@@ -71,20 +72,23 @@ def verified(path: Path, told: Told = lambda done: None) -> Bundle:
     return bundle
 
 
-def members_of(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of every member. Raises InputError where one is no plain file, or the file cannot be read."""
+def members_of(path: Path, most: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of every member; b"" of one that `most` does not name, which is looked at for each. Raises
+    InputError where one is no plain file or larger than `most` says, or the file cannot be read."""
     try:
         with lzma.open(path) as packed:
             with tarfile.open(fileobj=packed, mode="r|") as tar:
                 for member in tar:
                     if member.type not in PLAIN:
                         raise InputError(f"{path}: {member.name!r} is no plain file: it is refused")
-                    if member.name == INDEX and member.size > MOST_INDEX:
-                        raise InputError(f"{path}: its index is too large; {AGAIN}")
-                    handle = tar.extractfile(member)
+                    if member.size > most.get(member.name, member.size):
+                        raise InputError(f"{path}: is damaged: {member.name} is larger than it should be; {AGAIN}")
+                    handle = tar.extractfile(member) if member.name in most else None
                     yield member.name, handle.read() if handle else b""
             while packed.read(1 << 20):  # to the end: what follows the last member has a checksum too
                 pass
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except (lzma.LZMAError, EOFError, tarfile.TarError, ValueError) as error:

@@ -15,7 +15,7 @@ from arch.amounts import byte_size
 from arch.errors import FULL, InputError
 from data.files import read_manifest
 
-from ..bundle.index import ENDING, Index
+from ..bundle.index import ENDING, INDEX, Index, folder_of
 from ..bundle.pack import Members, members_of_file, members_of_run, members_of_study, sizes_of, told_of_runs
 from ..bundle.verify import Bundle
 from ..rundir.directory import RunDir, at_stored_rate
@@ -62,8 +62,7 @@ def pack_stage(request: Request, to: Path, dry_run: bool) -> dict[str, Any]:
     sizes, groups = sizes_of(members), dict[str, int]()
     runs = dict.fromkeys(index.runs, 0)
     for name, size in sizes.items():
-        folder = next((run for run in runs if name.startswith(f"{run}/")), None)
-        if folder:
+        if folder := folder_of(name):
             runs[folder] += size
         else:
             group = name.partition("/")[0]
@@ -88,7 +87,7 @@ def _no_space(error: OSError, path: Path) -> Exception:
 
 def _check_target(request: Request, to: Path) -> None:
     from ..bundle.index import read_index
-    from ..bundle.verify import members_of
+    from ..bundle.verify import MOST_INDEX, members_of
 
     if not to.name.endswith(ENDING):
         raise InputError(f"--to {to}: a bundle's name ends with {ENDING}")
@@ -96,7 +95,7 @@ def _check_target(request: Request, to: Path) -> None:
         raise InputError(f"--to {to}: {to.parent} is no folder; make it first")
     if to.exists():
         try:
-            there = read_index(next(members_of(to))[1], str(to)).study
+            there = read_index(next(members_of(to, {INDEX: MOST_INDEX}))[1], str(to)).study
         except (InputError, StopIteration):
             raise InputError(f"--to {to}: is there and is no bundle; give another name, or remove it") from None
         if there != request.study.name:
@@ -161,7 +160,11 @@ def _finished(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     folders = [*begun, *(name for path in others if (name := path.relative_to(home).as_posix()) not in begun)]
     for name in folders:
         rundir = RunDir(home / name)
-        run = at_stored_rate(rundir, begun[name]) if name in begun else rundir.spec()
+        try:
+            run = at_stored_rate(rundir, begun[name]) if name in begun else rundir.spec()
+        except InputError as error:  # of another version
+            left_out[name] = str(error)
+            continue
         if why := _unfinished(run, rundir) or unevaluated.get(name, ""):
             left_out[name] = why
         else:
@@ -240,19 +243,22 @@ def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, 
     from ..rundir.directory import clean_unfinished
     from ..rundir.lock import study_lock
 
-    total = sum(path.stat().st_size for path in files if path.is_file())
-    checked = Passing(stream, "verified")
-    bundles = [verified(path, lambda done: checked.add(done, total)) for path in files]
+    bundles = [verified(path, Passing(stream, f"{path}: verified").add) for path in files]
     names = sorted({bundle.index.study for bundle in bundles})
     if len(names) > 1:
         raise InputError(f"{bundles[0].path}: the bundles are of several studies ({', '.join(names)}): unpack one's")
     home = out.expanduser() / names[0]
-    merge = decide(home, bundles)
+    decide(home, bundles)  # refuses
     written, n_bytes = Passing(stream, "unpacked"), sum(bundle.index.n_bytes for bundle in bundles)
+
+    def told(done: int, total: int) -> None:
+        written.add(done, n_bytes)
+
     try:
         with study_lock(home):
             clean_unfinished(home)
-            write_merge(merge, bundles, lambda done: written.add(done, n_bytes))
+            merge = decide(home, bundles)  # what is there now
+            write_merge(merge, bundles, told)
             notes = [*merge.kept, *_tables(home, bundles)]
     except OSError as error:
         raise _no_space(error, home) from None
@@ -260,7 +266,7 @@ def unpack_stage(files: Sequence[Path], out: Path, stream: TextIO) -> dict[str, 
     return {
         **{"directory": str(home), "bundles": [bundle.id for bundle in bundles], "new": merge.new},
         "equal": merge.equal,
-        "added": sum(1 for name in merge.take if any(name.startswith(f"{run}/") for run in merge.equal)),
+        "added": sum(folder_of(name) in merge.equal for name in merge.take),
         "left_out": {
             name: why
             for bundle in bundles
@@ -283,6 +289,6 @@ def _tables(home: Path, bundles: Sequence[Bundle]) -> list[str]:
     path = home / BUNDLES / bundle.id / bundle.index.study_file.partition("/")[2]
     try:
         show_results(Request(load_study(path, [], home.parent), stream=io.StringIO()))
-    except InputError as error:
+    except (ValueError, OSError) as error:  # of a study file, or of the table that is there
         return [f"results/evals.parquet was not made anew ({error}): `scaling eval` does it"]
     return []

@@ -24,7 +24,7 @@ class Made(NamedTuple):
         return self.request.study.directory
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("made")
     text = write_text(folder)

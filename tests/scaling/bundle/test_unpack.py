@@ -5,7 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +18,12 @@ import pytest
 
 from data.left_out import left_out
 from scaling.rundir.directory import RunDir
+from scaling.stages import bundle as stage
 
 from .conftest import Made
 from .small import RUNS, Member, files_of, finished_study, line_of, read_tar, scaling, write_study, write_tar
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def unpack(out: Path, *bundles: Path) -> dict:
@@ -126,6 +133,12 @@ def _unlisted(members: list[Member]) -> list[Member]:
     return [*members, (tarfile.TarInfo("runs/more/run.json"), b"")]
 
 
+def _longer(members: list[Member]) -> list[Member]:
+    member, content = members[-1]
+    member.size += 1
+    return [*members[:-1], (member, content + b"x")]
+
+
 def _link(members: list[Member]) -> list[Member]:
     link = copy.copy(members[-1][0])
     link.type, link.linkname, link.size = tarfile.SYMTYPE, "/etc/passwd", 0
@@ -156,11 +169,15 @@ DAMAGES = {
     "is missing": _cut,
     "twice": _twice,
     "differs from its checksum": _changed,
+    "is larger than it should be": _longer,
     "its index does not list": _unlisted,
     "is no plain file": _link,
     "'../up.json' leaves the folder": _renamed("../up.json"),
     "'/tmp/up.json' leaves the folder": _renamed("/tmp/up.json"),
-    "which no bundle has": _renamed(f"runs/{RUNS[0]}/state/00000030/model.pt"),
+    "'runs/llama-6k-c64-s0/state/00000030/model.pt', which no bundle has": _renamed(
+        f"runs/{RUNS[0]}/state/00000030/model.pt"
+    ),
+    "'study/plugin.py', which no bundle has": _renamed("study/plugin.py"),
     "belongs to no run": _renamed("runs/other/status.json"),
 }
 
@@ -169,7 +186,7 @@ DAMAGES = {
 def test_a_damaged_bundle_is_one_line_and_nothing_is_written(made: Made, tmp_path: Path, told: str) -> None:
     bad = write_tar(tmp_path / "bad.tar.xz", DAMAGES[told](read_tar(made.bundle)))
     line = refused(tmp_path / "out", bad)
-    assert line.startswith(f"{bad}: ") and told in line and not (tmp_path / "out").exists()
+    assert line.startswith(f"{bad}: ") and told in line and "truncated" not in line and not (tmp_path / "out").exists()
 
 
 def test_a_truncated_or_foreign_file_is_one_line(made: Made, tmp_path: Path) -> None:
@@ -191,6 +208,36 @@ def test_an_index_of_another_version_is_told(made: Made, tmp_path: Path) -> None
     index = json.loads(members[0][1]) | {"schema": 2}
     bad = write_tar(tmp_path / "bad.tar.xz", [_index(index), *members[1:]])
     assert "is a bundle of version 2, this program reads 1" in refused(tmp_path / "out", bad)
+
+
+@pytest.mark.parametrize("change", [{"planned": []}, {"files": {"rates.json": {"bytes": -1}}}, {"more": 1}])
+def test_an_index_of_another_form_is_damaged(made: Made, tmp_path: Path, change: dict) -> None:
+    index = json.loads(read_tar(made.bundle)[0][1]) | change
+    bad = write_tar(tmp_path / "bad.tar.xz", [_index(index)])
+    assert f"its index is damaged ({next(iter(change))}" in refused(tmp_path / "out", bad)
+
+
+def test_a_kill_leaves_whole_runs_and_the_same_command_adds_the_others(made: Made, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scaling", "bundle", "unpack", str(made.bundle), "--out", str(tmp_path / "out")]
+    environment = os.environ | {"KILL_AT_WRITE": "unpacked:2"}  # the corpus, then the first run
+    killed = subprocess.run(command, cwd=ROOT, env=environment, check=False, start_new_session=True)
+    assert killed.returncode == -signal.SIGKILL
+    home = tmp_path / "out/tiny"
+    assert [path.name for path in (home / "runs").iterdir()] == [RUNS[0]]
+    found = unpack(tmp_path / "out", made.bundle)
+    assert (found["new"], found["equal"]) == ([f"runs/{RUNS[1]}"], [f"runs/{RUNS[0]}"])
+    unpack(tmp_path / "whole", made.bundle)
+    after, whole = files_of(home), files_of(tmp_path / "whole/tiny")
+    assert {name: after[name] for name in after if name != ".lock"} == {n: whole[n] for n in whole if n != ".lock"}
+
+
+def test_progress_is_shown_after_some_seconds(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "EVERY_S", 0.0)
+    monkeypatch.setattr(stage, "SHOWN_AFTER_S", 0.0)
+    told = scaling("bundle", "unpack", made.bundle, "--out", tmp_path).stdout
+    assert ": verified: 100% of " in told and "unpacked: " in told
+    packed = scaling("bundle", "pack", made.study, "--out", tmp_path, "--to", tmp_path / "a.tar.xz").stdout
+    assert "bundle: 100% of " in packed
 
 
 def test_a_study_named_as_a_path_is_refused(made: Made, tmp_path: Path) -> None:
