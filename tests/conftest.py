@@ -1,4 +1,5 @@
-"""Set before any test imports torch: one thread (the number of threads changes bits), and no accelerator is assumed."""
+"""Set before any test imports torch or numpy: one thread (the number of threads changes bits), and no accelerator is
+assumed."""
 
 import os
 import shutil
@@ -10,6 +11,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from scaling.cli.numerics import fix_bits
+
+fix_bits()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if shutil.which("nvidia-smi") is None:
     os.environ.setdefault("DS_ACCELERATOR", "cpu")

@@ -9,8 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
+from platform import machine, python_version
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from analysis.publish.derived import derived
 from analysis.source.base import BASELINE
@@ -60,29 +62,35 @@ def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str
 
 def fill(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
     """Write all files of the publication below `folder`, which is made. Returns the manifest."""
+    manifest = fill_inputs(folder, study, runs)
+    # fits are of what was written, read as whoever has the folder alone reads it
+    alone = load_study(folder, out=study.out, published=True)
+    again = alone.runs()
+    if [run.run_id for run in again] != [run.run_id for run in runs]:
+        raise InputError(f"{study.path}: names other runs where it is read from its folder: it cannot be published")
+    for name, content in derived(alone, again, Published(folder)).items():
+        write_bytes(folder / name, content, kind="publication")
+    return _write_manifest(folder, manifest)
+
+
+def fill_inputs(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict[str, Any]:
+    """Write the files that fits and report are made from. Returns a manifest of these."""
     folder.mkdir(parents=True)
     inputs = _inputs(study, runs)
     for name, content in inputs.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / name, content, kind="publication")
     manifest: dict[str, Any] = {"kind": KIND, "version": VERSION, "study": study.name, "made_with": made_with()}
-    manifest |= {"inputs": sorted(inputs)}
-    _write_manifest(folder, manifest)
-    # fits are of what was written, read as whoever has the folder alone reads it
-    alone = load_study(folder, out=study.out, published=True)
-    again = alone.runs()
-    if [run.run_id for run in again] != [run.run_id for run in runs]:
-        raise InputError(
-            f"{study.path}: names other runs where it is read from its folder alone: it cannot be published"
-        )
-    for name, content in derived(alone, again, Published(folder)).items():
-        write_bytes(folder / name, content, kind="publication")
-    return _write_manifest(folder, manifest)
+    return _write_manifest(folder, manifest | {"inputs": sorted(inputs)})
 
 
 def made_with() -> dict[str, str]:
-    """The versions of what decides the bits of tables and fits."""
-    found = {"python": python_version()}
+    """What decides the bits of tables and fits: versions, and the kinds of instructions that numpy takes."""
+    registers = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[call-overload]
+    found = {
+        "python": python_version(),
+        "processor": " ".join([machine(), *registers["baseline"], *registers["found"]]),
+    }
     for name in MADE_WITH:
         try:
             found[name] = version(name)

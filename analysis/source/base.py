@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 if TYPE_CHECKING:
@@ -56,3 +58,12 @@ class Source(Protocol):
     def evaluations_page(self) -> str | None:
         """The address, from the report, of the page of the other evaluations."""
         ...
+
+
+def without(tables: Tables, run_ids: Collection[str]) -> Tables:
+    """The tables without the rows of these runs."""
+    if not run_ids:
+        return tables
+    frames = (tables.curves, tables.runs, tables.evals)
+    curves, runs, evals = (one[~one["run_id"].isin(list(run_ids))].reset_index(drop=True) for one in frames)
+    return replace(tables, curves=curves, runs=runs, evals=evals)

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analysis.source.base import BASELINE, Inputs, Provenance
+from analysis.source.base import BASELINE, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, sha256
 
@@ -43,7 +43,8 @@ class Published:
     def inputs(self) -> Inputs:
         found, gone = self._stored["inputs"], tuple(f"runs/{run_id}/" for run_id in self._dropped)
         files = {name: digest for name, digest in found["files"].items() if not name.startswith(gone)}
-        return {"files": files, "others": sorted([*found["others"], *self._dropped])}
+        begun = [run_id for run_id in self._dropped if found["files"].get(f"runs/{run_id}/run.json")]
+        return {"files": files, "others": sorted([*found["others"], *begun])}
 
     def provenance(self) -> Provenance:
         found = self._stored["runs"]
@@ -69,15 +70,10 @@ class Published:
         if control is None and "difficulty" in curves:
             curves = curves.drop(columns="difficulty")
         evals, _ = unpacked(self.folder / EVALS)
-        kept = set(self._runs["run_id"]) - set(self._dropped)
+        gone = set(self._dropped)
         if not variants:
-            kept -= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
-        if kept == set(self._runs["run_id"]):
-            return Tables(curves, self._runs, evals)
-        curves, runs, evals = (
-            one[one["run_id"].isin(kept)].reset_index(drop=True) for one in (curves, self._runs, evals)
-        )
-        return Tables(curves, runs, evals)
+            gone |= set(self._runs.loc[self._runs["variant"] != "", "run_id"])
+        return without(Tables(curves, self._runs, evals), gone)
 
     def scores(self) -> pd.DataFrame | None:
         from analysis.source.parquet import unpacked

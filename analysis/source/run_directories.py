@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.source.base import BASELINE, Inputs, Provenance
+from analysis.source.base import BASELINE, Inputs, Provenance, without
 from arch.errors import InputError
 from data.files import MANIFEST, read_json, read_manifest, sha256
 
@@ -45,6 +46,10 @@ class RunDirectories:
         return [run.run_id for run in self.runs]
 
     def inputs(self) -> Inputs:
+        return self._inputs
+
+    @cached_property
+    def _inputs(self) -> Inputs:
         files: dict[str, str | None] = {}
         for name in (f"corpus/{MANIFEST}", SCORES):
             path = self.directory / name
@@ -75,9 +80,9 @@ class RunDirectories:
         from analysis.runs import Tables, load_tables
         from analysis.source.parquet import as_stored
 
-        ids = [*self._ids, *(self._variants if variants else ())]
-        found = load_tables(self.directory, ids, control, validation_tokens)
-        return Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
+        found = load_tables(self.directory, [*self._ids, *self._variants], control, validation_tokens)
+        stored = Tables(as_stored(found.curves), as_stored(found.runs), as_stored(found.evals))
+        return stored if variants else without(stored, self._variants)
 
     def scores(self) -> pd.DataFrame | None:
         import pandas as pd

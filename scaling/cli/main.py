@@ -25,6 +25,7 @@ from . import publish as cli_publish
 from . import recall as cli_recall
 from . import sweep as cli_sweep
 from . import trial as cli_trial
+from .numerics import fix_bits
 from .options import (
     AsJson,
     CheckpointPath,
@@ -332,6 +333,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 def main() -> None:
     """Console script."""
+    fix_bits()
     signal.signal(signal.SIGTERM, _stop)  # an exception ends the running trainings in good order
     run_app(app, "interrupted: give the same command again to continue")
 

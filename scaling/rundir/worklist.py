@@ -35,7 +35,8 @@ def is_trained(run: RunSpec, rundir: RunDir) -> bool:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(names, str(threads)), "PYTHONUNBUFFERED": "1"}
 
 
 def reason_of(exit_code: int, path: Path) -> str | None:

@@ -117,7 +117,7 @@ def _die_with_torchrun() -> None:
 
 def set_threads(threads: int) -> None:
     """Before torch is imported: the run's own number of threads, since it changes bits."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
