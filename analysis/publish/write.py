@@ -86,7 +86,7 @@ def fill_inputs(folder: Path, study: StudySpec, runs: Sequence[RunSpec]) -> dict
 
 def made_with() -> dict[str, str]:
     """What decides the bits of tables and fits: versions, and the kinds of instructions that numpy takes."""
-    registers = np.show_config(mode="dicts")["SIMD Extensions"]  # type: ignore[call-overload]
+    registers = np.show_config(mode="dicts")["SIMD Extensions"]
     found = {
         "python": python_version(),
         "processor": " ".join([machine(), *registers["baseline"], *registers["found"]]),
