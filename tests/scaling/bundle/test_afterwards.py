@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import analysis.figures.png
-from data.files import read_json
+from analysis.bigram import ensure_baseline
+from analysis.runs import load_tables
 from scaling.stages.corpus import data_stage
 from scaling.stages.pipeline import prepare_runs
 from scaling.stages.trunks import check_trunks
@@ -36,16 +36,15 @@ def without_text(made: Made) -> Iterator[None]:
     away.rename(made.text)
 
 
-def test_fits_with_the_bigram_control_need_no_text(
-    made: Made, there: Path, without_text: None, monkeypatch: pytest.MonkeyPatch
+def test_what_fits_and_reports_take_of_the_text_is_there_without_it(
+    made: Made, there: Path, without_text: None
 ) -> None:
-    monkeypatch.setattr(analysis.figures.png, "write_pictures", lambda figures, directory: "not asked for")
-    for out in (there, made.folder / "out"):
-        result = scaling("report", made.study, "--out", out)
-        assert result.exit_code == 0, (result.output, result.exception)
-    fits = [read_json(out / "tiny/results/fits.json") for out in (there, made.folder / "out")]
-    assert fits[0] == fits[1] and fits[0]["settings"]["control"] == "bigram"
-    again = scaling("run", made.study, "--out", there)
+    homes = there / "tiny", made.home
+    curves = [load_tables(home, RUNS, control="bigram").curves for home in homes]
+    assert curves[0].equals(curves[1]) and curves[0]["difficulty"].std() > 0
+    baselines = [ensure_baseline(home / "corpus", home / "results/bigram.json", 64, 256) for home in homes]
+    assert baselines[0] == baselines[1] and baselines[0]["loss"] > 0
+    again = scaling("train", made.study, "--out", there)
     assert again.exit_code == 0 and "train: 0 of 2 runs to do" in again.stdout, (again.output, again.exception)
 
 

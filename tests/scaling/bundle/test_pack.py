@@ -8,9 +8,9 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from data.files import write_json
+from scaling.bundle.index import is_allowed
+from scaling.bundle.pack import members_of_file
 from scaling.stages.corpus import data_stage
 from scaling.stages.pipeline import prepare_runs
 
@@ -91,12 +91,23 @@ def test_a_wrong_target_is_refused(made: Made, tmp_path: Path) -> None:
     assert "no run of this study is finished" in empty
 
 
-@pytest.mark.parametrize("only", ["size=6k", "size=14k"])
-def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path, only: str) -> None:
+def test_the_laws_that_a_study_names_go_in_under_names_of_their_own(tmp_path: Path) -> None:
+    study, laws = tmp_path / "s.yaml", ["laws/a.json", "../a.json", str(tmp_path / "b" / "a.json")]
+    members, called = members_of_file(study, laws)
+    assert called == {
+        laws[0]: "study/laws/a.json",
+        laws[1]: "study/a.json",
+        laws[2]: "study/a-more.json",
+    }
+    assert members["study/s.yaml"] == study and members["study/a-more.json"] == tmp_path / "b" / "a.json"
+    assert all(map(is_allowed, members))
+
+
+def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path) -> None:
     assert scaling("bundle", "unpack", made.bundle, "--out", tmp_path).exit_code == 0
     packed = []
     for out, name in ((made.folder / "out", "a"), (tmp_path, "b")):
         path = tmp_path / f"{name}.tar.xz"
-        assert scaling("bundle", "pack", made.study, "--out", out, "--only", only, "--to", path).exit_code == 0
-        packed.append({m.name: content for m, content in read_tar(path) if m.name not in ("index.json",)})
+        assert scaling("bundle", "pack", made.study, "--out", out, "--only", "size=6k", "--to", path).exit_code == 0
+        packed.append({m.name: content for m, content in read_tar(path) if m.name != "index.json"})
     assert packed[0] == packed[1]
