@@ -11,20 +11,30 @@ from arch.errors import InputError
 from scaling.study.rate_law import ArchLaw, RateLaw, Recipe, Term
 
 from .cell import DIVERGED, Cell, cubic_of, fit_cell
-from .law import Noise, fit_laws, noise_of, terms_of
+from .law import Astray, Noise, astray, fit_laws, noise_of, terms_of
 from .points import RatePoint, hash_of
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A cell that the others of its architecture contradict, and the law that they would give without it."""
+
+    cell: Cell
+    astray: Astray
+    law: ArchLaw
 
 
 @dataclass(frozen=True)
 class RatesFit:
     """cells: in the order of the points; laws: by architecture; without_law: architecture to why it has none, one line;
-    noise: None where no cell has an optimum."""
+    noise: None where no cell has an optimum; doubts: by architecture."""
 
     cells: list[Cell]
     laws: dict[str, ArchLaw]
     without_law: dict[str, str]
     noise: Noise | None
     input_hash: str
+    doubts: dict[str, Doubt]
 
     @property
     def n_diverged(self) -> int:
@@ -66,7 +76,7 @@ def fit_rates(
             usable[arch] = [cell for cell in own if cell.fitted is not None]
         except InputError as error:
             why[arch] = str(error)
-    noise, laws = None, {}
+    noise, laws, doubts = None, {}, {}
     if any(cell.fitted is not None for cell in cells):
         try:
             noise = noise_of(cells, cubics)
@@ -74,7 +84,11 @@ def fit_rates(
             why |= dict.fromkeys(usable, str(error))
     if noise is not None and usable:
         laws = fit_laws(usable, terms, cubics, noise)
-    return RatesFit(cells, laws, why, noise, hash_of(points))
+        for arch, found in astray(usable, terms, noise).items():
+            out = usable[arch][found.place]
+            rest = usable | {arch: [cell for cell in usable[arch] if cell is not out]}
+            doubts[arch] = Doubt(out, found, fit_laws(rest, terms, cubics, noise)[arch])
+    return RatesFit(cells, laws, why, noise, hash_of(points), doubts)
 
 
 def cell_row(cell: Cell, noise: Noise | None) -> dict[str, Any]:

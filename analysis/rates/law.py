@@ -20,6 +20,7 @@ from .excess import excess_of
 LEVEL = 0.95
 MIN_SIZES = 3
 FAR_APART = 1.5  # times that two horizons, or batches, of one size must differ by to tell a term
+ASTRAY = 1e-3  # the chance that any cell of a sweep is called so by noise
 DRIFT = 2.0  # standard errors from which on the curvature is a function of N
 
 
@@ -138,6 +139,45 @@ def fit_laws(
             misfit={"chi2": alone.chi2, "dof": alone.dof, "p": float(stats.chi2.sf(alone.chi2, alone.dof))},
             left_out_size=_left_out(cells[arch], terms[arch], noise, scatter),
         )
+    return found
+
+
+@dataclass(frozen=True)
+class Astray:
+    """A cell that lies away from what all others agree on. factor: its best rate over that of the law of the others of
+    its architecture; sds: by how many standard deviations of a cell about that law."""
+
+    place: int
+    factor: float
+    sds: float
+
+
+def astray(cells: Mapping[str, Sequence[Cell]], terms: Mapping[str, Sequence[Term]], noise: Noise) -> dict[str, Astray]:
+    """The architectures with a cell that all others contradict, at most one cell each.
+
+    A run that has not yet left the plateau at its start learns fastest at quite another rate, and as one of six points
+    such a cell bends a law by far. It is judged by the scatter of all other cells, those of the other architectures
+    too: where all scatter, no cell is astray. `sds` is compared with Student's t at a chance of ASTRAY for any cell of
+    the sweep. It is told and stays in the law: the majority may be wrong, where only the longest run left its plateau.
+    """
+    systems = {arch: _system(cells[arch], terms[arch], noise) for arch in cells}
+    n_cells = sum(len(y) for _, y, _ in systems.values())
+    found: dict[str, Astray] = {}
+    for arch, (design, y, se) in systems.items():
+        for place in range(len(y)):
+            kept = np.arange(len(y)) != place
+            rest = systems | {arch: (design[kept], y[kept], se[kept])}
+            dof = sum(len(values) - rows.shape[1] for rows, values, _ in rest.values())
+            if dof < 1 or np.linalg.matrix_rank(design[kept]) < design.shape[1]:
+                continue
+            scatter = _scatter(list(rest.values()), dof)
+            line = weighted(*rest[arch], scatter)
+            row = design[place]
+            off = float(y[place] - row @ line.coefficients)
+            sd = math.sqrt(float(row @ line.covariance @ row) + float(se[place]) ** 2 + scatter**2)
+            one = Astray(place, math.exp(off), abs(off) / sd)
+            if 2 * stats.t.sf(one.sds, dof) * n_cells < ASTRAY and (arch not in found or one.sds > found[arch].sds):
+                found[arch] = one
     return found
 
 

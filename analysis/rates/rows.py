@@ -79,6 +79,13 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{name_of(arch)}: cells lie further from the law than their errors say (chance "
                 f"{law.misfit['p']:.3f}): the intervals hold this scatter"
             )
+    for arch, doubt in fit.doubts.items():
+        lines.append(
+            f"{name_of(arch)}: the best rate of {doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens is "
+            f"{doubt.astray.factor:.2g} times what the other cells say, {doubt.astray.sds:.0f} standard deviations off; "
+            f"without it {formula(doubt.law)} (chance of the misfit {doubt.law.misfit['p']:.2f}). Short runs may not have "
+            f"left their first plateau: look at both, sweep longer runs, or write rates into overrides.by_run"
+        )
     if fit.n_diverged:
         lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")
     if fit.n_too_low:
