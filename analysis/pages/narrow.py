@@ -34,7 +34,7 @@ def narrow_layout(figure: go.Figure) -> Values:
     notes = [dict(one) for one in layout.get("annotations", ())]
     margin = {"t": 50, "b": 60} | layout.get("margin", {})
     whole = float(layout.get("height", HEIGHT)) - margin["t"] - margin["b"]
-    panels = _panels(layout, notes)
+    panels = _panels(figure, layout, notes)
     heights = [whole * (one.top - one.bottom) for one in panels]
     texts = ["" if one.note is None else str(notes[one.note]["text"]) for one in panels]
     gaps = [GAP + LINE * text.count("<br>") for text in texts[1:]] + [0]
@@ -58,14 +58,14 @@ def narrow_layout(figure: go.Figure) -> Values:
     found["margin"] = margin | {"l": LEFT, "r": RIGHT, "b": margin["b"] + lines * LINE + BETWEEN * bool(lines)}
     found["height"] = round(inner + found["margin"]["t"] + found["margin"]["b"])
     if "title" in layout:
-        found["title"] = layout["title"] | SMALL
+        found["title"] = layout["title"] | {"font": {"size": 13}}
     return found
 
 
-def _panels(layout: Values, notes: list[Values]) -> list[Panel]:
-    """In the order of reading."""
+def _panels(figure: go.Figure, layout: Values, notes: list[Values]) -> list[Panel]:
+    """Those that hold anything, in the order of reading."""
     found = []
-    for x in [key for key in layout if key.startswith("xaxis")] or ["xaxis"]:
+    for x in dict.fromkeys(f"xaxis{(trace.xaxis or 'x').removeprefix('x')}" for trace in figure.data):
         y = f"yaxis{str(layout.get(x, {}).get('anchor', 'y')).removeprefix('y')}"
         (left, right), (bottom, top) = (layout.get(axis, {}).get("domain", (0, 1)) for axis in (x, y))
         above = [
@@ -93,6 +93,7 @@ def _legends(figure: go.Figure, layout: Values, below: float) -> tuple[Values, i
     for i, name in enumerate(sorted(names)):
         at = {
             "x": i / len(names),
+            "xref": "container",
             "y": -below,
             "xanchor": "left",
             "yanchor": "top",

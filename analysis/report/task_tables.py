@@ -44,7 +44,7 @@ def downstream_notes(downstream: dict[str, Any]) -> dict[str, list[str]]:
     unknown = [f"Of unknown scale, so not fitted: {', '.join(found)}."] if (found := downstream["unknown"]) else []
     return {
         "benchmarks": [BENCHMARKS] if tasks else [],
-        "scores": ([ABOUT] if any(_laws(one) for one in tasks) else []) + unknown,
+        "scores": ([ABOUT] if any(_laws(one) for one in tasks) else []) + _not_foretold(tasks) + unknown,
         "rankings": [RANKED] if any(one["rankings"] for one in tasks) else [],
         "reasons": [*_not_believed(tasks), *_withheld(tasks), *_left_out(tasks)],
     }
@@ -81,7 +81,8 @@ def _predictions(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     for one in tasks:
         if not (laws := _laws(one)):
             continue
-        first = [found["predictions"][0] for found in laws.values() if found["predictions"]]
+        known = [found["predictions"][0] for found in laws.values() if found["predictions"]]
+        first = [at for at in known if at["value"] is not None]
         p = one["shared"]["p"]
         rows.append(
             {
@@ -96,9 +97,19 @@ def _predictions(tasks: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
+def _not_foretold(tasks: Sequence[dict[str, Any]]) -> list[str]:
+    """Why the table lacks scores, a line a reason."""
+    found: dict[str, dict[str, None]] = {}
+    for one in tasks:
+        for arch, law in _laws(one).items():
+            if law["predictions"] and law["predictions"][0]["value"] is None:
+                found.setdefault(str(law["predictions"][0]["reason"]), {})[name_of(arch)] = None
+    return [f"{', '.join(archs)}: no score is foretold at this compute ({why})." for why, archs in found.items()]
+
+
 def _told(predictions: Sequence[dict[str, Any]]) -> str:
     if not predictions or predictions[0]["value"] is None:
-        return "-"
+        return ""
     at = predictions[0]
     return shown(at["value"], ".3g", at["interval"])
 

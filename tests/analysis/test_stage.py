@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,47 +122,6 @@ def test_scores_of_tasks_enter_fits_and_report(study: StudySpec, no_browser: Non
     (study.directory / "results" / "evals.parquet").write_bytes(b"x")
     with pytest.raises(InputError, match=r"evals\.parquet: cannot be read .*; `scaling eval` writes it again"):
         stage.fit(study, runs)
-
-
-def test_report_tells_the_whole_study(study: StudySpec, no_browser: None) -> None:
-    runs = study.runs()
-    path, fresh, no_pictures = stage.report(study, runs)
-    assert fresh and no_pictures == "not asked for"
-    html = path.read_text()
-    held_out = read_json(study.directory / "corpus" / "manifest.json")["splits"]["validation"]
-    for run in runs:
-        assert run.run_id in html
-    assert html.count("<script src") == html.count("<link") == 0
-    assert not re.search(r"<(script|img|iframe)[^>]*(src|href)\s*=", html)
-    for text in (
-        "2 pairs cross in the range, 3 are needed",
-        "not tested; N_opt is not identified",
-        "the optimum over a continuous choice of sizes, under re-drawn seeds",
-        "loss is nan at step 12",
-        "training compute C (FLOP, exact)",
-        "non-embedding parameters",
-        "centred mean over 20,000 tokens",
-        "seed-noise parametric bootstrap",
-        "the line through the lowest loss at each compute under re-drawn seeds",
-        "bigram",
-        f"{held_out['documents']} documents, {held_out['bytes']:,} bytes, {held_out['tokens']:,} tokens",
-        runs[0].spec_hash,
-        "torch 2.13.0",
-        "Architectures compared along their optimal frontiers",
-        "compute for the same loss, times TNL",
-        "by three approaches, and whether to believe it",
-        "Backtests: what laws fitted below a cut",
-        "Other readings of the same runs",
-        "C by paper",
-        "What a wrong choice costs",
-    ):
-        assert text in html, text
-    assert html.index("What the study says") < html.index("TNL has the lowest loss at C = ") < html.index("<h2>Laws")
-    assert (
-        "batch (tokens)" in html and "<td>2,048</td>" in html and "<td>2026-" not in html
-    )  # no attempt recorded a day
-    assert "<th>precision</th>" not in html and "<th>why</th>" in html  # columns that are empty go
-    assert not stage.report(study, runs).fresh
 
 
 def test_report_is_drawn_again_when_its_inputs_change(study: StudySpec, no_browser: None) -> None:

@@ -1,6 +1,7 @@
 """Tables and heatmaps of needle-in-a-haystack results, as the paper's: length to the right, depth downwards.
 
-Red is a score of 1, green 10; lengths beyond the training context are hatched.
+Orange is a score of 1, blue 10 (the paper's red and green are not told apart by all eyes); lengths beyond the training
+context are hatched.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HEADINGS = {
     **{"acc_avg": "avg", "weighted_avg_acc": "weighted", "niah_score": "NIAH score"},
     **{"acc_trained": "trained", "acc_extrapolated": "beyond", "acc_shuffled": "shuffled"},
 }
-COLORS = ((0.0, "#f0496e"), (0.5, "#ebb839"), (1.0, "#0cd79f"))  # red, amber, green
+COLORS = ((0.0, "#c2410c"), (0.5, "#f3ead3"), (1.0, "#0072b2"))  # orange, pale, blue: told apart by all eyes
 WIDTH, HEIGHT = 760, 420
 MAX_TICKS = 12
 HATCH = "rgba(34,34,34,0.55)"
@@ -80,7 +81,7 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
     figure.update_yaxes(
         **_ticks([f"{depth}%" for depth in depths]), title_text="depth of the needle", range=[len(depths) - 0.5, -0.5]
     )
-    dress(figure, WIDTH, HEIGHT, r=20, t=70)
+    dress(figure, WIDTH, HEIGHT, r=20, t=90)
     figure.update_xaxes(showgrid=False, zeroline=False)
     figure.update_yaxes(showgrid=False, zeroline=False)
     figure.update_layout(
@@ -93,10 +94,11 @@ def heatmap(result: Mapping[str, Any], title: str) -> go.Figure:
 def summary(result: Mapping[str, Any]) -> str:
     """Under the title: the three averages, and what is hatched."""
     parts = [f"accuracy {result['acc_avg']:.1f}%", f"weighted {result['weighted_avg_acc']:.1f}%"]
+    hatched = ""
     parts.append(f"NIAH score {result['niah_score']:.1f}%")
     if result["extrapolated"]:
-        parts.append(f"hatched: beyond the training context of {result['context_length']:,} tokens")
-    return " · ".join(parts)
+        hatched = f"<br>hatched: beyond the training context of {result['context_length']:,} tokens"
+    return " · ".join(parts) + hatched
 
 
 def _title(result: Mapping[str, Any]) -> str:
