@@ -171,8 +171,8 @@ def astray(cells: Mapping[str, Sequence[Cell]], terms: Mapping[str, Sequence[Ter
             if dof < 1 or np.linalg.matrix_rank(design[kept]) < design.shape[1]:
                 continue
             scatter = _scatter(list(rest.values()), dof)
-            line = weighted(*rest[arch], scatter)
-            row = design[place]
+            others, best, errors = rest[arch]
+            line, row = weighted(others, best, errors, scatter), design[place]
             off = float(y[place] - row @ line.coefficients)
             sd = math.sqrt(float(row @ line.covariance @ row) + float(se[place]) ** 2 + scatter**2)
             one = Astray(place, math.exp(off), abs(off) / sd)

@@ -80,11 +80,12 @@ def verdict(fit: RatesFit) -> list[str]:
                 f"{law.misfit['p']:.3f}): the intervals hold this scatter"
             )
     for arch, doubt in fit.doubts.items():
+        cell, found, law = doubt.cell, doubt.astray, doubt.law
         lines.append(
-            f"{name_of(arch)}: the best rate of {doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens is "
-            f"{doubt.astray.factor:.2g} times what the other cells say, {doubt.astray.sds:.0f} standard deviations off; "
-            f"without it {formula(doubt.law)} (chance of the misfit {doubt.law.misfit['p']:.2f}). Short runs may not have "
-            f"left their first plateau: look at both, sweep longer runs, or write rates into overrides.by_run"
+            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is "
+            f"{found.factor:.2g} times what the other cells say, {found.sds:.0f} standard deviations off; "
+            f"without it {formula(law)} (chance of the misfit {law.misfit['p']:.2f}). Short runs may not have left their first plateau: look at both, sweep "
+            f"longer runs, or write rates into overrides.by_run"
         )
     if fit.n_diverged:
         lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")
