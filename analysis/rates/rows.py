@@ -82,10 +82,10 @@ def verdict(fit: RatesFit) -> list[str]:
     for arch, doubt in fit.doubts.items():
         cell, found, law = doubt.cell, doubt.astray, doubt.law
         lines.append(
-            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is "
-            f"{found.factor:.2g} times what the other cells say, {found.sds:.0f} standard deviations off; "
-            f"without it {formula(law)} (chance of the misfit {law.misfit['p']:.2f}). Short runs may not have left their first plateau: look at both, sweep "
-            f"longer runs, or write rates into overrides.by_run"
+            f"{name_of(arch)}: the best rate of {cell.size} at {count(cell.n_tokens)} tokens is {found.factor:.2g} "
+            f"times what the other cells say, {found.sds:.0f} standard deviations off; without it {formula(law)} "
+            f"(chance of the misfit {law.misfit['p']:.2f}). Short runs may not have left their first plateau: look at "
+            f"both, sweep longer runs, or write rates into overrides.by_run"
         )
     if fit.n_diverged:
         lines.append(f"{fit.n_diverged} run(s) diverged and are left out, with the other seeds of their rates")

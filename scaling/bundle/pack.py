@@ -15,6 +15,7 @@ from arch.errors import InputError
 from data.files import MANIFEST, check_guards, fsync_dir, kill_point, read_manifest
 
 from ..rundir.directory import RunDir
+from ..rundir.metrics import complete_rows
 from .index import INDEX, STUDY, File, Index, is_allowed
 
 PRESET = 1  # of xz: of 160 runs with 18 checkpoints each 3 takes six times as long and saves 3%, 6 as much and 20%
@@ -29,14 +30,22 @@ Members = dict[str, Path | bytes]  # name in the bundle: where its content lies,
 Told = Callable[[int, int], None]  # bytes done, bytes in all
 
 
-def members_of_run(run: Path, name: str) -> Members:
-    """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs."""
+def members_of_run(run: Path, name: str, metrics_every: int = 1) -> Members:
+    """What a bundle holds of the run at `run`, as `name`/...: no weights, no training states, no logs; of its metrics
+    the first row, the last one, and those of every `metrics_every`-th step."""
     found = [path for pattern in (*OF_RUN, *OF_EVALS) for path in run.glob(pattern)]
     for pattern in OF_STEPS:
         for folder in run.glob(pattern):
             if read_manifest(folder, verify=False, partial=True) is not None:
                 found += [path for one in OF_CHECKPOINT if (path := folder / one).is_file()]
-    return {f"{name}/{path.relative_to(run).as_posix()}": path for path in found if not path.name.startswith(".")}
+    members: Members = {
+        f"{name}/{path.relative_to(run).as_posix()}": path for path in found if not path.name.startswith(".")
+    }
+    if metrics_every > 1 and (metrics := RunDir(run).metrics).exists():
+        rows = complete_rows(metrics)
+        kept = [line for i, (step, line) in enumerate(rows) if i in (0, len(rows) - 1) or step % metrics_every == 0]
+        members[f"{name}/{metrics.name}"] = b"".join(kept)
+    return members
 
 
 def members_of_study(directory: Path) -> Members:

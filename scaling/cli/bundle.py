@@ -22,6 +22,9 @@ def pack(
     sets: Sets = None,
     out: Out = None,
     to: Annotated[Path | None, typer.Option(help="The file to write; default: STUDY.tar.xz here.")] = None,
+    metrics_every: Annotated[
+        int, typer.Option(min=1, help="Keep the rows of metrics of every so many steps: most of a bundle are these.")
+    ] = 1,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -32,7 +35,7 @@ def pack(
     from ..stages.bundle import pack_stage
 
     request = request_of(study, only, sets, out, as_json)
-    found = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run)
+    found = pack_stage(request, to or Path(f"{request.study.name}{ENDING}"), dry_run, metrics_every)
     if as_json:
         return print_json(found)
     for name, n_bytes in (found["runs"] | found["others"]).items() if dry_run else ():

@@ -47,15 +47,16 @@ class Passing:
         self.at(self._done, total)
 
 
-def pack_stage(request: Request, to: Path, dry_run: bool) -> dict[str, Any]:
-    """Write the bundle of what is finished to `to`; returns {"file", "bytes", "dry_run", "study", "runs": {folder:
-    bytes}, "others": {group: bytes}, "left_out": {folder: why}}, "bytes" None for a dry run. Raises InputError where
-    nothing is finished, or `to` is a file that is no bundle of this study."""
+def pack_stage(request: Request, to: Path, dry_run: bool, metrics_every: int = 1) -> dict[str, Any]:
+    """Write the bundle of what is finished to `to`, with the row of metrics of every `metrics_every`-th step; returns
+    {"file", "bytes", "dry_run", "study", "runs": {folder: bytes}, "others": {group: bytes}, "left_out": {folder: why}},
+    "bytes" None for a dry run. Raises InputError where nothing is finished, or `to` is a file that is no bundle of this
+    study."""
     from ..bundle.pack import write_bundle
 
     _check_target(request, to)
     request.check_runs()
-    index, members = _contents(request, dry_run)
+    index, members = _contents(request, dry_run, metrics_every)
     if not index.runs:
         more = f": {next(iter(index.left_out))}: {next(iter(index.left_out.values()))}" if index.left_out else ""
         raise InputError(f"{request.study.directory}: no run of this study is finished, so there is no bundle{more}")
@@ -102,12 +103,12 @@ def _check_target(request: Request, to: Path) -> None:
             raise InputError(f"--to {to}: is a bundle of study {there}; give another name, or remove it")
 
 
-def _contents(request: Request, dry_run: bool) -> tuple[Index, Members]:
+def _contents(request: Request, dry_run: bool, metrics_every: int) -> tuple[Index, Members]:
     study, home = request.study, request.study.directory
     runs, left_out = _finished(request)
     members: Members = {}
     for folder in runs:
-        members |= members_of_run(home / folder, folder)
+        members |= members_of_run(home / folder, folder, metrics_every)
     if not dry_run:
         _ensure_baseline(request)
     members |= members_of_study(home) | ({} if dry_run else _difficulty(request, list(runs)))
@@ -124,6 +125,7 @@ def _contents(request: Request, dry_run: bool) -> tuple[Index, Members]:
         files={},
         only=request.only,
         sets=list(study.sets),
+        metrics_every=metrics_every,
         laws=laws,
         **told_of_runs(home / folder for folder in runs),  # type: ignore[arg-type]
     )

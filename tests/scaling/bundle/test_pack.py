@@ -111,3 +111,22 @@ def test_what_came_in_a_bundle_can_be_packed_again(made: Made, tmp_path: Path) -
         assert scaling("bundle", "pack", made.study, "--out", out, "--only", "size=6k", "--to", path).exit_code == 0
         packed.append({m.name: content for m, content in read_tar(path) if m.name != "index.json"})
     assert packed[0] == packed[1]
+
+
+def test_fewer_rows_of_metrics_make_a_small_bundle_of_a_run_that_is_as_finished(made: Made, tmp_path: Path) -> None:
+    small = tmp_path / "small.tar.xz"
+    told = ["bundle", "pack", made.study, "--out", made.folder / "out", "--to", small, "--metrics-every", "8"]
+    assert scaling(*told).exit_code == 0
+    members = {member.name: content for member, content in read_tar(small)}
+    assert json.loads(members["index.json"])["metrics_every"] == 8
+    name = f"runs/{RUNS[0]}/metrics.jsonl"
+    rows = [json.loads(line) for line in members[name].splitlines()]
+    whole = {row["step"]: row for row in map(json.loads, (made.home / name).read_text().splitlines())}
+    assert [row["step"] for row in rows] == [1, 8, 16, 24, 30] and all(row == whole[row["step"]] for row in rows)
+    there = tmp_path / "there"
+    assert scaling("bundle", "unpack", small, "--out", there).exit_code == 0
+    states = json.loads(scaling("status", made.study, "--out", there, "--json").stdout)["runs"]
+    assert {(row["state"], row["evaluated"], row["rows_left_out"]) for row in states} == {("done", 3, "")}
+    shutil.copytree(made.home, tmp_path / "other" / "tiny")
+    refused = scaling("bundle", "unpack", small, "--out", tmp_path / "other")
+    assert "metrics.jsonl" in line_of(refused)
