@@ -11,6 +11,7 @@ GAP, LINE = 92, 19  # pixels: between panels, for ticks, an axis' title and the 
 LEFT, RIGHT, BETWEEN = 62, 14, 24
 HEIGHT = 450  # of a figure that says none: plotly's own
 SMALL = {"font": {"size": 11}}
+SHORT = 12  # characters of a legend's names, two of which stand side by side
 NEAR = 1e-6  # of a figure's width and height
 Values = dict[str, Any]
 
@@ -93,7 +94,6 @@ def _legends(figure: go.Figure, layout: Values, below: float) -> tuple[Values, i
     for i, name in enumerate(sorted(names)):
         at = {
             "x": i / len(names),
-            "xref": "container",
             "y": -below,
             "xanchor": "left",
             "yanchor": "top",
@@ -102,5 +102,6 @@ def _legends(figure: go.Figure, layout: Values, below: float) -> tuple[Values, i
         title = (layout.get(name, {}).get("title") or {}) | {"side": "top"}
         found[name] = layout.get(name, {}) | at | SMALL | {"title": title}
         told = str(title.get("text", ""))
-        lines.append(-(-len(names[name]) // (2 if alone else 1)) + bool(told) + told.count("<br>"))
+        columns = 2 if alone and max(map(len, names[name])) <= SHORT else 1
+        lines.append(-(-len(names[name]) // columns) + bool(told) + told.count("<br>"))
     return found, max(lines)

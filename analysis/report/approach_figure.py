@@ -9,8 +9,8 @@ from plotly.subplots import make_subplots
 
 from analysis.figures.axes import log_axis, power_of_ten
 from analysis.figures.palette import APPROACH_COLORS, name_of
-from analysis.figures.style import dress
-from analysis.fits.result import BELIEVE, INSIDE
+from analysis.figures.style import INK, dress
+from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
 from analysis.report.approaches import NAMES
 from analysis.report.figures import WIDTH
 
@@ -45,8 +45,8 @@ def approach_figure(approaches: dict[str, Any]) -> go.Figure | None:
         axis = log_axis(min(sizes) / MARGIN, max(sizes) * MARGIN, "non-embedding parameters N", "count")
         figure.update_xaxes(axis, row=1, col=2)
     figure.update_xaxes(title_text="exponent a", row=1, col=1)
-    for name, symbol in ((BELIEVE, "circle"), (INSIDE, "circle-open-dot"), ("do not believe", NOT_BELIEVED)):
-        marker = {"symbol": symbol, "size": 9, "color": "#222222", "line": {"width": 1.6}}
+    for name, symbol in (*SYMBOLS.items(), (DO_NOT, NOT_BELIEVED)):
+        marker = {"symbol": symbol, "size": 9, "color": INK, "line": {"width": 1.6}}
         figure.add_trace(go.Scatter(x=[None], y=[names[0]], mode="markers", marker=marker, name=name), row=1, col=1)
     figure.update_layout(legend={"title": {"text": "its checks say"}, "x": 1.01, "y": 1})
     dress(figure, WIDTH, ROW * len(names) + AROUND, l=LEFT)

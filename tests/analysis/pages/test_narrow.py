@@ -36,6 +36,15 @@ def test_panels_stand_below_one_another_in_the_order_of_reading() -> None:
     assert heights == [240] * 4  # as in the wide figure: (710 - 50 - 60) * 0.4
 
 
+def test_panels_without_anything_take_no_room() -> None:
+    figure = make_subplots(2, 2, vertical_spacing=0.2)
+    for row, column in ((1, 1), (1, 2), (2, 1)):
+        figure.add_trace(go.Scatter(x=[1, 2], y=[1, 2]), row=row, col=column)
+    dress(figure, 1320, 710)
+    narrow = narrow_layout(figure)
+    assert abs(narrow["yaxis3"]["domain"][0]) < 1e-9 and "yaxis4" not in narrow
+
+
 def test_names_move_with_their_panels_and_every_panel_says_what_it_shows() -> None:
     narrow = narrow_layout(grid())
     names = narrow["annotations"][:4]
