@@ -44,6 +44,10 @@ CONTRACTS = {
         "tests/analysis/fits/envelope/test_crossings.py",
         "tests/analysis/fits/envelope/test_extract.py",
     ],
+    "analysis.source: published tables are those of the runs": [
+        "tests/analysis/source/test_parquet.py",
+        "tests/analysis/source/test_published.py",
+    ],
     "analysis.evals: registry, data and claims": [
         "tests/analysis/evals/test_lmeval_rows.py",
         "tests/analysis/test_claims.py",

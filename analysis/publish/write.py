@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.publish.derived import derived
+from analysis.publish.derived import DERIVED, derived
 from analysis.source.base import BASELINE
 from analysis.source.parquet import packed, packed_curves
 from analysis.source.published import (
@@ -31,7 +30,7 @@ from analysis.source.published import (
 )
 from analysis.source.run_directories import RunDirectories
 from arch.errors import InputError
-from data.files import MANIFEST, fsync_dir, sha256, write_bytes, write_json
+from data.files import MANIFEST, fsync_dir, kill_point, sha256, write_bytes, write_json
 from scaling.study.file import STUDY_FILE
 from scaling.study.own_law import LAW_NAME
 from scaling.study.spec import load_study
@@ -40,23 +39,24 @@ if TYPE_CHECKING:
     from scaling.study.run import RunSpec
     from scaling.study.spec import StudySpec
 
+OWN = (*DERIVED, BASELINE, CONTAMINATION, CORPUS, CURVES, EVALS, MANIFEST, PROVENANCE, RUNS, SCORES, STUDY_FILE)
 MADE_WITH = ("linear-scaling", "numpy", "scipy", "pandas", "pyarrow")  # what decides the bits of tables and fits
 
 
 def publish(study: StudySpec, runs: Sequence[RunSpec], folder: Path) -> dict[str, Any]:
-    """Write the folder of a study in its directory; one that an earlier publication left is replaced, but for files
-    that are not of it. Returns the manifest. Raises InputError where the folder is something else, or the study cannot
-    be read from a folder alone."""
-    _check_place(folder)
+    """Write the folder of a study in its directory, over an earlier publication and beside other files. Returns the
+    manifest. Raises InputError where another file is in the way, or the study cannot be read from a folder alone."""
+    _check_place(folder, study)
+    folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for path in folder.parent.glob(f".{folder.name}.*.tmp"):  # of a publication that was killed
+        shutil.rmtree(path, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
         manifest = fill(temporary, study, runs)
         _put(temporary, folder)
-    except BaseException:
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise
     return manifest
 
 
@@ -131,28 +131,35 @@ def _law_files(study: StudySpec) -> dict[str, bytes]:
         inside = Path(name)
         if inside.is_absolute() or ".." in inside.parts or name.startswith("~"):
             raise InputError(f"{study.path}: training.lr_law: {name} does not lie beside the study file: put it there")
-        found[str(inside)] = (home / inside).read_bytes()
-    if (own := study.directory / LAW_NAME).is_file():
+        if (as_posix := inside.as_posix()) in OWN:
+            raise InputError(f"{study.path}: training.lr_law: {name} is a name that the folder needs: rename the file")
+        found[as_posix] = (home / inside).read_bytes()
+    if study.sweep is not None and (own := study.directory / LAW_NAME).is_file():
+        if LAW_NAME in found:
+            raise InputError(f"{study.path}: training.lr_law: {LAW_NAME} is the law of its own sweep: rename the file")
         found[LAW_NAME] = own.read_bytes()
     return found
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     files = {
-        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+        name: {"bytes": (folder / name).stat().st_size, "sha256": sha256(folder / name)} for name in _files(folder)
     }
     whole = manifest | {"files": files}
     write_json(folder / MANIFEST, whole, kind="publication-manifest")
     return whole
 
 
-def _check_place(folder: Path) -> None:
-    """Raise InputError for a folder that holds something else than an earlier publication."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not _of_publication(folder):
-        raise InputError(f"{folder}: is there already and is no published study: name another folder")
+def _check_place(folder: Path, study: StudySpec) -> None:
+    """Raise InputError where a file that is of no earlier publication would be replaced by another."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is no folder: name another one")
+    before = _of_publication(folder)
+    wanted = {STUDY_FILE: Path(study.path).read_bytes()} | _law_files(study)
+    for name in sorted({*OWN, *wanted} - {*before}):
+        there = folder / name
+        if there.exists() and not (there.is_file() and there.read_bytes() == wanted.get(name)):
+            raise InputError(f"{there}: is there already and of no published study: move it, or name another folder")
 
 
 def _of_publication(folder: Path) -> list[str]:
@@ -165,18 +172,23 @@ def _of_publication(folder: Path) -> list[str]:
 
 
 def _put(temporary: Path, folder: Path) -> None:
-    """Rename to `folder`, with the files that somebody else put into an earlier publication there."""
+    """Move the files to `folder`, the manifest last; what is there and of no publication stays. A folder in which a
+    kill left files of two publications is one that differs from its checksums, until the study is published again."""
     if not folder.exists():
         os.replace(temporary, folder)
         return fsync_dir(folder.parent)
-    own = {*_of_publication(folder)}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        name = path.relative_to(folder)
-        if name.as_posix() not in own and not (temporary / name).exists():
-            (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, temporary / name)
-    before = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
-    os.replace(folder, before)
-    os.replace(temporary, folder)
-    fsync_dir(folder.parent)
-    shutil.rmtree(before, ignore_errors=True)
+    before, names = _of_publication(folder), _files(temporary)
+    for name in (*names, MANIFEST):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        kill_point("publication-move")
+        os.replace(temporary / name, folder / name)
+    for name in before:
+        if name not in (*names, MANIFEST):
+            (folder / name).unlink(missing_ok=True)
+    fsync_dir(folder)
+
+
+def _files(folder: Path) -> list[str]:
+    """The names of all files below `folder` but its manifest."""
+    paths = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in paths if name != MANIFEST)

@@ -153,9 +153,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     drawn = page(out / "tiny" / "report" / "index.html")
     assert any("What the training cost" in line for line in drawn)
     (published / "README.md").write_text("ours")
-    assert (
-        invoke("publish", study, published, "--out", out).exit_code == 0
-    )  # the same bytes, beside what is not its own
+    command("publish", study, published, "--out", out)  # the same bytes, beside what is not its own
     assert {path.name: path.read_bytes() for path in published.iterdir()} == before | {"README.md": b"ours"}
     result = invoke("publish", study, published, "--check", "--out", out)
     assert result.exit_code == 0 and result.stdout.count(": same\n") == len(before) - 1
@@ -208,7 +206,7 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
     [
         (("publish", "tiny.yaml"), "give the folder to write"),
         (("publish", "tiny.yaml", "--check"), "is a study file: give the folder that it was published in"),
-        (("publish", "tiny.yaml", "other"), "other: is there already and is no published study"),
+        (("publish", "tiny.yaml", "other"), "other/fits.json: is there already and of no published study"),
         (("publish", "empty", "new"), "empty: is published already: give the study file"),
         (("publish", "--check", "empty"), "empty: is no published study (manifest.json is missing)"),
         (("train", "empty"), "a published study has no runs to work on"),
@@ -219,7 +217,7 @@ def test_what_cannot_be_published_is_told(studied, tmp_path, monkeypatch, argume
     (tmp_path / "tiny.yaml").write_text(STUDY + f"out: {studied[0]}/out\n")
     for name in ("other", "empty"):
         (tmp_path / name).mkdir()
-        shutil.copy(tmp_path / "tiny.yaml", tmp_path / name / ("study.yaml" if name == "empty" else "notes.yaml"))
+        shutil.copy(tmp_path / "tiny.yaml", tmp_path / name / ("study.yaml" if name == "empty" else "fits.json"))
     result = invoke(*arguments)
     assert isinstance(result.exception, InputError) and told in str(result.exception)
     assert not (tmp_path / "new").exists() and len(list((tmp_path / "other").iterdir())) == 1
