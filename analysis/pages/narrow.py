@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 GAP, LINE = 92, 19  # pixels: between panels, for ticks, an axis' title and the next panel's name; a line of text
-LEFT, RIGHT, BETWEEN = 62, 14, 24
+LEFT, RIGHT, BOTTOM, BETWEEN = 62, 14, 60, 24
 HEIGHT = 450  # of a figure that says none: plotly's own
 SMALL = {"font": {"size": 11}}
 SHORT = 12  # characters of a legend's names, two of which stand side by side
@@ -35,6 +35,7 @@ def narrow_layout(figure: go.Figure) -> Values:
     notes = [dict(one) for one in layout.get("annotations", ())]
     margin = {"t": 50, "b": 60} | layout.get("margin", {})
     whole = float(layout.get("height", HEIGHT)) - margin["t"] - margin["b"]
+    bottom = min(margin["b"], BOTTOM)  # without the legend that a wide figure may have there
     panels = _panels(figure, layout, notes)
     heights = [whole * (one.top - one.bottom) for one in panels]
     texts = ["" if one.note is None else str(notes[one.note]["text"]) for one in panels]
@@ -53,10 +54,10 @@ def narrow_layout(figure: go.Figure) -> Values:
         found[panel.y] = layout.get(panel.y, {}) | {"domain": [low, high], "showticklabels": True, "title": title}
         if panel.note is not None:
             notes[panel.note] |= {"x": 0.5, "y": high}
-    legends, lines = _legends(figure, layout, margin["b"] / inner)
+    legends, lines = _legends(figure, layout, bottom / inner)
     found |= legends
     found["annotations"] = notes
-    found["margin"] = margin | {"l": LEFT, "r": RIGHT, "b": margin["b"] + lines * LINE + BETWEEN * bool(lines)}
+    found["margin"] = margin | {"l": LEFT, "r": RIGHT, "b": bottom + lines * LINE + BETWEEN * bool(lines)}
     found["height"] = round(inner + found["margin"]["t"] + found["margin"]["b"])
     if "title" in layout:
         found["title"] = layout["title"] | {"font": {"size": 13}}

@@ -36,6 +36,7 @@ from analysis.runs import Tables
 MAX_POINTS = 300
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
+MARKS, LINE, AROUND = 7, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
@@ -77,7 +78,8 @@ def _drawn(
         if baseline is not None:
             reference_line(figure, row, 1, baseline["loss"])
     _legends(figure, shown, gap, sizes, fits, baseline)
-    dress(figure, WIDTH, ROW_HEIGHT * rows + 40)
+    marks = 0 if shown == [None] else len(sizes) + MARKS
+    dress(figure, WIDTH, max(ROW_HEIGHT * rows + 40, LINE * marks + AROUND))  # or a legend scrolls
     return figure
 
 

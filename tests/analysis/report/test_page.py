@@ -119,6 +119,8 @@ def test_the_page_is_whole_in_a_browser(drawn: tuple[StudySpec, Path]) -> None:
                 ".every((bg) => bg.getBoundingClientRect().right <= div.getBoundingClientRect().right + 1))"
             )
             assert all(legends)
+            scrolled = "[...document.querySelectorAll('.legend .scrollbar')].map((bar) => +bar.getAttribute('height'))"
+            assert not any(browser.value(scrolled))
             assert browser.value("document.documentElement.scrollWidth") <= width
         rows = browser.value("[...document.querySelectorAll('table')].map((table) => table.rows.length)")
         assert len(rows) == len(PARTS) and min(rows) >= 2
