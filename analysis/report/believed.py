@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
 from analysis.report.approaches import NAMES, exponent, size_at
-from analysis.report.summary import shortened
 
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 TRUST = (BELIEVE, INSIDE)
@@ -28,7 +28,7 @@ def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
         return []
     law = leading_law(fits, group)
     if law is None:
-        return [f"No approach is believed for the optimal size of {name}: {_reasons(fits, group, laws)}."]
+        return [f"No approach is believed for the optimal size of {name}. {_reasons(fits, group, laws)}"]
     at = law["diagnostics"]["optimum"][0]
     inside = " inside the range" if _trust(law) == INSIDE else ""
     lines = [
@@ -38,7 +38,7 @@ def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
     less = [one for one in laws if one is not law and _rank(one) > _rank(law)]
     missing = _missing(fits, group)
     if less or missing:
-        lines.append(f"Less is believed of the other approaches: {_reasons(fits, group, less)}.")
+        lines.append(_reasons(fits, group, less))
     return lines
 
 
@@ -76,7 +76,17 @@ def _missing(fits: dict[str, Any], group: str) -> list[dict[str, str]]:
 
 
 def _reasons(fits: dict[str, Any], group: str, laws: list[dict[str, Any]]) -> str:
-    """Of each of these laws the first reason, and why the others could not be fitted."""
-    told = [f"{NAMES[one['approach']]} ({_trust(one)}): {shortened(one['verdict']['reasons'][0])}" for one in laws]
-    told += [f"{NAMES[one['approach']]}: not fitted, {shortened(one['reason'])}" for one in _missing(fits, group)]
-    return "; ".join(told)
+    """A sentence each: of these laws the first reason, and why the others could not be fitted. The page lists all."""
+    only = {BELIEVE: "is believed", INSIDE: "is believed inside the range only", DO_NOT: "is not believed"}
+    told = [
+        f"The {NAMES[one['approach']]} law {only[_trust(one)]}: {_brief(one['verdict']['reasons'][0])}." for one in laws
+    ]
+    missing = _missing(fits, group)
+    return " ".join(
+        told + [f"The {NAMES[one['approach']]} law is not fitted: {_brief(one['reason'])}." for one in missing]
+    )
+
+
+def _brief(reason: str) -> str:
+    """A reason without the details behind it."""
+    return re.split(r": |; | \(", reason, maxsplit=1)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analysis.figures.palette import name_of
+from analysis.report.noise import listed
 from analysis.report.notes import interval_text, method_notes
 
 
@@ -81,13 +82,25 @@ def _noise_text(fits: dict[str, Any]) -> str:
         f"{name_of(g['arch'])} {g['size']} ({g['n_seeds']} seeds: {g['s']:.2%})" for g in noise["groups"]
     )
     return (
-        f" The seed noise was measured on {measured}, pooled, and is assumed to hold for every size and architecture. "
+        f" The seed noise was measured on {measured}. {_pooled_text(noise)} It is assumed to hold for every size. "
         "Each replicate draws the variance of the noise from its scaled inverse chi-square distribution, shifts the "
         "whole curve of every size by an independent normal draw in log loss, extracts the envelope and fits again. "
         "The lowest of several noisy curves lies too low, in the study and once more in its replicates. Their "
         "level of L is therefore centred on the fitted level less its simulated bias. Two things are not modelled: "
         "noise along a curve (for L and for the points of the envelope), and that runs of one seed read the same "
         "batches."
+    )
+
+
+def _pooled_text(noise: dict[str, Any]) -> str:
+    parts = [[name_of(arch) for arch in part["archs"]] for part in noise["parts"]]
+    if len(parts) < 2:
+        found = "" if len(parts[0]) < 2 else ": here it tells none apart, and one noise holds for all of them"
+    else:
+        found = f": here {', '.join(listed(names) for names in parts[:-1])} from {listed(parts[-1])}"
+    return (
+        "It is pooled over architectures that a test does not tell apart in it (likelihood ratio of their variances)"
+        f"{found}. An architecture without seeds takes that of all."
     )
 
 

@@ -11,8 +11,9 @@ from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
 from analysis.fits.envelope.optimum import FIELLER
 from analysis.fits.envelope.optimum import METHOD as CROSSINGS
-from analysis.fits.noise import degrees_text
 from analysis.labels import arch_of
+from analysis.report.left_out import unused_lines
+from analysis.report.noise import listed, noise_text
 
 
 def notes(fits: dict[str, Any]) -> list[str]:
@@ -26,7 +27,7 @@ def notes(fits: dict[str, Any]) -> list[str]:
 
 def law_notes(fits: dict[str, Any]) -> list[str]:
     """Under the table of laws: what is missing or does not hold in it, and why."""
-    lines = list(fits.get("warnings", []))
+    lines, steep = list(fits.get("warnings", [])), []
     for arch, one in fits["archs"].items():
         if not one["fitted"]:
             lines.append(f"{name_of(arch)}: not fitted: {one['reason']}")
@@ -37,26 +38,21 @@ def law_notes(fits: dict[str, Any]) -> list[str]:
         if one["laws"]["loss"]["curved"]:
             lines += _curvature_notes(arch, one["laws"]["loss"])
             if one["laws"]["loss"]["steep_early"] and not one["range_stated"]:
-                lines.append(
-                    f"{name_of(arch)}: the loss falls faster at the start of the range. To leave that part out, set "
-                    f"fit.range.{arch_of(arch)} in the study file, from about where the curves of the two smallest "
-                    f"sizes cross to where the curves of the largest sizes end. If the rest is still convex, it is no "
-                    f"power law"
-                )
+                steep.append(arch)
         misfit = one["laws"]["n_opt"].get("misfit")
         if misfit and misfit["scale"] > 1:
             lines.append(
                 f"{name_of(arch)}: the crossings scatter more than seed noise explains (p = {misfit['chance']:.3f}); "
                 f"the intervals of a and b are computed with {misfit['scale']:.2f} times the seed noise"
             )
-        for run in one["left_out"]:
-            why = f": {run['reason']}" if run["reason"] else ""
-            done = run["state"] == "done"
-            what = "enters no curve of its size" if done else f"left out of the fits, its state is {run['state']}"
-            lines.append(f"{run['run_id']}: {what}{why}")
-    return lines + [
-        f"{one['run_id']}: left out because the run cannot have written it: {one['why']}" for one in fits["skipped"]
-    ]
+    if steep:
+        keys = listed([f"fit.range.{arch}" for arch in dict.fromkeys(arch_of(arch) for arch in steep)])
+        lines.append(
+            f"{listed([name_of(arch) for arch in steep])}: the loss falls faster at the start of the range. To leave "
+            f"that part out, set {keys} in the study file, from about where the curves of the two smallest sizes "
+            f"cross to where the curves of the largest sizes end. If the rest is still convex, it is no power law"
+        )
+    return lines + unused_lines(fits)
 
 
 def crossing_notes(fits: dict[str, Any]) -> list[str]:
@@ -66,6 +62,16 @@ def crossing_notes(fits: dict[str, Any]) -> list[str]:
         if law["identified"] and law["method"] == CROSSINGS:
             lines += _crossings_note(arch, fits["archs"][arch]["diagnostics"])
     return lines
+
+
+def crossing_reasons(fits: dict[str, Any]) -> list[str]:
+    """Why pairs of neighbouring sizes have no crossing, a line a pair."""
+    return [
+        f"{name_of(arch)}, {' and '.join(pair['sizes'])}: {pair['reason']}"
+        for arch, one in fits["archs"].items()
+        for pair in (one["crossings"] if one["fitted"] else ())
+        if pair["reason"]
+    ]
 
 
 def method_notes(fits: dict[str, Any]) -> list[str]:
@@ -175,10 +181,9 @@ def interval_text(fits: dict[str, Any]) -> str:
     if interval["seed_noise"] is None:
         return f"Intervals: {interval['method']}.{others}"
     noise = interval["seed_noise"]
-    known = f"{degrees_text(noise['df'])} degrees of freedom"
     return (
         f"Intervals: {interval['level']:.0%}. Those of alpha and beta: {interval['method']}, {interval['replicates']} "
-        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise['s']:.2%} of the loss with {known}; "
+        f"replicates; estimand: {interval['estimand']}. Seed noise: {noise_text(noise)}; "
         f"along a curve its correlation over a factor e of compute is {noise['correlation']:.2f}."
         f"{_shared_text(noise.get('shared_batches'))}{others}"
     )

@@ -9,9 +9,10 @@ from scipy.special import stdtrit
 
 from analysis.figures.axes import minus
 from analysis.figures.palette import name_of
+from analysis.report.left_out import named
+from analysis.report.noise import noise_of
 from arch.amounts import count
 
-MOST_NAMED = 3  # runs that a line names
 DOUBT = 0.975  # Student's quantile of a difference that noise seldom makes
 
 
@@ -88,7 +89,8 @@ def _not_apart(cell: dict[str, Any], noise: dict[str, Any] | None) -> list[str]:
         return []
     if noise is None:
         return ["no seeds measure the noise, so nobody knows whether the value taken is better than the others"]
-    reach = float(stdtrit(noise["df"], DOUBT)) * noise["s"] * math.sqrt(2 / max(cell["n_seeds"], 1))
+    mine = noise_of(noise, cell["group"])
+    reach = float(stdtrit(mine["df"], DOUBT)) * mine["s"] * math.sqrt(2 / max(cell["n_seeds"], 1))
     off = {value: loss - losses[cell["chosen"]] for value, loss in losses.items() if value != cell["chosen"]}
     near = [value for value, more in off.items() if abs(more) < reach]
     lower = [value for value, more in off.items() if more <= -reach and more < 0]
@@ -101,11 +103,7 @@ def left_out_lines(fits: dict[str, Any]) -> list[str]:
     found: dict[str, list[str]] = {}
     for one in fits["left_out"]:
         found.setdefault(_kind(one["why"]), []).append(one["run_id"])
-    lines = []
-    for why, runs in found.items():
-        more = f" and {len(runs) - MOST_NAMED} more" if len(runs) > MOST_NAMED else ""
-        lines.append(f"{len(runs)} run(s) left out of the fits, {why}: {', '.join(runs[:MOST_NAMED])}{more}")
-    return lines
+    return [f"{len(runs)} run(s) left out of the fits, {why}: {named(runs)}" for why, runs in found.items()]
 
 
 def _kind(why: str) -> str:

@@ -33,7 +33,7 @@ from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.floors import floor_notes
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
-from analysis.report.notes import common_lean, crossing_notes, extrapolation_text, law_notes
+from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
 from analysis.report.nuisance import nuisance_notes, nuisance_rows
 from analysis.report.rows import checkpoint_rows, checkpoint_values, corpus_rows, run_rows, training_rows
 from analysis.report.tables import (
@@ -154,6 +154,7 @@ def page(
         law_notes=[*law_notes(fits), extrapolation_text(fits)],
         curvature_notes=[*common_lean(fits), *CURVATURE],
         optimum_notes=[*crossing_notes(fits), *OPTIMUM],
+        crossing_reasons=crossing_reasons(fits),
         diagnostics_notes=DIAGNOSTICS,
         baseline=baseline_text(baseline) if baseline else None,
         approach_notes=[*floor_notes(fits), *approach_notes(approaches)],

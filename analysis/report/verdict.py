@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from analysis.figures.axes import minus, power_of_ten
 from analysis.figures.palette import name_of
-from analysis.fits.noise import degrees_text
 from analysis.fits.verdict import MISSED
 from analysis.labels import arch_of
 from analysis.pages.cells import Number, number
-from analysis.report.believed import optimum_sentences
+from analysis.report.believed import leading_law, optimum_sentences
+from analysis.report.noise import listed, noise_text
 from analysis.report.variants import is_of_variants, variant_lines
 
 ANOTHER_SIZE = {
@@ -63,7 +62,7 @@ def _text(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
         (True, f"worse than {name_of(best)} by more than seed noise"),
     ):
         if is_apart and (found := [name_of(arch) for arch in others if told["archs"][arch]["significant"] is apart]):
-            lines.append(f"{_listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
+            lines.append(f"{listed(found)} {'is' if len(found) == 1 else 'are'} {text}.")
     if others and fits["interval"]["seed_noise"] is None:
         lines.append("No size was trained with more than one seed, so every difference may be chance.")
     lines += optimum_sentences(fits, best) or _by_envelope(best, told["archs"][best]["predictions"][0])
@@ -138,15 +137,14 @@ def _notes(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
     if noise is not None and archs:
         more = " The intervals of the differences hold for all pairs of architectures together." * (len(archs) > 1)
         lines.append(
-            f"Intervals: {told['level']:.0%}. They cover other seeds alone (seed noise: {noise['s']:.2%} of the loss, "
-            f"{degrees_text(noise['df'])} degrees of freedom).{more} Other text, learning rates or training lengths "
-            f"may change the order."
+            f"Intervals: {told['level']:.0%}. They cover other seeds alone (seed noise: {noise_text(noise)}).{more} "
+            "Other text, learning rates or training lengths may change the order."
         )
     alike: dict[str, list[str]] = {}
     for arch, one in archs.items():
         if text := _another_size(one):
             alike.setdefault(text, []).append(name_of(arch))
-    lines += [f"{_listed(found)}: {text}." for text, found in alike.items()]
+    lines += [f"{listed(found)}: {text}." for text, found in alike.items()]
     if archs and fits["settings"]["loss"] == "train_smoothed":
         lines.append(
             "A smoothed curve ends half a smoothing window before its run, so this C is less than the runs used."
@@ -161,8 +159,9 @@ def _notes(fits: dict[str, Any], told: dict[str, Any]) -> list[str]:
             "A law of L has no interval where it is extrapolated, nor where too many replicates could not be fitted."
         )
     for arch, one in archs.items():
-        if one["predictions"][0]["n_opt"]["value"] is None and arch != told["best"]:
-            lines.append(f"{name_of(arch)}: N_opt not identified: {one['predictions'][0]['n_opt']['reason']}.")
+        n_opt = one["predictions"][0]["n_opt"]
+        if n_opt["value"] is None and arch != told["best"] and leading_law(fits, arch) is None:
+            lines.append(f"{name_of(arch)}: N_opt not identified: {n_opt['reason']}.")
     return lines
 
 
@@ -211,7 +210,3 @@ def _count(value: float) -> str:
         if value >= limit * 0.9995:
             return f"{value / limit:#.3g}".rstrip(".") + suffix
     return f"{value:.3g}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -55,10 +55,12 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Missing:
-    """Two neighbouring sizes whose crossing is not known, and why."""
+    """Two neighbouring sizes whose crossing is not known, why, and by how much of log loss they miss it (None: that is
+    not known)."""
 
     small: int
     reason: str
+    by: float | None = None
 
 
 def find_crossings(curves: Sequence[SizeCurve], stretch: tuple[float, float]) -> tuple[list[Crossing], list[Missing]]:
@@ -78,7 +80,7 @@ def find_crossings(curves: Sequence[SizeCurve], stretch: tuple[float, float]) ->
         if isinstance(crossing, Crossing):
             found.append(crossing)
         else:
-            missing.append(Missing(rank, crossing))
+            missing.append(crossing)
     return found, missing
 
 
@@ -89,7 +91,7 @@ def rise(crossings: Sequence[Crossing], gaps: np.ndarray) -> float:
     return float(slopes @ gaps / (gaps @ gaps))
 
 
-def _cross(rank: int, x: np.ndarray, d: np.ndarray) -> Crossing | str:
+def _cross(rank: int, x: np.ndarray, d: np.ndarray) -> Crossing | Missing:
     """Where the difference d [n] at x [n] rises through zero, or why it does not.
 
     The parabola's window moves to the zero that it finds; where there is none it stays at the end that is nearest.
@@ -102,10 +104,10 @@ def _cross(rank: int, x: np.ndarray, d: np.ndarray) -> Crossing | str:
             break
         centre = float(min(max(at, x[0]), x[-1]))
     if at is None:
-        return _why_none(parabola, x, d)
+        return _why_none(parabola, x)
     beyond = max(x[0] - at, at - x[-1], 0.0)
     if beyond > REACH:
-        return _why_none(parabola, x, d)
+        return _why_none(parabola, x)
     return Crossing(rank, at, float(beyond), parabola.low, parabola.high, parabola.centre, parabola.coefficients)
 
 
@@ -153,10 +155,12 @@ def _zero(parabola: Crossing) -> float | None:
     return None
 
 
-def _why_none(parabola: Crossing, x: np.ndarray, d: np.ndarray) -> str:
+def _why_none(parabola: Crossing, x: np.ndarray) -> Missing:
     first, last = parabola.difference(float(x[0])), parabola.difference(float(x[-1]))
     if last < 0:
-        return f"the smaller size is still ahead by {-math.expm1(last):.1%} where the compared stretch ends"
+        told = f"the smaller size is still ahead by {-math.expm1(last):.1%} where the compared stretch ends"
+        return Missing(parabola.small, told, -last)
     if first > 0:
-        return f"the larger size is ahead by {math.expm1(first):.1%} from the start of the range on"
-    return "the two curves run side by side"
+        told = f"the larger size is ahead by {math.expm1(first):.1%} from the start of the range on"
+        return Missing(parabola.small, told, first)
+    return Missing(parabola.small, "the two curves run side by side")

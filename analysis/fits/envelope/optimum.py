@@ -151,8 +151,7 @@ def _why_not(
     """Why N_opt and D_opt are not identified; None if they are."""
     if len(crossings) < MIN_CROSSINGS:
         found = "1 pair of neighbouring sizes crosses" if len(crossings) == 1 else f"{len(crossings)} pairs cross"
-        told = [f"{curves[one.small].size} and {curves[one.small + 1].size}: {one.reason}" for one in missing]
-        return f"{found} in the range, {MIN_CROSSINGS} are needed" + (f": {'; '.join(told)}" if told else "")
+        return f"{found} in the range, {MIN_CROSSINGS} are needed{_nearest_text(curves, missing)}"
     seen = sum(one.beyond <= SLIGHT for one in crossings)
     if seen < MIN_SEEN:
         return (
@@ -167,6 +166,16 @@ def _why_not(
             f"exponent reaches beyond {MOST:g}"
         )
     return None
+
+
+def _nearest_text(curves: Sequence[SizeCurve], missing: Sequence[Missing]) -> str:
+    """The pair that misses a crossing by least, and how many others there are: laws list them all ("crossings")."""
+    if not missing:
+        return ""
+    one = min(missing, key=lambda one: math.inf if one.by is None else one.by)
+    more = len(missing) - 1
+    others = f"; {more} more {'pair does' if more == 1 else 'pairs do'} not cross either" if more else ""
+    return f": {curves[one.small].size} and {curves[one.small + 1].size}: {one.reason}{others}"
 
 
 def _law(

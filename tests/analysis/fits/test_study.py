@@ -12,8 +12,10 @@ from analysis.fits.envelope.laws import CURVED, ENVELOPE
 from analysis.fits.powerlaw import fit_power_law
 from analysis.fits.settings import FitSettings
 from analysis.fits.study import fit_study
+from analysis.report.methods import methods
 from analysis.report.notes import extrapolation_text, notes
 from analysis.report.tables import conventions_table, curvature_table, diagnostics_table, laws_table, optimum_table
+from analysis.report.verdict import verdict_notes
 from analysis.runs import load_tables
 
 from .synthetic import BATCH, SIZES, power_world, write_evals, write_run, write_study
@@ -59,6 +61,9 @@ def test_a_noisy_architecture_does_not_widen_the_intervals_of_a_quiet_one(tmp_pa
     assert [part["archs"] for part in noise["parts"]] == [["llama"], ["tnl"]]
     quiet, noisy = (part["s"] for part in noise["parts"])
     assert 20 * quiet < noise["s"] < noisy and "each architecture with the noise of those" in notes(fits)[0]
+    each = f"LLaMA {quiet:.2%} of the loss, 2 degrees of freedom; TNL {noisy:.2%} of the loss, 2 degrees of freedom"
+    assert f"Seed noise: {each};" in notes(fits)[0] and f"(seed noise: {each})" in verdict_notes(fits)[0]
+    assert "not tell apart in it (likelihood ratio of their variances): here LLaMA from TNL." in " ".join(methods(fits))
     at = fits["verdicts"][0]["archs"]
     low, high = at["llama"]["interval"]
     assert np.log(high / low) < 0.1 * np.log(at["tnl"]["interval"][1] / at["tnl"]["interval"][0])

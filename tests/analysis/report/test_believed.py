@@ -24,13 +24,16 @@ def fits(*laws: dict[str, Any], missing: str = "") -> dict[str, Any]:
 
 
 def test_the_approach_that_is_believed_leads_though_the_envelope_knows_nothing() -> None:
-    found = fits(law("envelope", "do not believe", "3 crossings are needed", None), law("parametric", "believe"))
+    found = fits(
+        law("envelope", "do not believe", "N_opt is not identified: 2 pairs; 3 are needed", None),
+        law("parametric", "believe"),
+    )
     first, others = optimum_sentences(found, "tnl")
     assert first == (
         "The parametric law is believed: at C = 10¹² FLOP the optimal TNL has N = 320k [300k, 350k] parameters and "
         "trains on D = 4M tokens; N_opt ~ C^0.500 [0.450, 0.550]."
     )
-    assert others == "Less is believed of the other approaches: envelope (do not believe): 3 crossings are needed."
+    assert others == "The envelope law is not believed: N_opt is not identified."
     (row,) = believed_rows(found)
     assert (row["approach"], row["verdict"], row["D_opt at 10¹² FLOP"]) == ("parametric", "believe", "4M")
     size = row["N_opt at 10¹² FLOP"]
@@ -46,11 +49,13 @@ def test_of_laws_that_are_believed_alike_the_envelope_leads() -> None:
 
 
 def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
-    found = fits(law("envelope", "do not believe", "one"), law("parametric", "do not believe", "two"), missing="three")
+    found = fits(
+        law("envelope", "do not believe", "one"), law("parametric", "do not believe", "two"), missing="three (1; 2)"
+    )
     (line,) = optimum_sentences(found, "tnl")
     assert line == (
-        "No approach is believed for the optimal size of TNL: envelope (do not believe): one; parametric (do not "
-        "believe): two; isoFLOP: not fitted, three."
+        "No approach is believed for the optimal size of TNL. The envelope law is not believed: one. The parametric "
+        "law is not believed: two. The isoFLOP law is not fitted: three."
     )
     assert believed_rows(found) == [{"architecture": "TNL", "approach": "none is believed"}]
     assert optimum_sentences({}, "tnl") == [] and believed_rows({}) == [] and leading_law({}, "tnl") is None
