@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from arch.amounts import count
 from arch.errors import InputError
 from scaling.study.rate_law import ArchLaw, RateLaw, Recipe, Term
 
@@ -89,6 +90,18 @@ def fit_rates(
             rest = usable | {arch: [cell for cell in usable[arch] if cell is not out]}
             doubts[arch] = Doubt(out, found, fit_laws(rest, terms, cubics, noise)[arch])
     return RatesFit(cells, laws, why, noise, hash_of(points), doubts)
+
+
+def without_doubtful(fit: RatesFit) -> RatesFit:
+    """The fit without the laws of architectures with a doubt: what a cell decides that all others contradict is decided
+    by a person."""
+    why = {
+        arch: f"{doubt.cell.size} at {count(doubt.cell.n_tokens)} tokens contradicts its other cells, as `scaling "
+        f"sweep` tells: sweep longer runs, write rates into overrides.by_run, or sweep again with sweep.doubts: follow"
+        for arch, doubt in fit.doubts.items()
+    }
+    laws = {arch: law for arch, law in fit.laws.items() if arch not in why}
+    return replace(fit, laws=laws, without_law=fit.without_law | why)
 
 
 def cell_row(cell: Cell, noise: Noise | None) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def sweep_stage(request: Request) -> dict[str, Any]:
     Returns {"trained", "failed", "extended": {cell: rates added}, "law": path, "report": path, "fit": RatesFit}. Raises
     InputError where no architecture has a law; the page is there then.
     """
-    from analysis.rates.fit import fit_rates, law_file
+    from analysis.rates.fit import fit_rates, law_file, without_doubtful
     from analysis.rates.page import write_page
     from data.files import write_json
 
@@ -153,6 +153,8 @@ def sweep_stage(request: Request) -> dict[str, Any]:
             break
         request.say(f"sweep: {len(more)} cells need one more rate each beside their best one")
         spec = spec.with_rates(more)
+    if spec.sweep is not None and spec.sweep.doubts == "stop":
+        fit = without_doubtful(fit)
     page = write_page(fit, study.name, spec.directory / "report")
     law = law_file(fit, recipe).model_copy(update={"sweep": sweep_told(study)})
     write_json(study.directory / LAW_NAME, law.model_dump(mode="json", by_alias=True), kind="results")

@@ -222,6 +222,34 @@ def test_batches_of_a_sweep_stay_what_they_are(tmp_path):
             sweep_of(load_study(write(tmp_path, sweep=sweep, **more)))
 
 
+class Plateau(World):
+    """LLaMA's shortest runs of the smallest size learn fastest at seven times the rate that the others say."""
+
+    def excess(self, n: float, d: float, b: float, lr: float, offset: float = 0.0) -> float:
+        return super().excess(n, d, b, lr, offset + (math.log(7) if n < 6200 and d < 100_000 else 0.0))
+
+
+def test_runs_wait_where_one_cell_contradicts_the_others(tmp_path, monkeypatch):
+    world = Plateau(c=(-6.5, -0.4, -0.1, 0.0), noise=0.0005)
+    monkeypatch.setattr(stage, "train_stage", settled(world, diverged=9.0))
+    monkeypatch.setattr(stage, "_evaluate", lambda request: None)
+    sweep = {"rates": {"first": 1e-3, "factor": 2, "count": 8}, "share": None}
+    path = write(tmp_path, **SMALL, sweep=sweep)
+    path.write_text(path.read_text().replace("100N", "20N"))
+    result = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
+    doubt = result["fit"].doubts["llama"]
+    assert list(result["fit"].doubts) == ["llama"] and doubt.cell.size == "6k"
+    assert 5 < doubt.astray.factor < 10 and list(read_law(Path(result["law"])).law.laws) == ["tnl"]
+    assert math.log(doubt.law.at(10_000, 2e5, 512).rate) == pytest.approx(world.ln_best(10_000, 2e5, 65_536), abs=0.1)
+    with pytest.raises(InputError, match=r"contradicts its other cells.*overrides\.by_run.*doubts: follow"):
+        Request(load_study(path)).check_rates()
+    Request(load_study(path, only="arch=tnl"), "arch=tnl").check_rates()
+    path.write_text(path.read_text().replace("sweep:", "sweep:\n  doubts: follow"))
+    followed = stage.sweep_stage(Request(load_study(path), stream=io.StringIO()))
+    assert followed["trained"] == [] and set(followed["fit"].laws) == {"llama", "tnl"}
+    assert not any(run.is_pending for run in load_study(path).runs())
+
+
 def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     """Of a study that was trained at the default rate, which then is to take a law's."""
     training = {"n_tokens": "20N", "batch_tokens": 512, "n_checkpoints": 2}
