@@ -273,7 +273,7 @@ def test_runs_without_a_rate_are_none_of_the_trained_ones(tmp_path):
     assert not (trained.study.directory / "sweep" / "runs").exists()
     # fits and report are of the runs that there are
     with pending.writing(rates=False):
-        runs = pipeline._at_stored_rates(pending)
+        runs = pipeline.runs_at_stored_rates(pending)
     assert [run.spec_hash for run in runs] == [run.spec_hash for run in trained.runs]
     assert "warning: 2 runs are taken at the learning rate that they were trained at" in pending.stream.getvalue()
 
