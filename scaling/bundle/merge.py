@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ from data.files import MANIFEST, read_json, sha256
 
 from ..rundir.directory import RunDir
 from ..rundir.lock import is_locked
-from .index import STUDY, Index, folder_of, read_index
+from .index import STUDY, folder_of, read_index
 from .verify import Bundle
 
 BUNDLES = "bundles"  # the folder of what was unpacked into a study: a folder each, of its index and study file
 OTHER = "it belongs to another study: give another --out, or rename the study"
+
+Planned = Mapping[str, str | None]  # spec hashes by run id, None before a run has its rate
 
 
 @dataclass
@@ -53,18 +55,23 @@ def decide(directory: Path, bundles: Sequence[Bundle]) -> Merge:
 
 
 def _check_study(directory: Path, bundles: Sequence[Bundle]) -> None:
+    """Refuse another study of the name, and runs of other settings than those that are there: all of them in one line.
+    A study file that was edited between two bundles is still the same study where they share a run."""
     known = [(f"{path.parent}", read_index(path.read_bytes(), str(path))) for path in _unpacked(directory)]
     for bundle in bundles:
         for where, other in known:
-            if why := _difference(bundle.index, other):
+            if other.study != bundle.index.study:
+                raise InputError(f"{bundle.path}: is of study {bundle.index.study}, {where} of {other.study}; {OTHER}")
+        here = _there(directory, [f"runs/{run_id}" for run_id in bundle.index.planned])
+        plans: list[tuple[str, Planned]] = [(where, other.planned) for where, other in known]
+        plans.append((str(directory), {folder.removeprefix("runs/"): one for folder, one in here.items()}))
+        for where, planned in plans:
+            if why := _shares_none(bundle.index.planned, planned):
                 raise InputError(f"{bundle.path}: {why} in {where}; {OTHER}")
-        for run_id, spec_hash in bundle.index.planned.items():
-            rundir = RunDir(directory / "runs" / run_id)
-            if spec_hash and rundir.run_json.exists() and rundir.record()["spec_hash"] != spec_hash:
-                there = rundir.record()["spec_hash"]
-                raise InputError(
-                    f"{bundle.path}: plans {run_id} with spec_hash {spec_hash}, {rundir.path} has {there}; {OTHER}"
-                )
+        mine = bundle.index.runs
+        for where, runs in [*_brought(bundle, bundles), (str(directory), _there(directory, mine))]:
+            if differ := [folder for folder, spec_hash in runs.items() if mine.get(folder, spec_hash) != spec_hash]:
+                raise InputError(_of_other_settings(bundle, differ, where))
         known.append((str(bundle.path), bundle.index))
 
 
@@ -73,18 +80,34 @@ def _unpacked(directory: Path) -> list[Path]:
     return sorted((directory / BUNDLES).glob("*/index.json"))
 
 
-def _difference(one: Index, other: Index) -> str:
-    """How the studies of two bundles differ; "" where they plan the same runs, or one of them more than the other."""
-    if one.study != other.study:
-        return f"is of study {one.study}, not of {other.study} as"
-    for run_id, spec_hash in one.planned.items():
-        there = other.planned.get(run_id)
-        if spec_hash and there and there != spec_hash:
-            return f"plans {run_id} with spec_hash {spec_hash}, not {there} as"
-    more, fewer = one.planned.keys() - other.planned.keys(), other.planned.keys() - one.planned.keys()
-    if more and fewer:
-        return f"plans {min(more)} and not {min(fewer)}, other than"
-    return ""
+def _there(directory: Path, folders: Iterable[str]) -> dict[str, str]:
+    """The spec hashes of the runs of `folders` that the directory has."""
+    dirs = {folder: RunDir(directory / folder) for folder in folders}
+    return {folder: str(one.record()["spec_hash"]) for folder, one in dirs.items() if one.run_json.exists()}
+
+
+def _brought(bundle: Bundle, bundles: Sequence[Bundle]) -> list[tuple[str, dict[str, str]]]:
+    """What the bundles that are given before this one bring."""
+    return [(str(other.path), other.index.runs) for other in bundles[: bundles.index(bundle)]]
+
+
+def _shares_none(one: Planned, other: Planned) -> str:
+    """How two studies of one name differ that share no run; "" where they share one, or either has none."""
+    both = one.keys() & other.keys()
+    if not one or not other or any(one[name] is None or other[name] in (None, one[name]) for name in both):
+        return ""
+    if not both:
+        return f"plans {min(one)} and not {min(other)}, other than"
+    name = min(both)
+    return f"plans {name} with spec_hash {one[name]}, not {other[name]} as"
+
+
+def _of_other_settings(bundle: Bundle, folders: Sequence[str], where: str) -> str:
+    names = ", ".join(sorted(folders))
+    return (
+        f"{bundle.path}: {len(folders)} of its runs have other settings than in {where} ({names}): "
+        f"move the folders of those that no longer count out of the study's directory, or give another --out"
+    )
 
 
 def _check_corpus(directory: Path, bundles: Sequence[Bundle]) -> None:

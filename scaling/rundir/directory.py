@@ -184,11 +184,15 @@ def _whole(folder: Path, verify: bool, partial: bool = False) -> Iterator[tuple[
 
 
 class OtherRun(InputError):
-    """A run's directory was written for another spec or corpus; `told`: the message without its remedy."""
+    """Directories of runs were written for another spec or corpus; `told`: the message without its remedy."""
 
-    def __init__(self, told: str, remedy: str) -> None:
-        super().__init__(f"{told}: {remedy}")
-        self.told = told
+    def __init__(self, told: str, *paths: Path) -> None:
+        which = "this directory" if len(paths) == 1 else f"these {len(paths)}"
+        super().__init__(
+            f"{told}: rename the study, make the change with --set (its runs have directories of their own), or move "
+            f"{which} out of {paths[0].parent}"
+        )
+        self.told, self.paths = told, paths
 
 
 def at_stored_rate(rundir: RunDir, run: RunSpec) -> RunSpec:
@@ -267,11 +271,7 @@ def check_run(rundir: RunDir, run: RunSpec, corpus_fingerprint: str | None = Non
 
 
 def _other(rundir: RunDir, there: str, here: str) -> OtherRun:
-    return OtherRun(
-        f"{rundir.path}: was written with {there}, this study asks for {here}",
-        "rename the study, make the change with --set (its runs have directories of their own), or remove this "
-        "directory",
-    )
+    return OtherRun(f"{rundir.path}: was written with {there}, this study asks for {here}", rundir.path)
 
 
 def _first_difference(spec: dict[str, Any], run: RunSpec) -> tuple[str, str] | None:

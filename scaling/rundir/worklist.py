@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from data.files import read_manifest
 from flops import cost_table
 
 from ..study.run import RunSpec
-from .directory import RunDir
+from .directory import OtherRun, RunDir, check_run
 
 EXIT_INPUT, EXIT_STOPPED = 2, 75  # of scaling.trainer.process
 ENDED_BY = re.compile(r"(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception)\b.*)|\s*traceback : (Signal \d+ \(\w+\))")
@@ -22,6 +22,22 @@ VERIFIED_PARAMS = 100_000_000  # checkpoints are checksummed again before they a
 def is_small(run: RunSpec) -> bool:
     """Whether checksums of all the run's checkpoints take no time worth mentioning."""
     return bool(cost_table(run.config)["n_params"] <= VERIFIED_PARAMS)
+
+
+def check_runs(runs: Iterable[tuple[RunDir, RunSpec]]) -> None:
+    """Raise OtherRun, which names all of them, where directories were written for other specs (`check_run`)."""
+    others: list[OtherRun] = []
+    for rundir, run in runs:
+        try:
+            check_run(rundir, run)
+        except OtherRun as error:
+            others.append(error)
+    if len(others) > 1:
+        paths = [path for one in others for path in one.paths]
+        names = ", ".join(path.name for path in paths)
+        raise OtherRun(f"{others[0].told}; {len(paths)} runs have other settings ({names})", *paths)
+    if others:
+        raise others[0]
 
 
 def is_trained(run: RunSpec, rundir: RunDir) -> bool:

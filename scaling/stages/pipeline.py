@@ -19,10 +19,10 @@ from arch.amounts import count, flop
 from arch.errors import FULL, InputError
 from flops import cost_table
 
-from ..rundir.directory import RunDir, at_stored_rate, check_run, clean_unfinished, package_versions, prepare_run
+from ..rundir.directory import RunDir, at_stored_rate, clean_unfinished, package_versions, prepare_run
 from ..rundir.held_states import release_states, without_trunk
 from ..rundir.lock import study_lock
-from ..rundir.worklist import EXIT_INPUT, is_trained, reason_of, thread_environment
+from ..rundir.worklist import EXIT_INPUT, check_runs, is_trained, reason_of, thread_environment
 from ..study.cost import expected_work
 from ..study.plan import plan
 from ..study.run import RunSpec
@@ -102,9 +102,8 @@ class Request:
             raise InputError(told if first.rate["swept"] else f"{told}: `scaling sweep {self.study.path}` first")
 
     def check_runs(self) -> None:
-        """Raise InputError where a run's directory was written for another spec."""
-        for run in self.runs:
-            check_run(self.rundir(run), run)
+        """Raise OtherRun, which names all of them, where directories of runs were written for other specs."""
+        check_runs([(self.rundir(run), run) for run in self.runs])
 
 
 def run_study(request: Request) -> dict[str, Any]:
@@ -321,20 +320,23 @@ def outstanding(request: Request) -> list[str]:
 
 
 def timed_plan(request: Request) -> dict[str, Any]:
-    """The plan, with the time that the training of what is missing is expected to take here: {"expected": {"seconds",
-    "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
+    """The plan, a warning where training would refuse, and the time that what is missing is expected to take here:
+    {"expected": {"seconds", "n_runs", "runs_at_once", "basis": {how it is known: runs}, "text"}}."""
     from jobs.expected import expected_time
 
-    todo: list[tuple[RunSpec, RunDir]] = []
-    done: list[tuple[RunSpec, RunDir]] = []
+    todo, done = list[tuple[RunSpec, RunDir]](), list[tuple[RunSpec, RunDir]]()
     for run in request.runs:
         rundir = request.rundir(run)
         if is_trained(run, rundir):
             done.append((run, rundir))
         elif rundir.status()["state"] != "failed":
             todo.append((run, rundir))
-    found = expected_time(request.study, todo, done)
-    return plan(request.study, request.runs) | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
+    found, made = expected_time(request.study, todo, done), plan(request.study, request.runs)
+    try:
+        request.check_runs()
+    except InputError as error:
+        made["warnings"].append(f"training refuses: {error}")
+    return made | {"expected": dataclasses.asdict(found) | {"text": str(found)}}
 
 
 def headline(request: Request) -> str:

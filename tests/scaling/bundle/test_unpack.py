@@ -95,10 +95,10 @@ def test_what_differs_is_refused_with_run_and_file(made: Made, tmp_path: Path) -
     assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl" in line
 
 
-@pytest.mark.parametrize("changes", [{"lr": "1e-3"}, {"sizes": "[6k, 25k]"}, {"validation_fraction": "0.3"}])
+@pytest.mark.parametrize("changes", [{"lr": "1e-3"}, {"sizes": "[25k]"}, {"validation_fraction": "0.3"}])
 def test_another_study_or_corpus_of_the_name_is_refused(made: Made, tmp_path: Path, changes: dict[str, str]) -> None:
     study = write_study(tmp_path, made.text, **changes)
-    finished_study(study, tmp_path / "out", "size=6k")
+    finished_study(study, tmp_path / "out", "size=25k" if "sizes" in changes else "size=6k")
     other = tmp_path / "other.tar.xz"
     assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", other).exit_code == 0
     unpack(tmp_path / "there", made.bundle)
@@ -114,6 +114,42 @@ def test_a_study_that_grew_takes_the_bundles_of_before(made: Made, tmp_path: Pat
     assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", more).exit_code == 0
     unpack(tmp_path / "there", made.bundle)
     assert unpack(tmp_path / "there", more)["new"] == ["runs/llama-25k-c64-s0"]
+
+
+@pytest.mark.parametrize("earlier_first", [True, False])
+def test_a_study_file_with_fewer_and_more_runs_is_the_same_study(
+    made: Made, tmp_path: Path, earlier_first: bool
+) -> None:
+    study = write_study(tmp_path, made.text, sizes="[6k, 25k]")
+    finished_study(study, tmp_path / "out", "size=25k")
+    edited = tmp_path / "edited.tar.xz"
+    assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", edited).exit_code == 0
+    for bundle in (made.bundle, edited) if earlier_first else (edited, made.bundle):
+        unpack(tmp_path / "there", bundle)
+    states = {
+        row["run_id"]: row["state"]
+        for row in json.loads(scaling("status", study, "--out", tmp_path / "there", "--json").stdout)["runs"]
+    }
+    assert states == {"llama-6k-c64-s0": "done", "llama-25k-c64-s0": "done"}
+
+
+def test_runs_of_other_settings_are_named_and_nothing_else_is_in_the_way(made: Made, tmp_path: Path) -> None:
+    study = write_study(tmp_path, made.text, sizes="[6k, 14k, 25k]")
+    before = study.read_text()
+    study.write_text(before + "overrides: {by_run: {llama/14k: {lr: 1e-3}}}\n")
+    finished_study(study, tmp_path / "out")
+    edited = tmp_path / "edited.tar.xz"
+    assert scaling("bundle", "pack", study, "--out", tmp_path / "out", "--to", edited).exit_code == 0
+    unpack(tmp_path / "there", made.bundle)
+    for line in (refused(tmp_path / "there", edited), refused(tmp_path / "fresh", made.bundle, edited)):
+        assert "1 of its runs have other settings than in" in line and f"(runs/{RUNS[1]}): move the folders" in line
+    study.write_text(before + "overrides: {by_run: {llama/14k: {lr: 1e-3}, llama/6k: {lr: 1e-3}}}\n")
+    line = line_of(scaling("run", study, "--out", tmp_path / "there"))
+    assert f"2 runs have other settings ({', '.join(RUNS)})" in line and "or move these 2 out of" in line
+    planned = scaling("plan", study, "--out", tmp_path / "there", "--json")
+    assert f"training refuses: {line}" in json.loads(planned.stdout)["warnings"]
+    (tmp_path / "there/tiny/runs" / RUNS[1]).rename(tmp_path / "aside")
+    assert len(unpack(tmp_path / "there", edited)["new"]) == 2
 
 
 def _cut(members: list[Member]) -> list[Member]:
