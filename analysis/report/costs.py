@@ -21,7 +21,7 @@ def cost_rows(costs: Sequence[Cost]) -> list[dict[str, str]]:
             "FLOP (exact)": number(flop(one.flops_exact), one.flops_exact),
             "planned (min)": shown(one.planned_minutes, ",.2f"),
             "spent (min)": shown(one.spent_minutes, ",.2f"),
-            "spent / planned": shown(_ratio(one.spent_minutes, one.planned_minutes), ".2f"),
+            "spent / planned": shown(_ratio(one), ".2f"),
             "tokens/s": shown(one.tokens_per_s, ",.0f"),
             "MFU (exact)": shown(one.mfu_exact, ".1%"),
         }
@@ -35,18 +35,24 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     begun = [one for one in costs if one.tokens]
     if not begun:
         return []
-    notes = [f"All runs together: {flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact."]
+    notes = [
+        f"All runs of the study together: {flop(sum(one.flops_exact for one in begun))} FLOP by the convention exact. "
+        f"Runs of a sweep and variants are not counted."
+    ]
     timed = [one for one in begun if one.spent_minutes is not None and one.planned_minutes is not None]
-    if timed:
-        spent = sum(one.spent_minutes or 0.0 for one in timed)
-        planned = sum(one.planned_minutes or 0.0 for one in timed)
-        kinds = ", ".join(dict.fromkeys(one.device for one in timed))
+    if done := [one for one in timed if one.state == "done"]:
+        spent = sum(one.spent_minutes or 0.0 for one in done)
+        planned = sum(one.planned_minutes or 0.0 for one in done)
+        kinds = ", ".join(dict.fromkeys(one.device for one in done))
         notes.append(
             f"Training took {spent:,.1f} minutes of its devices ({kinds}); {planned:,.1f} were planned. Planned are "
             f"the steps as `scaling plan` times them on that device, with the start of each run; spent is the runs' "
             f"own clock times their processes. Steps that a resumed run made again do not count, and runs that shared "
-            f"a device each count its time."
+            f"a device each count its time. Tokens/s: of the steps after a process' first ones."
         )
+    if others := [one for one in timed if one.state != "done"]:
+        spent = sum(one.spent_minutes or 0.0 for one in others)
+        notes.append(f"Not done: {len(others)} of the runs, which took {spent:,.1f} minutes more.")
     if any(one.mfu_exact is not None for one in begun):
         notes.append("MFU: FLOP of the convention exact over spent time and the device's dense bf16 peak.")
     if len(timed) < len(begun):
@@ -54,5 +60,7 @@ def cost_notes(costs: Sequence[Cost]) -> list[str]:
     return notes
 
 
-def _ratio(one: float | None, other: float | None) -> float | None:
-    return one / other if one is not None and other else None
+def _ratio(one: Cost) -> float | None:
+    """Of a run that is done: what others were to take is of all their steps."""
+    spent, planned = one.spent_minutes, one.planned_minutes
+    return spent / planned if one.state == "done" and spent is not None and planned else None

@@ -53,6 +53,20 @@ def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
     assert list(costs_table(costs)["mfu_exact"]) == [one.mfu_exact for one in costs]
 
 
+def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> None:
+    """A plan is of all steps of a run."""
+    rows = table(runs, "1 x NVIDIA H200")
+    rows.loc[0, ["state", "n_tokens"]] = ["failed", 2048]
+    costs = costs_of(runs, rows)
+    notes = " ".join(cost_notes(costs))
+    planned = sum(one.planned_minutes or 0.0 for one in costs[1:])
+    assert (
+        f"Training took {0.5 * (len(runs) - 1):.1f} minutes of its devices (1 x NVIDIA H200); {planned:,.1f} " in notes
+    )
+    assert "Not done: 1 of the runs, which took 0.5 minutes more" in notes
+    assert [row["spent / planned"] == "" for row in cost_rows(costs)] == [True] + [False] * (len(runs) - 1)
+
+
 @pytest.mark.parametrize(
     ("hardware", "units", "planned"),
     [
