@@ -204,7 +204,7 @@ def _same_record(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
-    """A file of no run. Raises InputError for another law of the study's own sweep."""
+    """A file of no run. Raises InputError for another law of the study's own sweep: its runs would get other rates."""
     if name.startswith("corpus/"):
         if not (merge.directory / "corpus" / MANIFEST).exists():  # of one fingerprint: the first one's files
             merge.take.setdefault(name, bundle)
@@ -214,6 +214,9 @@ def _decide_file(merge: Merge, bundle: Bundle, name: str) -> None:
         merge.take[name] = bundle
     elif there != bundle.index.files[name].sha256:
         if name == "rates.json":
-            raise InputError(f"{bundle.path}: rates.json, the law of the study's sweep, differs from {where}; {OTHER}")
+            raise InputError(
+                f"{bundle.path}: rates.json, the law of the study's sweep, differs from {where}: move that away to "
+                f"take the bundle's, or give another --out"
+            )
         if not name.endswith(".parquet"):  # made anew afterwards
             merge.kept.append(f"{name} differs and stays as it is in {where}")

@@ -152,6 +152,20 @@ def test_runs_of_other_settings_are_named_and_nothing_else_is_in_the_way(made: M
     assert len(unpack(tmp_path / "there", edited)["new"]) == 2
 
 
+def test_another_law_of_the_sweep_is_refused_and_the_line_says_what_to_move(made: Made, tmp_path: Path) -> None:
+    home, there = tmp_path / "out/tiny", tmp_path / "there/tiny"
+    shutil.copytree(made.home, home)
+    (home / "rates.json").write_text("{}")
+    again = tmp_path / "again.tar.xz"
+    assert scaling("bundle", "pack", made.study, "--out", home.parent, "--to", again).exit_code == 0
+    unpack(there.parent, made.bundle)
+    (there / "rates.json").write_text("{ }")
+    line = refused(there.parent, again)
+    assert f"rates.json, the law of the study's sweep, differs from {there}: move that away" in line
+    (there / "rates.json").unlink()
+    assert unpack(there.parent, again)["notes"] == [] and (there / "rates.json").read_text() == "{}"
+
+
 def _cut(members: list[Member]) -> list[Member]:
     return members[:-1]
 
