@@ -55,4 +55,7 @@ def publish(
         tell(f"error: {len(found.differ)} of {len(found.files)} files differ")
         if found.versions:
             tell(f"the folder was made with other versions: {found.versions}")
+        else:
+            tell("the versions are the same: a file was changed, or this program's code (its commit is in no file)")
+        tell("to renew the folder, publish the study again")
         raise typer.Exit(1)
