@@ -12,7 +12,7 @@ import pandas as pd
 
 from arch.errors import InputError
 from flops.hardware import DEVICES, Device
-from flops.pace import next_start
+from flops.pace import start_of
 from scaling.study.cost import pace_of
 from scaling.study.run import RunSpec
 
@@ -48,7 +48,7 @@ class Cost:
 
 def costs_of(runs: Sequence[RunSpec], table: pd.DataFrame) -> list[Cost]:
     """Of the study's own runs, in their order; `table`: the table of runs. planned: the steps of flops.pace on the
-    device that the run was trained on, with the start of a further run; spent: its own clock, over all processes."""
+    device that the run was trained on, with its start; spent: its own clock, over all processes."""
     rows: dict[str, dict[Any, Any]] = {str(row["run_id"]): row for row in table.to_dict("records")}
     return [_cost(run, rows[run.run_id]) for run in runs if run.run_id in rows]
 
@@ -95,7 +95,7 @@ def _planned(run: RunSpec, device: Device, units: int) -> float | None:
         step = pace_of(run, device, units).step_seconds
     except InputError:
         return None
-    return (run.trained_steps * step + next_start(device)) * units / 60
+    return (run.trained_steps * step + start_of(device, units)) * units / 60
 
 
 def _ran_on(hardware: object) -> tuple[int, Device | None]:

@@ -42,9 +42,10 @@ START_S = {"GPU": 20.0, "core": 3.0}  # from the start of a process to its first
 NEXT_S = 1.0  # from a run's end to the first step of the next in the same process, which GPUs have: 0.1 to 1.1 s seen
 
 
-def next_start(device: Device) -> float:
-    """Seconds that a further run takes beside its steps: a core trains each in a process of its own."""
-    return NEXT_S if device.unit == "GPU" else START_S[device.unit]
+def start_of(device: Device, units: int = 1) -> float:
+    """Seconds that a run of `units` devices takes beside its steps: one process trains the runs of a GPU one after
+    another; a run of several GPUs, or on cores, has processes of its own."""
+    return NEXT_S if device.unit == "GPU" and units == 1 else START_S[device.unit]
 
 
 @dataclass(frozen=True)

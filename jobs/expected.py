@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from flops.pace import START_S, next_start
+from flops.pace import START_S, start_of
 from flops.tables import duration
 from scaling.rundir.directory import RunDir
 from scaling.study.run import RunSpec
@@ -45,7 +45,7 @@ def expected_time(
     """Of the runs `todo`, of which some may have begun, by what the runs `done` took, else by flops.pace."""
     processes, (_, profile) = study.jobs.processes, this_machine(study)
     device = device_of(profile)
-    own = next_start(device) if processes == 1 else START_S[device.unit]  # trained one after another by one process
+    own = start_of(device, processes)
     parallel, factors = at_once(study.jobs.parallel, processes), measured(done, profile)
     seconds, basis = dict[str, float](), Counter[str]()
     crowd = min(parallel, len(todo)) * processes / _devices()

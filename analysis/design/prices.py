@@ -16,7 +16,7 @@ from arch.errors import InputError
 from flops import train_flops_per_token
 from flops.hardware import Device
 from flops.ladder import Ladder, rung
-from flops.pace import START_S, next_start, pace
+from flops.pace import START_S, pace, start_of
 
 KNOTS = np.geomspace(4e3, 4e10, 29)
 LEAST_STEP_S = 1e-9  # that its logarithm is finite
@@ -64,7 +64,7 @@ class Prices:
         def step(cfg: ModelConfig, n: float) -> float:
             return max(seconds(cfg, 1) - token(cfg, n) * self.context, LEAST_STEP_S)
 
-        start = len(self.archs) * next_start(device)
+        start = len(self.archs) * start_of(device)
         return Price(self._sum(token), self._sum(step), start, START_S[device.unit], self.context)
 
     def _sum(self, told: Callable[[ModelConfig, float], float]) -> Callable[[np.ndarray], np.ndarray]:

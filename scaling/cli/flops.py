@@ -16,7 +16,7 @@ from flops import checkpoint_bytes, count_params, state_bytes, train_flops_per_t
 from flops.cli import AsJson, Convention, Form, app, convention_named
 from flops.console import run_app
 from flops.hardware import DEVICES, FILLED, Device, device_of
-from flops.pace import MFU, NEXT_S, START_S, makespan, next_start
+from flops.pace import MFU, NEXT_S, START_S, makespan, start_of
 from flops.quantity import MOST_GPUS, PF_DAY, quantity, whole
 from flops.tables import Column, Table, digits, duration, emit, format_of, short, si, warn
 
@@ -104,12 +104,6 @@ def cost(
 def _units(run: RunSpec, device: Device, share: int, processes: int) -> int:
     """Devices at work on the run; of cores no more than its processes have threads for."""
     return share if device.unit == "GPU" else min(share, processes * run.training.threads)
-
-
-def start_of(device: Device, units: int) -> float:
-    """Seconds that a run of `units` devices takes beside its steps: one process trains the runs of a GPU one after
-    another, and only runs of several get processes of their own."""
-    return next_start(device) if units == 1 else START_S[device.unit]
 
 
 def run_cost(run: RunSpec, device: Device, mfu: float | None, units: int, convention: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from data.vocabulary import BYTES
 from data.vocabulary import vocabulary as vocabulary_of
 from flops import train_flops_per_token
 from flops.hardware import Device
-from flops.pace import START_S, next_start
+from flops.pace import START_S, start_of
 
 from ..study.cost import pace_of
 from ..study.spec import load_study
@@ -240,7 +240,7 @@ def cost_of_file(proposal: Proposal, question: Question) -> dict[str, Any]:
 def cost_of_runs(runs: Sequence[RunSpec], device: Device, units: int) -> dict[str, Any]:
     """{"runs", "flops", "seconds"}: on `units` GPUs or cores, each with one run at a time."""
     flops = math.fsum(float(train_flops_per_token(run.config, "exact")) * run.trained_tokens for run in runs)
-    start = next_start(device)
+    start = start_of(device)
     seconds = math.fsum(start + run.trained_steps * pace_of(run, device).step_seconds for run in runs)
     return {"runs": len(runs), "flops": flops, "seconds": START_S[device.unit] + seconds / units}
 

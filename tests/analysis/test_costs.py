@@ -6,7 +6,7 @@ import pytest
 from analysis.costs import costs_of, costs_table
 from analysis.report.costs import cost_notes, cost_rows
 from flops.hardware import DEVICES
-from flops.pace import NEXT_S
+from flops.pace import NEXT_S, START_S
 from scaling.study.cost import pace_of
 from scaling.study.run import RunSpec
 from scaling.study.spec import load_study
@@ -43,7 +43,7 @@ def test_planned_and_spent_of_gpus(runs: list[RunSpec]) -> None:
             1.0,
             run.trained_tokens,
         )  # a branch's without its trunk's
-        seconds = run.trained_steps * pace_of(run, DEVICES["h200"], 2).step_seconds + NEXT_S
+        seconds = run.trained_steps * pace_of(run, DEVICES["h200"], 2).step_seconds + START_S["GPU"]
         assert one.planned_minutes == pytest.approx(seconds * 2 / 60, rel=1e-12)
         assert one.mfu_exact == pytest.approx(run.trained_tokens * 1e5 / (60 * 989.5e12), rel=1e-12)
     assert sum(run.trained_tokens != run.n_tokens for run in runs) == 2
@@ -65,6 +65,13 @@ def test_what_is_not_done_is_not_held_against_the_plan(runs: list[RunSpec]) -> N
     )
     assert "Not done: 1 of the runs, which took 0.5 minutes more" in notes
     assert [row["spent / planned"] == "" for row in cost_rows(costs)] == [True] + [False] * (len(runs) - 1)
+
+
+@pytest.mark.parametrize(("gpus", "start"), [(1, NEXT_S), (2, START_S["GPU"])])
+def test_a_run_of_several_gpus_starts_processes_of_its_own(runs: list[RunSpec], gpus: int, start: float) -> None:
+    (one, *_), run = costs_of(runs, table(runs, f"{gpus} x NVIDIA H200")), runs[0]
+    seconds = run.trained_steps * pace_of(run, DEVICES["h200"], gpus).step_seconds + start
+    assert one.planned_minutes == pytest.approx(seconds * gpus / 60, rel=1e-12)
 
 
 @pytest.mark.parametrize(
