@@ -174,9 +174,11 @@ def _add_files(merge: Merge, bundle: Bundle, names: Sequence[str]) -> None:
             merge.take[name] = bundle
         elif there != bundle.index.files[name].sha256 and not _is_same_run(merge, bundle, name):
             folder = folder_of(name) or ""
+            file = name.removeprefix(f"{folder}/")
+            why = " (also where --metrics-every left rows out of one of the two)" if file == "metrics.jsonl" else ""
             raise InputError(
-                f"{bundle.path}: {folder} differs from {where}: {name.removeprefix(folder + '/')}; remove one of the "
-                f"two, or give another --out"
+                f"{bundle.path}: {folder} differs from {where}: {file}{why}; remove one of the two, or give another "
+                f"--out"
             )
 
 

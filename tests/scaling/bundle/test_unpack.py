@@ -92,7 +92,7 @@ def test_what_differs_is_refused_with_run_and_file(made: Made, tmp_path: Path) -
     metrics = tmp_path / "tiny/runs" / RUNS[1] / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace("3e-3", "3e-4", 1).replace("0.003", "0.004", 1))
     line = refused(tmp_path, made.bundle)
-    assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl" in line
+    assert f"runs/{RUNS[1]} differs from {tmp_path / 'tiny'}: metrics.jsonl (also where --metrics-every left" in line
 
 
 @pytest.mark.parametrize("changes", [{"lr": "1e-3"}, {"sizes": "[25k]"}, {"validation_fraction": "0.3"}])
