@@ -40,6 +40,7 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
     the study that the request is of. Writes nothing that stays. Raises InputError for a folder that is damaged."""
     from analysis.publish.check import check_against, check_alone, differ, other_versions
     from analysis.publish.write import fill
+    from analysis.source.published import read_published
 
     study = request.study
     if folder is None:
@@ -49,6 +50,7 @@ def check_stage(request: Request, folder: Path | None) -> Checked:
     else:
         if study.published is not None:
             raise InputError(f"{study.published}: is a published folder: give it alone, or a study file and a folder")
+        read_published(folder)  # refused before anything is made
         check_results(request)
         with tempfile.TemporaryDirectory() as temporary, request.writing(rates=False):
             made = Path(temporary) / "made"

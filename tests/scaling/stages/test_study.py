@@ -207,6 +207,10 @@ def test_a_published_study_gives_its_fits_and_report_again_without_its_directory
         (("publish", "tiny.yaml", "other"), "other/fits.json: is there already and of no published study"),
         (("publish", "empty", "new"), "empty: is published already: give the study file"),
         (("publish", "--check", "empty"), "empty: is no published study (manifest.json is missing)"),
+        (
+            ("publish", "--check", "tiny.yaml", "no", "--out", "no"),
+            "no: is no published study",
+        ),  # before what takes long
         (("train", "empty"), "a published study has no runs to work on"),
     ],
 )
