@@ -28,6 +28,7 @@ from analysis.fits.tables.points import CURVES
 from arch.errors import InputError
 
 OBJECTIVE = LEAST_SQUARES  # of a study's surfaces, where none is asked for
+CURVE = 33  # C at which figures draw a law
 Said = Callable[[str, str, float], None]
 
 
@@ -69,7 +70,7 @@ def approaches_of_study(study: StudyRuns, fits: Mapping[str, Any]) -> dict[str, 
         none = [{"at": "", "reason": str(error), "views": {}, "pairs": []}]
         empty: dict[str, Any] = {"laws": [], "not_fitted": [], "side_by_side": {}, "waste": {}, "wrong_choices": {}}
         return empty | {"comparisons": none}
-    found = fit_study_groups(study, curves, curves, APPROACHES, options_of(study), fits)
+    found = fit_study_groups(study, curves, curves, APPROACHES, options_of(study, curve=CURVE), fits)
     surfaces = {arch: fit for arch, fit in found.surfaces.items() if fit.identified}
     return {
         "laws": [one.to_dict() for one in found.results],

@@ -20,6 +20,15 @@ def leading_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
     return min(laws, key=lambda law: (TRUST.index(_trust(law)), ORDER.index(law["approach"])), default=None)
 
 
+def drawn_law(fits: dict[str, Any], group: str) -> dict[str, Any] | None:
+    """The law that figures draw, also where none is believed: of those that know a size the one that is believed most,
+    of those alike the first of ORDER. None where that is the envelope's, or where there is none."""
+    known = [law for law in _laws(fits, group) if law["approach"] == "envelope" or law["diagnostics"].get("curve")]
+    laws = [law for law in known if law["params"].get("a") is not None]
+    first = min(laws, key=lambda law: (_rank(law), ORDER.index(law["approach"])), default=None)
+    return None if first is None or first["approach"] == "envelope" else first
+
+
 def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
     """What the leading law says at the largest compute that all reached, and in a sentence why the others say less;
     none where no approach was tried."""

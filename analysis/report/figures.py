@@ -2,7 +2,8 @@
 
 Figure 1 follows the paper's (Scaling Laws for Linear Complexity Language Models, figure 1): three columns L(C),
 N_opt(C), D_opt(C); a master row with the laws of all architectures, then a row for each. Filled points are
-uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes.
+uncensored, hollow ones censored; diamonds are the crossings of neighbouring sizes. Where another approach than the
+envelope leads (analysis.report.believed), its law is drawn, and the envelope's points are faint.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from analysis.figures.axes import log_axis, minus
+from analysis.figures.axes import minus
 from analysis.figures.palette import arch_colors, dashes, name_of
 from analysis.figures.style import (
     GREY,
@@ -31,12 +32,16 @@ from analysis.figures.style import (
 from analysis.fits.grouping import grouped
 from analysis.fits.settings import FitSettings
 from analysis.fits.study_curves import smoothed
+from analysis.report.believed import drawn_law
+from analysis.report.figure_axes import axes_of
+from analysis.report.frontier import add_frontier, frontier_title
 from analysis.runs import Tables
 
 MAX_POINTS = 300
+FAINT = 0.3  # opacity of what does not lead
 COLUMNS = (("loss", "loss", "L"), ("n_opt", "n_params", "N<sub>opt</sub>"), ("d_opt", "n_tokens", "D<sub>opt</sub>"))
 ROW_HEIGHT, WIDTH = 330, 1320
-MARKS, LINE, AROUND = 7, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
+MARKS, LINE, AROUND = 8, 20, 120  # of the second legend: lines beside the sizes; pixels a line, and above and below
 
 
 def figure_one(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None = None) -> go.Figure:
@@ -62,10 +67,10 @@ def _drawn(
         if arch is None:
             titles += [f"<b>All architectures</b>: {what}" for what in ("fitted loss", "optimal size", "optimal data")]
         else:
-            titles += [_title(fits["archs"][arch], arch, law, symbol) for law, _, symbol in COLUMNS]
+            titles += [_title(fits, arch, law, symbol) for law, _, symbol in COLUMNS]
     figure = make_subplots(rows, 3, subplot_titles=titles, horizontal_spacing=0.07, vertical_spacing=gap)
     figure.update_annotations(font_size=13)
-    axes = _axes(fits, tables, baseline)
+    axes = axes_of(fits, tables, baseline)
     for row, arch in enumerate(shown, start=1):
         for column in (1, 2, 3):
             figure.add_trace(go.Scatter(x=[None], y=[None], showlegend=False), row=row, col=column)  # or no axes appear
@@ -90,45 +95,13 @@ def size_colors(tables: Tables) -> dict[str, str]:
     return size_scale([str(size) for size in sizes])
 
 
-def _axes(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
-    """The same four axes in every row, so that rows compare: from the fitted ranges and what the runs reached."""
-    convention = fits["conventions"]["C"]
-    fitted = [one for one in fits["archs"].values() if one["fitted"]]
-    curves = tables.curves
-    if curves.empty:
-        return {
-            "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
-            "loss": log_axis(1, 6, "loss L (nats/token)"),
-            "n_opt": log_axis(1e4, 1e6, "parameters N", "count"),
-            "d_opt": log_axis(1e5, 1e7, "tokens D", "count"),
-        }
-    compute = curves[f"flops_{convention}"]
-    start = min((one["range"][0] for one in fitted), default=float(compute.min()))
-    end = max([float(compute.max()), *(one["range"][1] for one in fitted)])
-    points = [one["envelope"] for one in fitted if one["envelope"]["c"]]
-    seen = [value for one in points for value in one["loss"]] or [curves["loss"].min(), curves["loss"].max()]
-    loss = [*seen, *([baseline["loss"]] if baseline else [])]
-    n_params = tables.runs["n_params_non_embedding"].dropna()
-    tokens = [value for one in points for value in one["n_tokens"]]
-    bands = [v for one in fitted for v in _band_values(one["laws"]["d_opt"])]
-    low_d, high_d = min(tokens, default=1e5), max(tokens, default=1e7)
-    low_d, high_d = max(low_d / 3, min([low_d, *bands])), min(high_d * 3, max([high_d, *bands]))
-    return {
-        "c": log_axis(start / 2, end * 1.3, f"training compute C (FLOP, {convention})", "flop"),
-        "loss": log_axis(min(loss) / 1.06, max(loss) * 1.12, "loss L (nats/token)"),
-        "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
-        "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
-    }
-
-
-def _band_values(law: dict[str, Any]) -> list[float]:
-    return [*law["band"]["low"], *law["band"]["high"]] if law["band"] else []
-
-
-def _title(one: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
+def _title(fits: dict[str, Any], arch: str, law_name: str, symbol: str) -> str:
+    one = fits["archs"][arch]
     head = f"<b>{name_of(arch)}</b>{'<br>' if one['point'] else '  '}" if law_name == "loss" else ""
     if not one["fitted"]:
         return f"{head}{symbol}: not fitted"
+    if leading := drawn_law(fits, arch):
+        return f"{head}{frontier_title(leading, law_name)}"
     law = one["laws"][law_name]
     if not law["identified"]:
         return f"{head}{symbol} not identified"
@@ -144,6 +117,9 @@ def _master_row(figure: go.Figure, row: int, fits: dict[str, Any], colors: dict[
     for column, (law_name, _, _) in enumerate(COLUMNS, start=1):
         missing = []
         for arch, one in fits["archs"].items():
+            if leading := drawn_law(fits, arch):
+                add_frontier(figure, row, column, leading, law_name, colors[arch], name_of(arch), column == 1)
+                continue
             if not one["fitted"] or not one["laws"][law_name]["identified"]:
                 missing.append(name_of(arch))
                 continue
@@ -168,11 +144,16 @@ def _arch_row(
             if column == 1:
                 _note(figure, row, column, one["reason"])
             continue
-        law = one["laws"][law_name]
-        _add_points(figure, row, column, one["envelope"], y_name, sizes)
+        law, leading = one["laws"][law_name], drawn_law(fits, arch)
+        opacity = 1.0 if leading is None else FAINT
+        _add_points(figure, row, column, one["envelope"], y_name, sizes, opacity)
         if law_name != "loss":
-            _add_crossings(figure, row, column, one["crossings"], y_name)
-        if law["identified"]:
+            _add_crossings(figure, row, column, one["crossings"], y_name, opacity)
+        if leading is not None:
+            add_frontier(figure, row, column, leading, law_name, color, f"{name_of(arch)} law", named=False)
+            low, high = leading["range"]
+            figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
+        elif law["identified"]:
             _add_law(figure, row, column, law, color, f"{name_of(arch)} law")
             low, high = law["range"]
             figure.add_vrect(x0=low, x1=high, fillcolor=SHADE, line_width=0, layer="below", row=row, col=column)
@@ -187,6 +168,7 @@ def _add_curves(
     settings = FitSettings(**fits["settings"])
     used = (tables.runs["group"] == arch) & (tables.runs["left_out"] == "")
     mine = tables.runs[used].dropna(subset=["n_params_non_embedding"])
+    first = mine.groupby("size")["seed"].min().to_dict()
     for run in mine.sort_values(["n_params_non_embedding", "seed"]).itertuples():
         tokens, loss = smoothed(tables, settings, str(run.run_id))
         if len(tokens) == 0:
@@ -194,7 +176,8 @@ def _add_curves(
         keep = np.unique(np.searchsorted(tokens, np.geomspace(tokens[0], tokens[-1], MAX_POINTS)))
         keep = keep[keep < len(tokens)]
         compute = tokens[keep] * float(getattr(run, f"flops_per_token_{settings.flops}"))
-        width, dash = 1.4 if run.seed == 0 else 0.8, "solid" if str(run.state) == "done" else "dot"
+        leads = run.seed == first[run.size]
+        width, dash = 1.4 if leads else 0.8, "solid" if str(run.state) == "done" else "dot"
         trace = go.Scatter(
             x=compute,
             y=np.round(loss[keep], 5),
@@ -204,7 +187,7 @@ def _add_curves(
                 "width": width,
                 "dash": dash,
             },
-            opacity=0.9 if run.seed == 0 else 0.45,
+            opacity=0.9 if leads else 0.45,
             showlegend=False,
             hovertemplate=f"{run.run_id}<br>C = %{{x:.3g}} FLOP<br>L = %{{y:.4f}}<extra></extra>",
         )
@@ -235,7 +218,13 @@ def _add_law(
 
 
 def _add_points(
-    figure: go.Figure, row: int, column: int, points: dict[str, Any], y_name: str, sizes: dict[str, str]
+    figure: go.Figure,
+    row: int,
+    column: int,
+    points: dict[str, Any],
+    y_name: str,
+    sizes: dict[str, str],
+    opacity: float,
 ) -> None:
     colors = [sizes[size] for size in points["size"]]
     fills = [color if why is None else "white" for color, why in zip(colors, points["censored"], strict=True)]
@@ -245,11 +234,14 @@ def _add_points(
     ]
     marker = {"size": 6, "color": fills, "line": {"color": colors, "width": 1.6}}
     trace = go.Scatter(x=points["c"], y=points[y_name], mode="markers", marker=marker, text=text, showlegend=False)
+    trace.opacity = opacity
     trace.hovertemplate = "%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>"
     figure.add_trace(trace, row=row, col=column)
 
 
-def _add_crossings(figure: go.Figure, row: int, column: int, crossings: Sequence[dict[str, Any]], y_name: str) -> None:
+def _add_crossings(
+    figure: go.Figure, row: int, column: int, crossings: Sequence[dict[str, Any]], y_name: str, opacity: float
+) -> None:
     seen = [one for one in crossings if one["c"] is not None]
     trace = go.Scatter(
         x=[one["c"] for one in seen],
@@ -262,6 +254,7 @@ def _add_crossings(figure: go.Figure, row: int, column: int, crossings: Sequence
             "line": {"width": 1.2, "color": INK},
         },
         text=[f"{one['sizes'][0]} and {one['sizes'][1]} cross" for one in seen],
+        opacity=opacity,
         showlegend=False,
         hovertemplate="%{text}<br>C = %{x:.3g} FLOP<br>%{y:.4g}<extra></extra>",
     )
@@ -307,6 +300,7 @@ def _legends(
         figure.add_trace(legend_line(size, color, "legend2"), row=first + 1, col=1)
     level = fits["interval"]["level"]
     law = f"law, {level:.0%} interval" if level else "law (no interval)"
+    led = any(drawn_law(fits, arch) for arch in fits["archs"])
     for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
         marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
         trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
@@ -315,6 +309,8 @@ def _legends(
     trace = go.Scatter(x=[None], y=[None], mode="markers", marker=diamond, name="crossing", legend="legend2")
     figure.add_trace(trace, row=1, col=1)
     figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
+    if led:
+        figure.add_trace(legend_line("beyond what is believed", INK, "legend2", 1.8).update(line_dash="dash"), 1, 1)
     figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:
         figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)

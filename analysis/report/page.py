@@ -31,6 +31,7 @@ from analysis.report.contamination import contamination_notes, contamination_row
 from analysis.report.costs import cost_notes, cost_rows
 from analysis.report.figures import figure_one, rows_of_figure_one
 from analysis.report.floors import floor_notes
+from analysis.report.frontier import frontier_text
 from analysis.report.merged import merged_figure, merged_notes, merged_rows
 from analysis.report.methods import baseline_text, convention_text, methods
 from analysis.report.notes import common_lean, crossing_notes, crossing_reasons, extrapolation_text, law_notes
@@ -156,6 +157,7 @@ def page(
         optimum_notes=[*crossing_notes(fits), *OPTIMUM],
         crossing_reasons=crossing_reasons(fits),
         diagnostics_notes=DIAGNOSTICS,
+        frontiers=frontier_text(fits),
         baseline=baseline_text(baseline) if baseline else None,
         approach_notes=[*floor_notes(fits), *approach_notes(approaches)],
         approach_reasons=approach_reasons(approaches),

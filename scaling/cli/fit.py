@@ -16,7 +16,6 @@ OF_TABLES = ("--columns", "--drop-highest-loss", "--where", "--group", "--loss-u
 OF_PARAMETRIC = ("--objective", "--form", "--predict")
 OF_STUDIES = ("--set", "--out", "--force")
 OF_CHECKS = ("--at", "--save")
-CURVE = 33  # C at which a page draws a law
 
 Text = str | None
 Number = int | None
@@ -140,7 +139,7 @@ def fit(
     from analysis.fits.approaches import ALL, NEEDS_CURVES, PARAMETRIC, Options, named
     from analysis.fits.parametric.many import HUBER
     from analysis.fits.published import number_list
-    from analysis.fits.study_approaches import OBJECTIVE
+    from analysis.fits.study_approaches import CURVE, OBJECTIVE
     from analysis.fits.tables.columns import parse_columns
 
     wanted = named(approach or ALL)

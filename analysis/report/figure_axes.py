@@ -1,0 +1,54 @@
+"""The axes of figure 1: the same in every row, so that rows compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analysis.figures.axes import log_axis
+from analysis.report.believed import drawn_law
+from analysis.report.frontier import values_of
+from analysis.runs import Tables
+
+ABOVE_BIGRAM, MOST_LOSSES = 1.1, 90  # where losses end: times the bigram's; percentile of the envelope's
+BEYOND = 3.0  # times the largest C of the runs that are shown where laws go on
+
+
+def axes_of(fits: dict[str, Any], tables: Tables, baseline: dict[str, Any] | None) -> dict[str, Any]:
+    """By panel ("c": of compute), from the fitted ranges, what the runs reached and the laws that are drawn."""
+    convention = fits["conventions"]["C"]
+    fitted = [one for one in fits["archs"].values() if one["fitted"]]
+    curves = tables.curves
+    if curves.empty:
+        return {
+            "c": log_axis(1e9, 1e12, f"training compute C (FLOP, {convention})", "flop"),
+            "loss": log_axis(1, 6, "loss L (nats/token)"),
+            "n_opt": log_axis(1e4, 1e6, "parameters N", "count"),
+            "d_opt": log_axis(1e5, 1e7, "tokens D", "count"),
+        }
+    compute = curves[f"flops_{convention}"]
+    start = min((one["range"][0] for one in fitted), default=float(compute.min()))
+    end = max([float(compute.max()), *(one["range"][1] for one in fitted)])
+    points = [one["envelope"] for one in fitted if one["envelope"]["c"]]
+    seen = [value for one in points for value in one["loss"]] or [curves["loss"].min(), curves["loss"].max()]
+    led = [law for arch in fits["archs"] if (law := drawn_law(fits, arch))]
+    lowest = min([*seen, *values_of(led, "loss"), *([baseline["loss"]] if baseline else [])])
+    bigram = baseline["loss"] * ABOVE_BIGRAM if baseline else 0.0
+    highest = max(min(max(seen) * 1.12, float(np.percentile(seen, MOST_LOSSES))), bigram)
+    n_params = tables.runs["n_params_non_embedding"].dropna()
+    tokens = [value for one in points for value in one["n_tokens"]]
+    bands = [v for one in fitted for v in _band_values(one["laws"]["d_opt"])]
+    low_d, high_d = min(tokens, default=1e5), max(tokens, default=1e7)
+    low_d, high_d = max(low_d / 3, min([low_d, *bands])), min(high_d * 3, max([high_d, *bands]))
+    high_d = max([high_d, *values_of(led, "d_opt")])
+    return {
+        "c": log_axis(start / 2, end * (BEYOND if led else 1.3), f"training compute C (FLOP, {convention})", "flop"),
+        "loss": log_axis(lowest / 1.06, highest, "loss L (nats/token)"),
+        "n_opt": log_axis(n_params.min() / 1.6, n_params.max() * 1.6, "non-embedding parameters N", "count"),
+        "d_opt": log_axis(low_d / 1.8, high_d * 1.4, "training tokens D", "count"),
+    }
+
+
+def _band_values(law: dict[str, Any]) -> list[float]:
+    return [*law["band"]["low"], *law["band"]["high"]] if law["band"] else []
