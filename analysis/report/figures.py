@@ -291,6 +291,9 @@ def _legends(
     place = {"x": 1.01, "yanchor": "top"}
     if None in shown:
         figure.update_layout(legend={"title": {"text": "architecture"}, "y": 1} | place)
+    led = any(drawn_law(fits, arch) for arch in fits["archs"])
+    if led and shown == [None]:
+        figure.add_trace(legend_line("not believed there", INK, "legend", 1.8).update(line_dash="dash"), 1, 1)
     if baseline is not None and shown == [None]:
         figure.add_trace(legend_reference(baseline["loss"], "legend"), row=1, col=1)
     first = next((i for i, arch in enumerate(shown) if arch is not None), None)
@@ -300,7 +303,6 @@ def _legends(
         figure.add_trace(legend_line(size, color, "legend2"), row=first + 1, col=1)
     level = fits["interval"]["level"]
     law = f"law, {level:.0%} interval" if level else "law (no interval)"
-    led = any(drawn_law(fits, arch) for arch in fits["archs"])
     for name, fill in (("envelope", GREY), ("envelope, censored", "white")):
         marker = {"size": 8, "color": fill, "line": {"color": GREY, "width": 1.6}}
         trace = go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=name, legend="legend2")
@@ -310,7 +312,7 @@ def _legends(
     figure.add_trace(trace, row=1, col=1)
     figure.add_trace(legend_line(law, INK, "legend2"), row=1, col=1)
     if led:
-        figure.add_trace(legend_line("beyond what is believed", INK, "legend2", 1.8).update(line_dash="dash"), 1, 1)
+        figure.add_trace(legend_line("not believed there", INK, "legend2", 1.8).update(line_dash="dash"), 1, 1)
     figure.add_trace(legend_line("range of the law", "rgba(120,120,120,0.25)", "legend2", 9), row=1, col=1)
     if baseline is not None:
         figure.add_trace(legend_reference(baseline["loss"], "legend2"), row=1, col=1)

@@ -39,7 +39,7 @@ def add_frontier(
         line = {"color": color, "width": width, "dash": dash}
         x, y = [at["C"] for at in part], [at[letter] for at in part]
         trace = go.Scatter(x=x, y=y, mode="lines", line=line, name=name, legend="legend")
-        trace.update(showlegend=named and first and bool(part), legendgroup=name)
+        trace.showlegend = named and first and bool(part)
         trace.hovertemplate = f"{name}<br>C = %{{x:.3g}} FLOP<br>%{{y:.4g}}<extra></extra>"
         figure.add_trace(trace, row=row, col=column)
 
@@ -65,10 +65,11 @@ def frontier_text(fits: dict[str, Any]) -> str:
         return ""
     told = "; ".join(f"the {approach} one of {listed(archs)}" for approach, archs in by_approach.items())
     return (
-        f"Where another approach is believed more than the envelope, or it alone knows an optimal size, its law is drawn "
-        f"({told}), and what the envelope says is faint. L is then the loss of the optimal size at each compute; curves "
-        "may end above it where no run was trained on as many tokens as that size would take. Laws are dashed where "
-        "their checks do not believe them, or beyond the range that they are believed in."
+        "Where another approach is believed more than the envelope, or the envelope knows no optimal size, the law of "
+        f"that approach is drawn ({told}), and what the envelope says is faint. L is then the loss of the optimal size "
+        "at each compute; curves may end above it where no run was trained on as many tokens as that size would take. "
+        "Such laws are dashed where their checks do not believe them; their steps are those of the cost of a token, "
+        "which does not grow evenly from size to size."
     )
 
 
@@ -89,5 +90,5 @@ def _rows(law: dict[str, Any], what: str) -> list[dict[str, Any]]:
 
 
 def _ends(at: dict[str, Any], letter: str) -> bool:
-    ends = (at.get("intervals") or {}).get(letter)
-    return bool(ends) and None not in ends and min(ends) > 0
+    ends: Sequence[float | None] = (at.get("intervals") or {}).get(letter) or (None,)
+    return all(end is not None and end > 0 for end in ends)

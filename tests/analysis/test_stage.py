@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -160,7 +161,8 @@ def test_a_study_without_runs_has_a_report(tmp_path: Path, no_browser: None) -> 
 def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     runs = [run.run_id for run in study.runs()]
     fits = stage.fit(study, study.runs()).fits
-    figure = figure_one(fits, load_tables(study.directory, runs), {"loss": 2.5})
+    tables = load_tables(study.directory, runs)
+    figure = figure_one(fits | {"approaches": {"laws": []}}, tables, {"loss": 2.5})  # the envelope leads
     axes = [figure.layout[key] for key in figure.layout if str(key).startswith("xaxis")]
     assert len(axes) == 9
     assert {axis.title.text for axis in axes} == {"training compute C (FLOP, exact)"}
@@ -175,6 +177,10 @@ def test_figure_one_marks_what_is_left_out(study: StudySpec) -> None:
     assert any(text == "not identified: HGRN2" for text in texts)
     named = [trace.name for trace in figure.data if trace.showlegend is not False]
     assert len(named) == len(set(named)) and "bigram, held-out 2.50" in named
+    low, high = figure.layout.yaxis.range
+    assert 10**low < min(envelope["loss"]) and 10**high == pytest.approx(
+        max(2.75, np.percentile([loss for one in fits["archs"].values() for loss in one["envelope"]["loss"]], 90))
+    )
 
 
 def test_held_out_panels_of_many_architectures_stand_in_rows(study: StudySpec) -> None:
