@@ -49,7 +49,14 @@ from analysis.report.task_tables import TASK_TABLES, downstream_notes, task_tabl
 from analysis.report.tasks import benchmarks_figure, tasks_figure
 from analysis.report.validation import validation_figure
 from analysis.report.variants import is_of_variants, variant_figure, variant_notes, variant_rows
-from analysis.report.verdict import comparison_table, family_name, prediction_table, verdict_notes, verdict_parts
+from analysis.report.verdict import (
+    comparison_table,
+    family_name,
+    prediction_table,
+    verdict_notes,
+    verdict_parts,
+    with_bits,
+)
 from analysis.runs import Tables
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -129,6 +136,7 @@ def page(
     pairs = {"training": training_rows(tables), "corpus": corpus_rows(corpus) if corpus else {}}
     pairs["provenance"] = dict(provenance or {})
     shown = _tables(fits, tables, contamination) | {"costs": cost_rows(costs)}
+    shown["losses"] = with_bits(shown["losses"], corpus)
     comparisons = []
     for figure, one in _compared(fits):
         shown[figure] = comparison_rows(one)

@@ -105,6 +105,24 @@ def comparison_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     return rows
 
 
+def with_bits(rows: list[dict[str, str]], corpus: dict[str, Any] | None) -> list[dict[str, str]]:
+    """Rows of `comparison_table` with bits/byte beside each loss, where tokens are bytes; corpus: its manifest. Ends of
+    documents are tokens too: a byte has as many as in the held-out text."""
+    if corpus is None or corpus["tokenizer"]["name"] != "bytes":
+        return rows
+    held_out, found = corpus["splits"]["validation"], []
+    bits = held_out["tokens"] / held_out["bytes"] / math.log(2)
+    for row in rows:
+        cell, told = row["loss at this C"], {}
+        assert isinstance(cell, Number)
+        for head, value in row.items():
+            told[head] = value
+            if value is cell:
+                told["bits/byte"] = number(_loss(cell.value * bits), cell.value * bits)
+        found.append(told)
+    return found
+
+
 def prediction_table(fits: dict[str, Any]) -> list[dict[str, str]]:
     """N_opt, D_opt and loss by the laws, at the common compute and at the end of each architecture's own range."""
     return [

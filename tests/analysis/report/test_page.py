@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import analysis.figures.png
 from analysis import stage
+from analysis.report.verdict import with_bits
 from data.files import read_json
 from scaling.study.spec import StudySpec
 
@@ -91,6 +93,11 @@ def test_every_table_is_a_file_with_the_numbers_that_are_shown(drawn: tuple[Stud
         assert told == [law["exponent"], *law["interval"]["exponent"]]
         cell = "{:.4f} [{:.4f}, {:.4f}]".format(*told)
         assert cell in text and cell in tex
+    held_out = read_json(study.directory / "corpus" / "manifest.json")["splits"]["validation"]
+    losses = pd.read_parquet(folder / "losses.parquet")  # of bytes
+    bits = losses["loss at this C"] / np.log(2) * held_out["tokens"] / held_out["bytes"]
+    assert losses["bits/byte"].to_numpy() == pytest.approx(bits.to_numpy())
+    assert "bits/byte" not in with_bits([{"loss at this C": "2"}], {"tokenizer": {"name": "bpe"}})[0]
     runs = pd.read_csv(folder / "runs.csv")
     assert len(runs) == len(study.runs()) == 16 and runs["tokens"].max() == 5_998_592
     checkpoints = pd.read_parquet(folder / "checkpoints.parquet")
