@@ -47,6 +47,7 @@ def test_the_command_gives_the_numbers_of_the_fit_stage(study):
     command = told(study, "--approach", "all")
     assert len(stage["laws"]) == 6
     for one, other in zip(stage["laws"], command["results"], strict=True):
+        one["diagnostics"].pop("curve", None)  # the line of a figure: the command makes it for its pictures alone
         assert one == other  # to the last digit, with intervals, checks and verdict
     assert stage["side_by_side"] == command["side_by_side"] and stage["comparisons"] == command["comparisons"]
     parametric = [law for law in stage["laws"] if law["approach"] == "parametric"]
