@@ -158,7 +158,7 @@ def astray(cells: Mapping[str, Sequence[Cell]], terms: Mapping[str, Sequence[Ter
     A run that has not yet left the plateau at its start learns fastest at quite another rate, and as one of six points
     such a cell bends a law by far. It is judged by the scatter of all other cells, those of the other architectures
     too: where all scatter, no cell is astray. `sds` is compared with Student's t at a chance of ASTRAY for any cell of
-    the sweep. It is told and stays in the law: the majority may be wrong, where only the longest run left its plateau.
+    the sweep. fit_laws keeps such a cell: the majority may be wrong, where only the longest run left its plateau.
     """
     systems = {arch: _system(cells[arch], terms[arch], noise) for arch in cells}
     n_cells = sum(len(y) for _, y, _ in systems.values())

@@ -226,11 +226,10 @@ def _difficulty(request: Request, folders: Sequence[str]) -> Members:
 
     home, study = request.study.directory, request.study
     runs = [RunDir(home / folder).spec() for folder in folders if folder.startswith("runs/")]
-    if study.fit.control != "bigram" or not runs or open_corpus(home / "corpus").is_left_out:
+    if study.fit.control != "bigram" or not runs or (corpus := open_corpus(home / "corpus")).is_left_out:
         return {}
     from analysis.bigram import DIFFICULTY, difficulties, difficulty_file
 
-    corpus = open_corpus(home / "corpus")
     files = [difficulty_file(kind, corpus, nats) for kind, nats in difficulties(runs, corpus).items()]
     return {f"results/{DIFFICULTY}/{name}": content for name, content in files}
 
