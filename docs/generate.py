@@ -1,7 +1,8 @@
-"""Writes the generated parts of the pages in this folder: `make docs`, which is `python -m docs.generate`.
+"""Writes the generated parts of the pages for people: `make docs`, which is `python -m docs.generate`.
 
 docs/study-file.md lists the keys of a study file, which come from the schema. docs/commands.md lists the commands and
-their options, which come from the command lines. A generated part stands between `<!-- generated: NAME -->` and
+their options, which come from the command lines. README.md and the findings of the published study have tables of its
+files. A generated part stands between `<!-- generated: NAME -->` and
 `<!-- end -->`; the text outside of these marks is written by hand and kept. tests/docs/test_pages.py compares the
 committed pages with what this module generates.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 GENERATED = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n.*?<!-- end -->", re.S)
 REFRESH = "make docs"
 
@@ -20,6 +21,7 @@ def page(path: Path) -> str:
     """The text of a page with its generated parts as the code has them now. Raises KeyError for an unknown part."""
     from .of_commands import flops_commands, module_commands, scaling_commands
     from .of_schema import keys, model_keys, sizes
+    from .of_study import benchmarks, beside_the_paper, longer_contexts, losses, summary
 
     parts = {
         "keys": keys,
@@ -28,6 +30,11 @@ def page(path: Path) -> str:
         "scaling": scaling_commands,
         "flops": flops_commands,
         "modules": module_commands,
+        "study-summary": summary,
+        "study-losses": losses,
+        "study-paper": beside_the_paper,
+        "study-lengths": longer_contexts,
+        "study-benchmarks": benchmarks,
     }
 
     def generated(found: re.Match[str]) -> str:
@@ -38,7 +45,8 @@ def page(path: Path) -> str:
 
 def generated_pages() -> list[Path]:
     """The pages that have generated parts."""
-    return [path for path in sorted(HERE.glob("*.md")) if GENERATED.search(path.read_text(encoding="utf-8"))]
+    pages = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("analysis/studies/*/FINDINGS.md"))]
+    return [path for path in pages if GENERATED.search(path.read_text(encoding="utf-8"))]
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
@@ -52,7 +60,7 @@ def main() -> None:
         text = page(path)
         changed = text != path.read_text(encoding="utf-8")
         path.write_text(text, encoding="utf-8")
-        print(f"docs/{path.name}: {'written' if changed else 'unchanged'}")
+        print(f"{path.relative_to(ROOT)}: {'written' if changed else 'unchanged'}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analysis.costs import Cost, costs_of, costs_table
+from analysis.report.approaches import approach_reasons, approach_rows
+from analysis.report.comparison import comparison_rows
 from analysis.report.costs import cost_notes
 from analysis.report.tables import short_laws_table
 from analysis.report.variants import is_of_variants
@@ -56,6 +58,12 @@ def results_text(
     ]
     if not is_of_variants(fits):
         parts += ["## Laws", "L ~ C^alpha, N_opt ~ C^a, D_opt ~ C^b", table(short_laws_table(fits))]
+    approaches = fits["approaches"]
+    if rows := approach_rows(approaches):
+        reasons = approach_reasons({**approaches, "not_fitted": []})
+        parts += ["## The optimal size by three approaches", table(rows), listed(reasons)]
+    if rows := [row for one in approaches["comparisons"] for row in comparison_rows(one)]:
+        parts += ["## Compute for the same loss, along the optimal frontiers of fitted surfaces", table(rows)]
     parts += ["## Costs", listed([*cost_notes(costs), f"By run: {COSTS}."])]
     told = {
         "runs": states,

@@ -7,8 +7,10 @@ from typing import Any
 
 from analysis.figures.axes import power_of_ten
 from analysis.figures.palette import name_of
+from analysis.fits.diagnose.limits import OUTSIDE
 from analysis.fits.result import BELIEVE, DO_NOT, INSIDE
 from analysis.report.approaches import NAMES, exponent, size_at
+from arch.amounts import count
 
 ORDER = ("envelope", "parametric", "isoflop")  # of those that are believed alike
 TRUST = (BELIEVE, INSIDE)
@@ -44,11 +46,24 @@ def optimum_sentences(fits: dict[str, Any], group: str) -> list[str]:
         f"The {NAMES[law['approach']]} law is believed{inside}: at C = {power_of_ten(at['C'])} FLOP the optimal {name} "
         f"has N = {size_at(at, 'N')} parameters and trains on D = {size_at(at, 'D')} tokens; N_opt ~ C^{exponent(law)}."
     ]
+    lines += _untrained(law, at["C"], name)
     less = [one for one in laws if one is not law and _rank(one) > _rank(law)]
     missing = _missing(fits, group)
     if less or missing:
         lines.append(_reasons(fits, group, less))
     return lines
+
+
+def _untrained(law: dict[str, Any], c: float, name: str) -> list[str]:
+    """That no run was near the optimum at C = `c`, where the checks found it so; the size or data that lies farthest
+    off."""
+    found = [one for one in law["diagnostics"].get("checks", {}).get("outside", ()) if one["C"] == c]
+    far = max((one for one in found if one["factor"] > OUTSIDE), key=lambda one: float(one["factor"]), default=None)
+    if far is None:
+        return []
+    what = "parameters" if far["what"] == "N" else "tokens"
+    off = f"{count(far['value'])} {what} lie a factor of {far['factor']:.2g} outside"
+    return [f"That is extrapolated: {off} of what {name} was trained at."]
 
 
 def believed_rows(fits: dict[str, Any]) -> list[dict[str, str]]:

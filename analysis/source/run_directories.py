@@ -70,7 +70,7 @@ class RunDirectories:
                 versions.setdefault(package, set()).add(str(version))
         return {
             "versions": {package: sorted(found) for package, found in versions.items()},
-            "git_commits": _each(record.get("git_commit") for record in records),
+            "git_commits": _each((record.get("git_commit") or "").strip() for record in records),
             "corpus_fingerprints": _each(record.get("corpus_fingerprint") for record in records),
             "spec_hashes": {run.run_id: run.spec_hash for run in self.runs},
             "metrics": {run_id: sha256(path) for run_id, path in metrics.items() if path.exists()},

@@ -83,7 +83,7 @@ def told_of_runs(runs: Iterable[Path]) -> dict[str, object]:
         record, attempts = rundir.record(), rundir.attempts()
         for package, version in record.get("versions", {}).items():
             versions.setdefault(str(package), set()).add(str(version))
-        commits |= {str(record["git_commit"])} if record.get("git_commit") else set()
+        commits |= {str(record["git_commit"]).strip()} if record.get("git_commit") else set()
         for name in {f"{one.get('processes', 1)} x {one['hardware']}" for one in attempts if one.get("hardware")}:
             devices[name] = devices.get(name, 0) + 1
         begun = [one["started"] for one in attempts if isinstance(one.get("started"), int | float)]

@@ -327,7 +327,7 @@ def git_commit() -> str | None:
     """
     root = Path(__file__).resolve().parents[2]
     if (root / "COMMIT").is_file():
-        return (root / "COMMIT").read_text() or None
+        return (root / "COMMIT").read_text().strip() or None
     if not (root / ".git").exists() or shutil.which("git") is None:
         return None
 

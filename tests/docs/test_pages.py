@@ -58,7 +58,9 @@ def anchors(path):
 def test_generated_parts_are_those_of_today(path):
     committed, today = path.read_text(encoding="utf-8").splitlines(), page(path).splitlines()
     changed = [line for line in today if line not in committed] + [line for line in committed if line not in today]
-    assert committed == today, f"docs/{path.name} is out of date; `{REFRESH}` writes it anew. Changed: {changed[:4]}"
+    assert committed == today, (
+        f"{path.relative_to(ROOT)} is out of date; `{REFRESH}` writes it anew. Changed: {changed[:4]}"
+    )
 
 
 def broken_links(path):

@@ -48,6 +48,20 @@ def test_of_laws_that_are_believed_alike_the_envelope_leads() -> None:
     assert line.startswith("The envelope law is believed inside the range: ")
 
 
+def test_an_optimum_that_no_run_was_near_is_called_extrapolated() -> None:
+    found = fits(law("parametric", "believe inside the range"))
+    outside = [
+        {"C": 1e12, "what": "N", "value": 3.2e5, "factor": 1.3},
+        {"C": 1e12, "what": "D", "value": 4e6, "factor": 4.2},
+        {"C": 1e13, "what": "D", "value": 9e6, "factor": 9.0},
+    ]
+    found["approaches"]["laws"][0]["diagnostics"]["checks"] = {"outside": outside}
+    _, second = optimum_sentences(found, "tnl")
+    assert second == ("That is extrapolated: 4M tokens lie a factor of 4.2 outside of what TNL was trained at.")
+    found["approaches"]["laws"][0]["diagnostics"]["checks"] = {"outside": [outside[0] | {"factor": 1.1}]}
+    assert len(optimum_sentences(found, "tnl")) == 1
+
+
 def test_where_none_is_believed_the_reasons_stand_and_no_size() -> None:
     found = fits(
         law("envelope", "do not believe", "one"), law("parametric", "do not believe", "two"), missing="three (1; 2)"

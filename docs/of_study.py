@@ -1,0 +1,148 @@
+"""Tables of the published study, generated from the files in its folder: for README.md and the study's findings."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis.figures.axes import minus, power_of_ten
+from analysis.figures.palette import name_of
+from analysis.publish.derived import table
+from analysis.report.believed import believed_rows, drawn_law
+from analysis.report.comparison import comparison_rows, main_view
+from analysis.report.verdict import comparison_table
+from analysis.source.published import EVALS, RUNS, SCORES
+from data.files import read_json
+from flops.laws import paper_laws
+
+FOLDER = Path(__file__).resolve().parents[1] / "analysis" / "studies" / "h200-2026"
+
+
+def summary() -> str:
+    """A row an architecture, lowest loss first: its loss and compute beside the best one's, and its law of N_opt."""
+    fits = _fits()
+    losses = {row["architecture"]: row for row in comparison_table(fits)}
+    best = next(iter(losses))
+    times = {row["pair"]: row["compute for the same loss"] for row in _compared(fits)}
+    laws = {row["architecture"]: row for row in believed_rows(fits)}
+    rows = []
+    for name, row in losses.items():
+        law = laws[name]
+        size = next((head for head in law if head.startswith("N_opt at")), "")
+        rows.append(
+            {
+                "": name,
+                f"held-out loss at {_c(fits)} FLOP": row["loss at this C"],
+                "above the lowest": row["above the lowest"] or "the lowest",
+                f"compute for {best}'s loss": times.get(f"{name} against {best}", "1"),
+                "a (N_opt ~ C^a)": law.get("a (N_opt exponent)", "no law is believed"),
+                f"N_opt at {_c(fits)} FLOP": law.get(size, ""),
+                "verdict": law.get("verdict", "do not believe"),
+            }
+        )
+    return table(rows)
+
+
+def beside_the_paper() -> str:
+    """The exponents of the parametric laws beside those that Shen et al. 2024 print (table 3)."""
+    fits, rows = _fits(), []
+    printed = paper_laws().archs
+    for arch in fits["archs"]:
+        law = drawn_law(fits, arch)
+        assert law is not None
+        (low, high), verdict = law["intervals"]["a"], law["verdict"]["believe"]
+        paper = printed[arch].n_opt
+        assert paper is not None
+        rows.append(
+            {
+                "": name_of(arch),
+                "a, here": f"{law['params']['a']:.3f} [{low:.3f}, {high:.3f}]",
+                "verdict": verdict,
+                "a, the paper's": f"{paper.exponent:.3f}",
+                "inside our interval": "yes" if low <= paper.exponent <= high else "no",
+            }
+        )
+    return table(rows)
+
+
+def longer_contexts() -> str:
+    """Perplexity of a byte at context lengths up to four times the training length: the largest size of each."""
+    runs, scores = _tables()
+    found = scores[(scores["task"] == "extrapolate") & scores["metric"].str.startswith("perplexity@")]
+    lengths = sorted(int(name.partition("@")[2]) for name in found["metric"].unique())
+    rows = []
+    for arch in _fits()["archs"]:
+        for run in _largest(runs, arch, found):
+            mine = found[found["run_id"] == run.run_id].set_index("metric")["value"]
+            cells = {f"{n:,}": f"{mine[f'perplexity@{n}']:.3f}" for n in lengths}
+            rows.append({"context (tokens)": name_of(arch), "seed": str(run.seed)} | cells)
+    return table(rows)
+
+
+def benchmarks() -> str:
+    """Scores of the largest runs of each architecture, beside chance."""
+    runs, scores = _tables()
+    wanted = {
+        "PIQA, % (chance 50)": ("piqa", "acc", lambda value: f"{100 * value:.1f}"),
+        "WikiText-2, bits/byte": ("wikitext", "bits_per_byte", lambda value: f"{value:.3f}"),
+        "needle, easy (of 100)": ("niah-easy", "weighted_avg_acc", lambda value: f"{value:.1f}"),
+        "needle, standard": ("niah-standard", "weighted_avg_acc", lambda value: f"{value:.1f}"),
+    }
+    rows = []
+    for arch in _fits()["archs"]:
+        for run in _largest(runs, arch, scores[scores["task"] == "piqa"]):
+            mine = scores[scores["run_id"] == run.run_id].set_index(["task", "metric"])["value"]
+            cells = {
+                head: show(mine[task, metric]) if (task, metric) in mine.index else "not evaluated"
+                for head, (task, metric, show) in wanted.items()
+            }
+            rows.append({"": name_of(arch), "run": run.run_id} | cells)
+    return table(rows)
+
+
+def losses() -> str:
+    """Held-out losses at the ends of all runs, by size and seed."""
+    runs, _ = _tables()
+    evals = pd.read_parquet(FOLDER / EVALS)
+    last = evals.sort_values("step").groupby("run_id").tail(1).set_index("run_id")["loss"]
+    done = runs[(runs["state"] == "done") & (runs["variant"] == "")]
+    sizes = dict.fromkeys(done.sort_values("n_params_non_embedding")["size"])
+    rows = []
+    for size in sizes:
+        row = {"size": size}
+        for arch in _fits()["archs"]:
+            losses = [last[run_id] for run_id in done[(done["arch"] == arch) & (done["size"] == size)]["run_id"]]
+            row[name_of(arch)] = ", ".join(minus(loss) for loss in losses)
+        rows.append(row)
+    return table(rows)
+
+
+@cache
+def _fits() -> dict[str, Any]:
+    return dict(read_json(FOLDER / "fits.json"))
+
+
+@cache
+def _tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs, and the scores of their last checkpoints."""
+    scores = pd.read_parquet(FOLDER / SCORES)
+    last = scores.groupby(["run_id", "task"])["step"].transform("max")
+    return pd.read_parquet(FOLDER / RUNS), scores[scores["step"] == last]
+
+
+def _c(fits: dict[str, Any]) -> str:
+    return power_of_ten(fits["verdicts"][0]["c"])
+
+
+def _compared(fits: dict[str, Any]) -> list[dict[str, str]]:
+    comparison = fits["approaches"]["comparisons"][0]
+    return comparison_rows(comparison) if main_view(comparison) else []
+
+
+def _largest(runs: pd.DataFrame, arch: str, scored: pd.DataFrame) -> list[Any]:
+    """The runs of the largest size of an architecture that have scores."""
+    mine = runs[(runs["arch"] == arch) & runs["run_id"].isin(scored["run_id"])]
+    return list(mine[mine["n_params_non_embedding"] == mine["n_params_non_embedding"].max()].itertuples())

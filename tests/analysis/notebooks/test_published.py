@@ -1,0 +1,12 @@
+"""published.ipynb, on the study that is committed."""
+
+from tests.analysis.notebooks.execute import ROOT, execute, plots_of, text_of
+
+
+def test_every_figure_of_the_published_study_is_drawn_from_its_tables(tmp_path):
+    folder = ROOT / "analysis" / "studies" / "h200-2026"
+    outputs = execute("published", tmp_path, STUDY_DIR=str(folder))
+    text = text_of(outputs)
+    for told in ("the same laws of the envelope: True", "HGRN2 has the lowest loss", "believe inside the range"):
+        assert told in text, told
+    assert len(plots_of(outputs)) >= 5
